@@ -1,0 +1,44 @@
+# Two commands are all a newcomer needs: `make demo` and `make test`. Both make the environment they need.
+
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test check format bench clean
+
+help:
+	@echo "make demo    set up, fetch MNIST, train four algorithms, print one table"
+	@echo "make test    set up, run the whole test suite (left out with MARKS='not slow': the slow part)"
+	@echo "make check   format, lint and types"
+	@echo "make format  put files into the project's format"
+	@echo "make bench   time aggregation, import and client rounds"
+
+# torch is installed first and pinned: a later, looser request for it then finds it there.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)
+	$(BIN)/accord demo
+
+test: $(READY)
+	$(BIN)/python -m pytest --cov=accord --cov-report=term-missing:skip-covered --cov-fail-under=90 $(if $(MARKS),-m "$(MARKS)")
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)
+	$(BIN)/python benchmarks/core.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
