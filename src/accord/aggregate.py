@@ -1,0 +1,52 @@
+"""`combine`: one call, no engine, for people who only want the rule."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from accord.average import mean
+from accord.errors import AccordError
+from accord.layout import Layout
+from accord.mask import MASKS, Mask
+from accord.reports import Reports
+from accord.rounds import Round
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What a rule makes of a cohort: the averaged update `[P]` and the mask `[P]` for the server's step, or None."""
+
+    update: Tensor
+    mask: Tensor | None
+
+
+def combine(rule: mean | Mask, deltas: Tensor, weights: Tensor | None = None) -> Lowered:
+    """Averages `deltas: [K, P]` by `weights: [K]` (equal if left out) and, when the rule is a mask, says how far to trust each coordinate.
+
+    The server's step is `update` for an average and `mask * update` for a mask.
+
+    >>> combine(gma(tau=0.6), torch.tensor([[1.0, 1.0], [1.0, -1.0], [1.0, 3.0]])).mask
+    tensor([1.0000, 0.3333])
+    """
+    if deltas.ndim != 2 or 0 in deltas.shape:
+        raise AccordError(f"deltas must have shape [clients, parameters] with at least one of each, got {tuple(deltas.shape)}")
+    if not deltas.dtype.is_floating_point:
+        raise AccordError(f"deltas must be floating-point numbers, got {deltas.dtype}")
+    clients, size = deltas.shape
+    weights = torch.ones(clients) if weights is None else torch.as_tensor(weights)
+    if weights.shape != (clients,):
+        raise AccordError(f"weights must have shape [{clients}], one per client, got {tuple(weights.shape)}")
+    if not bool((weights > 0).all()) or not bool(weights.isfinite().all()):
+        raise AccordError(f"weights must be positive and finite, got {weights.tolist()}")
+    wide = torch.promote_types(deltas.dtype, torch.float32)
+    column = weights.to(deltas.device, wide).view(clients, 1)
+    reports = Reports(delta=deltas, weight=column, steps=torch.ones_like(column), buffers=column[:, :0])
+    round = Round(1, Layout.flat(size, wide), clients)
+    is_mask = isinstance(rule, tuple(MASKS.values()))
+    average = mean() if is_mask else rule
+    update, _ = average.lower(average.lift(reports, {}), {}, round)
+    if not is_mask:
+        return Lowered(update, None)
+    mask, _ = rule.lower(rule.lift(reports, {}), {}, round)
+    return Lowered(update, mask)

@@ -1,0 +1,117 @@
+"""Every random draw, keyed by what it is for: (seed, purpose, round, client, step).
+
+Nothing here keeps state. The same key gives the same draw whatever ran before it, so a resumed run, another engine or
+another number of workers sees the same clients, the same batches and the same dropout.
+
+On the CPU draws come from numpy's Philox, used raw: numpy freezes the raw stream of a bit generator, not what `Generator`
+makes of it. On the device they come from SplitMix64 written in tensor code, so CPU, CUDA, vmap and a replayed CUDA graph
+give the same bits.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+
+def key(seed: int, purpose: str, *path: int | str) -> int:
+    """A 128-bit key for one purpose: `key(0, "batches", round, client)`."""
+    text = json.dumps([seed, purpose, *path], separators=(",", ":"))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+
+
+def raw(n: int, seed: int, purpose: str, *path: int | str) -> np.ndarray:
+    """n raw 64-bit draws."""
+    return np.random.Philox(key=key(seed, purpose, *path)).random_raw(n)
+
+
+def uniform(n: int, seed: int, purpose: str, *path: int | str) -> np.ndarray:
+    """n numbers in [0, 1), float64."""
+    return (raw(n, seed, purpose, *path) >> np.uint64(11)) * 2.0**-53
+
+
+def permutation(n: int, seed: int, purpose: str, *path: int | str) -> np.ndarray:
+    """An order of range(n), int64, by sorting raw draws."""
+    return np.argsort(raw(n, seed, purpose, *path), kind="stable")
+
+
+def choose(n: int, k: int, seed: int, purpose: str, *path: int | str) -> np.ndarray:
+    """k different numbers of range(n), ascending."""
+    return np.sort(permutation(n, seed, purpose, *path)[:k])
+
+
+def dirichlet(alpha: Sequence[float], seed: int, purpose: str, *path: int | str) -> np.ndarray:
+    """One draw from a Dirichlet distribution. `RandomState` is numpy's frozen set of distributions; `Generator` may change."""
+    return np.random.RandomState(np.random.Philox(key=key(seed, purpose, *path))).dirichlet(alpha)
+
+
+# ---------------------------------------------------------------------------------------------------------------- on the device
+
+_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # as signed 64-bit numbers, which is what torch multiplies
+_MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
+_MIX_2 = 0x94D049BB133111EB - (1 << 64)
+
+
+def _shift_right(x: Tensor, bits: int) -> Tensor:
+    return (x >> bits) & ((1 << (64 - bits)) - 1)  # torch's >> carries the sign along
+
+
+def splitmix64(key: Tensor | int, counter: Tensor) -> Tensor:
+    """Number `counter` (from 0) of the SplitMix64 stream that starts at `key`, as int64 holding all 64 bits."""
+    z = key + (counter + 1) * _GOLDEN
+    z = (z ^ _shift_right(z, 30)) * _MIX_1
+    z = (z ^ _shift_right(z, 27)) * _MIX_2
+    return z ^ _shift_right(z, 31)
+
+
+def device_key(seed: int, purpose: str, *path: int | str) -> int:
+    """A key for `splitmix64`: a signed 64-bit number."""
+    return (key(seed, purpose, *path) & ((1 << 64) - 1)) - (1 << 63)
+
+
+def keep_mask(shape: Sequence[int], p: float, key: Tensor | int, device: torch.device) -> Tensor:
+    """True with probability 1 - p, one keyed draw per element."""
+    count = int(np.prod(shape)) if shape else 1
+    bits = splitmix64(key, torch.arange(count, device=device))
+    return (_shift_right(bits, 40) >= round(p * (1 << 24))).view(tuple(shape))
+
+
+_FEATURE_DROPOUT = {F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}  # how many trailing dimensions share one draw
+
+
+class _Routed(TorchFunctionMode):
+    """Takes dropout away from torch's global generator; every call within a step gets the next key."""
+
+    def __init__(self, step_key: int) -> None:
+        super().__init__()
+        self.step_key, self.calls = step_key, 0
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func is not F.dropout and func not in _FEATURE_DROPOUT:
+            return func(*args, **(kwargs or {}))
+        return self._dropout(func, *args, **(kwargs or {}))
+
+    def _dropout(self, func: Callable, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        self.calls += 1
+        if not training or p == 0.0:
+            return input
+        if p == 1.0:
+            return input * 0.0
+        shared = _FEATURE_DROPOUT.get(func, 0)
+        shape = (*input.shape[: input.ndim - shared], *([1] * shared))
+        call_key = splitmix64(self.step_key, torch.tensor(self.calls, device=input.device))
+        return input * keep_mask(shape, p, call_key, input.device) / (1.0 - p)
+
+
+@contextmanager
+def routed_dropout(step_key: int) -> Iterator[_Routed]:
+    """Within it, torch's dropout draws from `step_key`. What it gives counts the calls: that is how to see whether a model drops out."""
+    with _Routed(step_key) as mode:
+        yield mode

@@ -1,0 +1,14 @@
+"""Where a round stands: what a part of an algorithm may know when it turns a record into an update."""
+
+from dataclasses import dataclass
+
+from accord.layout import Layout
+
+
+@dataclass(frozen=True)
+class Round:
+    """Round `number` (from 1) of a federation of `clients` participating clients, for a model laid out as `layout`."""
+
+    number: int
+    layout: Layout
+    clients: int

@@ -1,0 +1,55 @@
+"""Small federations that train in milliseconds, and the quadratics whose optimum is known."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import accord
+from accord.data import Federation
+
+
+def blobs(clients: int = 12, samples: int = 30, features: int = 6, classes: int = 4, unseen: int = 3, seed: int = 0) -> Federation:
+    """Clients whose classes are Gaussian blobs, each client's shifted a little its own way, with ragged sizes."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = 2.0 * torch.randn(classes, features, generator=generator)
+    arrays = {}
+    for client in range(clients + unseen):
+        count = samples + 5 * (client % 3)
+        y = torch.randint(0, classes, (count,), generator=generator)
+        shift = 0.5 * torch.randn(features, generator=generator)
+        arrays[f"c{client:02d}"] = (centres[y] + shift + torch.randn(count, features, generator=generator), y)
+    return accord.data.from_arrays(
+        arrays, unseen=[f"c{c:02d}" for c in range(clients, clients + unseen)], heldout=0.2, seed=seed, name="blobs"
+    )
+
+
+def mlp(features: int = 6, classes: int = 4, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(features, 8), nn.Tanh(), nn.Linear(8, classes))
+
+
+@pytest.fixture
+def fed() -> Federation:
+    return blobs()
+
+
+class Point(nn.Module):
+    """A model that is one number x; a sample (a, b) costs a/2 (x - b)^2."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        super().__init__()
+        self.x = nn.Parameter(torch.tensor([start], dtype=torch.float64))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        return samples[:, 0] / 2 * (self.x - samples[:, 1]).square()
+
+
+def quadratics(*curves: tuple[float, float]) -> Federation:
+    """One client per curve a/2 (x - b)^2, each with a single sample."""
+    arrays = {f"q{i}": (torch.tensor([[a, b]], dtype=torch.float64), torch.zeros(1)) for i, (a, b) in enumerate(curves)}
+    fed = accord.data.from_arrays(arrays, heldout=0.0, name="quadratics")
+    return Federation(torch.tensor(curves, dtype=torch.float64), fed.y, fed.train, name="quadratics")  # from_arrays rounds to float32
+
+
+def cost(output: Tensor, target: Tensor) -> Tensor:
+    return output

@@ -1,0 +1,47 @@
+"""Records: three ways to combine, none of which mutates."""
+
+import pytest
+import torch
+
+from accord.record import Field, Record, total, votes
+
+
+def test_fields_combine_by_sum_minimum_and_rows() -> None:
+    a = Record(s=Field(torch.tensor([1.0])), m=Field(torch.tensor([2.0]), "min"), r=Field(torch.tensor([[1.0, 2.0]]), "rows"))
+    b = Record(s=Field(torch.tensor([10.0])), m=Field(torch.tensor([-1.0]), "min"), r=Field(torch.tensor([[3.0, 4.0]]), "rows"))
+    both = a + b
+    assert both.s.item() == 11
+    assert both.m.item() == -1
+    assert both.r.tolist() == [[1, 2], [3, 4]]
+    assert a.s.item() == 1 and b.s.item() == 10  # adding made a new record
+
+
+def test_records_of_parts_add_part_by_part() -> None:
+    nested = Record(part=Record(x=Field(torch.tensor([1.0]))))
+    assert (nested + nested).part.x.item() == 2
+
+
+def test_records_of_different_rules_do_not_add() -> None:
+    with pytest.raises(ValueError, match="different rules"):
+        Record(a=Field(torch.zeros(1))) + Record(b=Field(torch.zeros(1)))
+    with pytest.raises(ValueError, match="combines by sum met one that combines by min"):
+        Record(a=Field(torch.zeros(1))) + Record(a=Field(torch.zeros(1), "min"))
+    with pytest.raises(AttributeError, match="no field 'b', only a"):
+        _ = Record(a=Field(torch.zeros(1))).b
+
+
+def test_totals_with_leading_lanes() -> None:
+    x = torch.randn(2, 5, 7)  # two runs in lockstep, five clients, seven parameters
+    weight = torch.rand(2, 5, 1)
+    assert torch.allclose(total(x).value, x.sum(1), atol=1e-6)
+    assert torch.allclose(total(x, weight).value, (weight * x).sum(1), atol=1e-6)
+    assert torch.equal(votes(x).value, x.sign().sum(1))
+
+
+def test_sums_do_not_depend_on_how_clients_are_cut_into_blocks() -> None:
+    x, weight = torch.randn(9, 50), torch.rand(9, 1)
+    one_by_one = total(x[:1], weight[:1])
+    for k in range(1, 9):
+        one_by_one = one_by_one + total(x[k : k + 1], weight[k : k + 1])
+    assert torch.allclose(one_by_one.value, total(x, weight).value, atol=1e-6)
+    assert "x=Field" in repr(Record(x=one_by_one))
