@@ -1,0 +1,129 @@
+"""A federation from data the user already has by client: arrays, tensors, lists or a torch `Dataset` each."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset
+
+from accord import draws
+from accord.data.federate import check_counts, cut_heldout
+from accord.data.federated import AsIs, Federation, Prepare
+from accord.errors import AccordError
+
+
+def from_arrays(
+    clients: Mapping[str | int, Any],
+    *,
+    unseen: int | Sequence[str | int] = 0,
+    heldout: float = 0.1,
+    test: Any = None,
+    seed: int = 0,
+    prepare: Prepare | None = None,
+    name: str = "arrays",
+) -> Federation:
+    """`clients` maps an id to `(x, y)` or to a map-style `Dataset` of such pairs; `test` is one more of either.
+
+    `unseen` says how many clients are unseen (drawn by `seed`), or which. A client without samples stays in the federation with
+    no rows. float64 becomes float32, whole-number labels int64.
+
+    >>> fed = from_arrays({"a": ([[0.0], [1.0]], [0, 1]), "b": ([[2.0]], [1])}, unseen=["b"], heldout=0)
+    >>> fed.x.shape, fed.clients, list(fed.unseen)
+    (torch.Size([3, 1]), ['a'], ['b'])
+    """
+    if not clients:
+        raise AccordError("from_arrays got no clients: give a dict from client id to (x, y)")
+    pairs = {str(client): _pair(f"client {client}", data) for client, data in clients.items()}
+    if len(pairs) < len(clients):
+        raise AccordError("two client ids are the same when written as text: give each client an id of its own")
+    apart = _which_unseen(list(pairs), unseen, seed)
+    groups = {f"client {client}": pair for client, pair in pairs.items()}
+    if test is not None:
+        groups["the test set"] = _pair("the test set", test)
+    x, y = _joined(groups)
+    ends = np.cumsum([len(labels) for _, labels in groups.values()]).tolist()
+    spans = [torch.arange(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    owned = dict(zip(pairs, spans, strict=False))  # the test set's span, if there is one, is the last and nobody's
+    train, held = cut_heldout({client: rows for client, rows in owned.items() if client not in apart}, heldout, seed)
+    return Federation(
+        x=x,
+        y=y,
+        train=train,
+        heldout=held,
+        unseen={client: rows for client, rows in owned.items() if client in apart},
+        test=spans[-1] if test is not None else None,
+        prepare=prepare or AsIs(),
+        name=name,
+    )
+
+
+def _which_unseen(ids: list[str], unseen: int | Sequence[str | int], seed: int) -> set[str]:
+    if isinstance(unseen, int):
+        check_counts(len(ids), unseen)
+        apart = {ids[i] for i in draws.choose(len(ids), unseen, seed, "partition", "unseen")}
+    else:
+        apart = {str(client) for client in ([unseen] if isinstance(unseen, str) else unseen)}
+        for client in sorted(apart - set(ids)):
+            raise AccordError(f"unseen names client {client}, which is not among the {len(ids)} clients given")
+    if len(apart) == len(ids):
+        raise AccordError(f"{len(ids)} clients with {unseen} unseen leave nobody to train: at least one must participate")
+    return apart
+
+
+def _pair(who: str, data: Any) -> tuple[Tensor, Tensor]:
+    """`who`'s samples and labels as two tensors of the same length."""
+    if isinstance(data, Dataset):
+        data = _items(who, data)
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise AccordError(f"{who} must come as a pair (x, y) or a torch Dataset of such pairs, got {type(data).__name__}")
+    x, y = _tensor(f"x of {who}", data[0]), _tensor(f"y of {who}", data[1])
+    if x.ndim == 0 or y.ndim == 0:
+        raise AccordError(f"{who} has a single number where a list of samples belongs: x and y need one entry per sample")
+    if len(x) != len(y):
+        raise AccordError(f"{who} has {len(x)} samples in x but {len(y)} labels in y: each sample needs one label")
+    return x, y if y.is_floating_point() else y.long()
+
+
+def _items(who: str, data: Dataset[Any]) -> tuple[list[Any], list[Any]]:
+    if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+        raise AccordError(f"{who} is a Dataset without a length: give a map-style Dataset, one with __len__ and __getitem__")
+    items = [data[i] for i in range(len(data))]
+    if not all(isinstance(item, (tuple, list)) and len(item) == 2 for item in items):
+        raise AccordError(f"{who} is a Dataset whose items are not pairs (x, y)")
+    return [_tensor(f"a sample of {who}", x) for x, _ in items], [_tensor(f"a label of {who}", y) for _, y in items]
+
+
+def _tensor(what: str, values: Any) -> Tensor:
+    try:
+        if isinstance(values, list) and values and all(isinstance(value, Tensor) for value in values):
+            values = torch.stack(values)
+        if not isinstance(values, Tensor):
+            array = np.asarray(values)
+            # torch wants native byte order, rows in order and memory it may write to: a plain array has all three, so no copy
+            values = torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise AccordError(f"{what} is not an array of numbers with one shape for all samples: {error}") from None
+    values = values.detach().cpu()
+    return values.float() if values.dtype == torch.float64 else values
+
+
+def _joined(groups: Mapping[str, tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """All samples as one tensor and all labels as another, once they are seen to fit; a group without samples fits anything."""
+    filled = {who: pair for who, pair in groups.items() if len(pair[1])}
+    if not filled:
+        raise AccordError("no client has a sample: give at least one client data")
+    first = next(iter(filled))
+    for who, pair in filled.items():
+        for part, mine, theirs in zip("xy", pair, filled[first], strict=True):
+            if (mine.shape[1:], mine.dtype) != (theirs.shape[1:], theirs.dtype):
+                raise AccordError(
+                    f"{part} of {who} holds {_kind(mine)} per sample, but that of {first} {_kind(theirs)}: they must be alike"
+                )
+    return torch.cat([x for x, _ in filled.values()]), torch.cat([y for _, y in filled.values()])
+
+
+def _kind(values: Tensor) -> str:
+    shape = " x ".join(str(size) for size in values.shape[1:]) or "one"
+    return f"{shape} {str(values.dtype).removeprefix('torch.')}"

@@ -1,0 +1,86 @@
+"""Finds a data set's files in a folder, plain, gzipped or in an archive, and trusts none before its content has been checked."""
+
+import gzip
+import hashlib
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from accord.errors import AccordError
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file holds once decompressed. Compressed forms differ from mirror to mirror; this does not."""
+
+    size: int
+    sha256: str
+
+    def complaint(self, data: bytes) -> str:
+        """What is wrong with `data`, or nothing."""
+        if len(data) < self.size:
+            return f"is cut short: it holds {len(data):,} bytes where {self.size:,} are right"
+        if len(data) > self.size:
+            return f"is too long: {self.size:,} bytes are right"
+        found = hashlib.sha256(data).hexdigest()
+        return "" if found == self.sha256 else f"has other content: its sha256 is {found[:12]}..., {self.sha256[:12]}... is right"
+
+
+def read_folder(folder: Path, wanted: Mapping[str, Content], archives: tuple[str, ...] = ()) -> dict[str, bytes]:
+    """The content of every wanted file, found in `folder` or below it, or an error naming a missing or damaged one.
+
+    Several files may bear one name, as MNIST's and Fashion-MNIST's do side by side: the one with the right content is taken.
+    """
+    if not folder.is_dir():
+        raise AccordError(f"{folder} is not a folder")
+    good: dict[str, bytes] = {}
+    bad: dict[str, str] = {}
+    for place in _places(folder, {*wanted, *(f"{name}.gz" for name in wanted), *archives}):
+        try:
+            for name, label, data in _contents(place, wanted, archives):
+                if name in good:
+                    continue
+                if complaint := wanted[name].complaint(data):
+                    bad.setdefault(name, f"{label} {complaint}")
+                else:
+                    good[name] = data
+        except (EOFError, OSError, zlib.error, tarfile.TarError) as error:
+            bad.setdefault(place.name.removesuffix(".gz"), f"{place} is damaged and cannot be read: {error}")
+    if missing := [name for name in wanted if name not in good]:
+        raise AccordError(next(iter(bad.values()), f"{folder} holds no {missing[0]}" + _or_archives(archives)))
+    return good
+
+
+def _or_archives(archives: tuple[str, ...]) -> str:
+    return f", nor {' or '.join(archives)}" if archives else " or .gz of it"
+
+
+def _places(folder: Path, names: set[str]) -> list[Path]:
+    """Files with one of these names, in an order that does not depend on the file system."""
+    found = [Path(at) / name for at, _, files in os.walk(folder) for name in files if name in names]
+    return sorted(found, key=lambda path: (len(path.parts), path))
+
+
+def _contents(place: Path, wanted: Mapping[str, Content], archives: tuple[str, ...]) -> Iterator[tuple[str, str, bytes]]:
+    """(wanted name, where it was found, content) for everything wanted that one file holds."""
+    if place.name in archives:
+        with tarfile.open(place) as archive:
+            for member in archive:
+                name = Path(member.name).name
+                if member.isfile() and name in wanted and (file := archive.extractfile(member)):
+                    yield name, f"{name} in {place}", _read(file, wanted[name])
+    elif place.name in wanted:
+        with place.open("rb") as plain:
+            yield place.name, str(place), _read(plain, wanted[place.name])
+    else:
+        name = place.name.removesuffix(".gz")
+        with gzip.open(place) as unzipped:
+            yield name, str(place), _read(unzipped, wanted[name])
+
+
+def _read(file: IO[bytes] | gzip.GzipFile, content: Content) -> bytes:
+    return file.read(content.size + 1)  # one byte more tells a longer file; a gzip bomb gets no further
