@@ -1,0 +1,127 @@
+"""What every engine does: train a cohort into one record, and evaluate a model on groups of samples.
+
+An engine may batch clients, spread them over processes or run them one by one; it may not change what they compute. Batches, dropout and
+the order in which reports are added are fixed here, so that every engine gives the same answer.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from accord import draws
+from accord.algorithm import Algorithm, Memory
+from accord.data.federated import Federation
+from accord.layout import Layout
+from accord.local import Training
+from accord.record import Record, State
+
+PerSample = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> [B], one number per sample
+
+SHARDS = 16  # a cohort is summed in at most so many parts; part of the experiment, not of the machine (DESIGN.md section 3)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What stays the same for a whole run."""
+
+    module: nn.Module
+    layout: Layout
+    fed: Federation
+    algorithm: Algorithm
+    training: Training
+    loss: PerSample
+    metrics: Mapping[str, PerSample]
+    seed: int
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a round's clients are sent."""
+
+    round: int
+    vector: Tensor  # [P]
+    buffers: Tensor  # [B]
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class Member:
+    """One client of a cohort: its training rows, what it remembers, and the share of its steps it gets done."""
+
+    client: str
+    rows: Tensor
+    own: State = field(default_factory=dict)
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class ClientRow:
+    """What is told of one client's round."""
+
+    client: str
+    samples: int
+    steps: int
+    loss: float
+    norm: float
+    left_out_because: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A cohort's round: one record (None if no report was accepted), a row per client, and what the accepted clients would remember."""
+
+    record: Record | None
+    rows: list[ClientRow]
+    staged: dict[str, State]
+
+
+Group = tuple[str, str, Tensor]  # (split, client, rows)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Sums over the samples of each group: `sums[metric][g]` belongs to `groups[g]`."""
+
+    groups: list[tuple[str, str]]
+    samples: np.ndarray
+    sums: dict[str, np.ndarray]
+
+
+class Engine(Protocol):
+    """The contract. `close` frees what the engine holds; it may be called twice."""
+
+    name: str
+
+    def train(self, work: Work, cohort: Sequence[Member]) -> Outcome: ...
+    def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table: ...
+    def close(self) -> None: ...
+
+
+def shards(cohort: Sequence[Member]) -> Iterator[Sequence[Member]]:
+    """The cohort in at most SHARDS consecutive parts. A part is summed in order, and the parts' records are added in order."""
+    bounds = np.linspace(0, len(cohort), min(SHARDS, len(cohort)) + 1).round().astype(int)
+    for start, end in pairwise(bounds):
+        yield cohort[start:end]
+
+
+def batches(job: Job, round: int, member: Member) -> list[Tensor]:
+    """The rows of every local step of one client: shuffled anew each epoch, the last batch of an epoch as short as it comes."""
+    count = len(member.rows)
+    if not count:
+        return []
+    training = job.training
+    if job.algorithm.local.full_batch:
+        return [member.rows]
+    plan: list[Tensor] = []
+    for epoch in range(training.epochs):
+        order = draws.permutation(count, job.seed, "batches", round, member.client, epoch)
+        plan += member.rows[torch.from_numpy(order)].split(training.batch or count)
+    plan = plan[: training.steps]
+    return plan[: max(1, math.ceil(member.share * len(plan)))]

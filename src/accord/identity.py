@@ -1,0 +1,77 @@
+"""What makes a run this run: its plan, and the name its folder gets from the settings that change the result."""
+
+import hashlib
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from accord.cohort import Conditions
+from accord.data.federated import Federation
+from accord.describe import describe, fingerprint
+from accord.engines.contract import Job
+from accord.errors import AccordError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a run goes on, who takes part, and how often it is looked at."""
+
+    rounds: int = 100
+    sample: int | None = 10
+    evaluate_every: int = 10
+    checkpoint_every: int = 10
+    min_clients: int = 1
+    conditions: Conditions = field(default_factory=Conditions)
+    budget: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "sample", "evaluate_every", "checkpoint_every", "min_clients"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise AccordError(f"{name} must be a whole number of at least 1, got {value}")
+        if self.budget is not None and not self.budget > 0:
+            raise AccordError(f"budget must be a number of seconds above 0, got {self.budget}")
+
+    def check(self, fed: Federation) -> None:
+        """Refuses a plan that the federation cannot carry out."""
+        if not fed.train:
+            raise AccordError("the federation has no participating clients")
+        if self.sample is not None and self.sample > len(fed.train):
+            raise AccordError(f"sample must be at most the {len(fed.train)} participating clients, got {self.sample}")
+
+    def that_changes_results(self) -> "Plan":
+        """The plan with everything at its default that only says how far to go and how often to save, and without the seed, which a
+        folder's name spells out."""
+        return replace(self, rounds=Plan.rounds, checkpoint_every=Plan.checkpoint_every, budget=Plan.budget, seed=Plan.seed)
+
+
+def identity(job: Job, plan: Plan) -> dict[str, Any]:
+    """The settings of a run made in Python: model and data by their content, everything else by value."""
+    digest = hashlib.blake2b(repr(job.module).encode(), digest_size=16)
+    for name, value in job.module.state_dict().items():
+        digest.update(name.encode() + value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return {
+        "model": digest.hexdigest(),
+        "data": job.fed.fingerprint(),
+        "algorithm": describe(job.algorithm),
+        "training": describe(job.training),
+        "plan": describe(plan.that_changes_results()),
+        "loss": getattr(job.loss, "__qualname__", repr(job.loss)),
+        "metrics": sorted(job.metrics),
+    }
+
+
+def run_name(job: Job, settings: dict[str, Any]) -> str:
+    """`mnist-fedadam-gma-1f0c2d3e4b-s0`: readable parts first, then what tells settings apart."""
+    return folder_name(
+        [job.fed.name, job.algorithm.name, type(job.algorithm.mask).__name__ if job.algorithm.mask else ""], settings, job.seed
+    )
+
+
+def folder_name(words: list[str], settings: dict[str, Any], seed: int) -> str:
+    """Words that people read, a fingerprint of the settings, and the seed."""
+    readable = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word) for word in words if word)
+    return f"{readable}-{fingerprint(settings)}-s{seed}"

@@ -1,0 +1,248 @@
+"""The training loop: invite clients, train them, average, mask, step, evaluate, checkpoint."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from accord import draws
+from accord.algorithm import Memory
+from accord.cohort import Invited, invite
+from accord.describe import label
+from accord.diagnose import of_round
+from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
+from accord.environment import environment
+from accord.evaluate import merge_alone, per_client, score, summarise
+from accord.identity import Plan
+from accord.record import State
+from accord.records import RunFolder
+from accord.rounds import Round
+from accord.run import Run, Snapshot, state_dict
+from accord.store import ClientStore
+
+_ALONE_MODELS = 10  # with `local_only`, so many clients' models are tried on data that is nobody's own
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a hook sees after every round."""
+
+    round: int
+    rounds: int
+    row: dict[str, Any]  # as in metrics.jsonl
+    seconds: float
+    snapshot: Callable[[], nn.Module] = field(repr=False)  # the model as it is now
+
+
+Hook = Callable[[Event], bool | None]  # a true answer ends the run after this round
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Everything that the next round depends on, and nothing else: what a checkpoint holds."""
+
+    round: int
+    vector: Tensor
+    buffers: Tensor
+    memory: Memory
+    best: Snapshot | None = None
+    best_score: float | None = None
+
+
+class Loop:
+    """One run: the job, where it stands, and where it is recorded."""
+
+    def __init__(self, job: Job, plan: Plan, engine: Engine, folder: RunFolder | None, hooks: Sequence[Hook]) -> None:
+        self.job, self.plan, self.engine, self.folder, self.hooks = job, plan, engine, folder, hooks
+        self.rows: list[dict[str, Any]] = folder.rows() if folder else []
+        self.store = ClientStore(job.fed.clients)
+        device = job.device
+        vector = job.layout.pack(job.module).to(device)
+        buffers = job.layout.pack_buffers(dict(job.module.named_buffers())).to(device)
+        self.first = Snapshot(0, vector, buffers)
+        self.progress = Progress(0, vector, buffers, job.algorithm.init(job.layout, len(job.fed.clients), vector))
+        self.last_table: Table | None = None
+
+    # ----------------------------------------------------------------------------------------------------------- the rounds
+
+    def go(self) -> Run:
+        """Runs the rounds that are left."""
+        try:
+            if self.folder and self.folder.finished_at >= self.plan.rounds:
+                self._restore(self.folder.tensors())
+                return self._run(None)
+            if self.folder:
+                self._restore(self.folder.begin(environment(self.job.device)))
+            began, stopped = time.monotonic(), None
+            while self.progress.round < self.plan.rounds and stopped is None:
+                stopped = self._one_round(began)
+            if stopped is None and self.folder:
+                self._finish(self.folder)
+            return self._run(stopped)
+        finally:
+            self.engine.close()
+
+    def _one_round(self, began: float) -> str | None:
+        """The next round, recorded. Says why the run must stop now, if it must."""
+        number, started = self.progress.round + 1, time.monotonic()
+        self.progress, row = self._train(number)
+        trained = time.monotonic()
+        if number % self.plan.evaluate_every == 0 or number == self.plan.rounds:
+            row["evaluation"] = self._evaluate(number)
+        self.rows.append(row)
+        now = time.monotonic()
+        if self.folder:
+            self.folder.log(row, {"round": number, "train_seconds": trained - started, "evaluate_seconds": now - trained})
+        event = Event(number, self.plan.rounds, row, now - started, self._module)
+        answers = [hook(event) for hook in self.hooks]  # every hook is asked, also after one that wants to stop
+        stopped = "stopped by a hook" if any(answers) else None
+        if self.plan.budget is not None and now - began >= self.plan.budget:
+            stopped = stopped or f"its budget of {self.plan.budget:g} s is spent"
+        if number == self.plan.rounds:
+            stopped = None
+        if self.folder and (stopped or number % self.plan.checkpoint_every == 0 or number == self.plan.rounds):
+            self._checkpoint(self.folder)
+        return stopped
+
+    def _train(self, number: int) -> tuple[Progress, dict[str, Any]]:
+        """Trains a cohort and applies what it agreed on; a round with too few reports changes nothing."""
+        progress, job = self.progress, self.job
+        invited = invite(job.fed.clients, self.plan.sample, self.plan.conditions, job.seed, number)
+        outcome = self.engine.train(Work(number, progress.vector, progress.buffers, progress.memory), self._members(invited, number))
+        row = _cohort_row(number, invited, outcome)
+        accepted = row["accepted"]
+        if outcome.record is None or accepted < self.plan.min_clients:
+            row["skipped"] = f"{accepted} of the {self.plan.min_clients} reports it takes"
+            return replace(progress, round=number), row
+        round = Round(number, job.layout, len(job.fed.clients))
+        lowered, buffers, memory = job.algorithm.lower(outcome.record, progress.memory, round)
+        change, memory = job.algorithm.step(lowered, memory)
+        for client, state in outcome.staged.items():
+            if state:
+                self.store.put(client, state, number)
+        row |= of_round(job.algorithm, outcome.record, lowered, change, job.layout)
+        return replace(progress, round=number, vector=progress.vector + change, buffers=progress.buffers + buffers, memory=memory), row
+
+    def _members(self, invited: Sequence[Invited], number: int) -> list[Member]:
+        """What the engine gets to train on; a client whose report will be lost need not train."""
+        fed, local = self.job.fed, self.job.algorithm.local
+        present = [guest for guest in invited if not guest.lost]
+        if local.pooled:
+            everything = torch.cat(list(fed.train.values()))
+            count = sum(len(fed.train[guest.client]) for guest in present)
+            drawn = draws.choose(len(everything), count, self.job.seed, "pooled", number)
+            return [Member("pooled", everything[torch.from_numpy(drawn)])]
+        return [Member(guest.client, fed.train[guest.client], self._own(guest.client), guest.share) for guest in present]
+
+    def _own(self, client: str) -> State:
+        local = self.job.algorithm.local
+        if not local.remembers:
+            return {}
+        kept = self.store.get(client)
+        if kept is None:
+            return local.fresh(self.first.vector, self.first.buffers)
+        return {name: value.to(self.job.device) for name, value in kept.items()}
+
+    # ----------------------------------------------------------------------------------------------------------- evaluation
+
+    def _evaluate(self, number: int) -> dict[str, Any]:
+        table = self._evaluated()
+        evaluation = summarise(table)
+        self.last_table = table
+        if "heldout" in evaluation["splits"]:
+            now = score(evaluation, "heldout")
+            if self.progress.best_score is None or now > self.progress.best_score:
+                best = Snapshot(number, self.progress.vector, self.progress.buffers)
+                self.progress = replace(self.progress, best=best, best_score=now)
+        return evaluation
+
+    def _evaluated(self) -> Table:
+        if self.job.algorithm.local.alone:
+            return self._alone_table()
+        return self.engine.evaluate(self.progress.vector, self.progress.buffers, list(self.job.fed.groups()))
+
+    def _alone_table(self) -> Table:
+        """Every client's own model on its own data; some clients' models on data that is nobody's own."""
+        groups, clients = list(self.job.fed.groups()), self.job.fed.clients
+        shared = [group for group in groups if group[0] in ("unseen", "test")]
+        tried = draws.choose(len(clients), min(_ALONE_MODELS, len(clients)), self.job.seed, "models tried on others")
+        own_tables, shared_tables = [], []
+        for index, client in enumerate(clients):
+            own = self._own(client)
+            mine = [group for group in groups if group[1] == client and group[0] in ("train", "heldout")]
+            own_tables.append(self.engine.evaluate(own["w"], own["b"], mine))
+            if index in tried:
+                shared_tables.append(self.engine.evaluate(own["w"], own["b"], shared))
+        return merge_alone(own_tables, shared_tables)
+
+    # ------------------------------------------------------------------------------------------------------------- on disk
+
+    def _checkpoint(self, folder: RunFolder) -> None:
+        progress, best = self.progress, self.progress.best
+        tensors = {"vector": progress.vector, "buffers": progress.buffers}
+        tensors |= {f"memory.{part}.{name}": t for part, state in progress.memory.items() for name, t in state.items()}
+        if best is not None:
+            tensors |= {"best.vector": best.vector, "best.buffers": best.buffers}
+        chosen = None if best is None else {"round": best.round, "score": progress.best_score}
+        folder.checkpoint(progress.round, tensors, best=chosen, clients=self.store.sync())
+        self.store.committed()
+
+    def _restore(self, tensors: dict[str, Tensor]) -> None:
+        """Takes up the folder's checkpoint, if it has one."""
+        assert self.folder is not None
+        saved = self.folder.state or {}
+        self.store = ClientStore(self.job.fed.clients, self.folder.path / "clients", saved.get("clients"))
+        self.rows = self.folder.rows()
+        if not saved:
+            return
+        tensors = {name: t.to(self.job.device) for name, t in tensors.items()}
+        memory: Memory = {part: {name: tensors[f"memory.{part}.{name}"] for name in s} for part, s in self.progress.memory.items()}
+        best = saved["best"] and Snapshot(saved["best"]["round"], tensors["best.vector"], tensors["best.buffers"])
+        best_score = saved["best"] and saved["best"]["score"]
+        self.progress = Progress(saved["round"], tensors["vector"], tensors["buffers"], memory, best, best_score)
+
+    def _finish(self, folder: RunFolder) -> None:
+        run = self._run(None)
+        names = {} if run.alone else {"model": "last"} if run.best is None else {"model": "last", "best": "held-out"}
+        models = {name: state_dict(run.model(which)) for name, which in names.items()}
+        table = self.last_table or self._evaluated()
+        folder.finish(self.progress.round, models, per_client(table))
+
+    def _module(self) -> nn.Module:
+        return self._run(None).model()
+
+    def _run(self, stopped: str | None) -> Run:
+        progress, job = self.progress, self.job
+        return Run(
+            title=f"{label(job.algorithm)} · {job.fed.name} · seed {job.seed}",
+            rounds=progress.round,
+            rows=self.rows,
+            last=Snapshot(progress.round, progress.vector, progress.buffers),
+            best=progress.best,
+            folder=self.folder.path if self.folder else None,
+            stopped=stopped,
+            alone=job.algorithm.local.alone,
+            _module=job.module,
+            _layout=job.layout,
+        )
+
+
+def _cohort_row(number: int, invited: Sequence[Invited], outcome: Outcome) -> dict[str, Any]:
+    """Who took part, who was left out and why, and the clients' mean training loss."""
+    left_out = {guest.client: "report lost" for guest in invited if guest.lost}
+    left_out |= {row.client: row.left_out_because for row in outcome.rows if row.left_out_because}
+    accepted = [row for row in outcome.rows if row.left_out_because is None]
+    samples = sum(row.samples for row in accepted)
+    return {
+        "round": number,
+        "invited": len(invited),
+        "accepted": len(accepted),
+        "left_out": left_out,
+        "steps": sum(row.steps for row in accepted),
+        "samples": samples,
+        "train_loss": sum(row.loss * row.samples for row in accepted) / samples if samples else None,
+        "client_norm": sum(row.norm for row in accepted) / len(accepted) if accepted else None,
+    }

@@ -1,0 +1,33 @@
+"""The losses and metrics used when the user brings none. Each gives one number per sample."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from accord.engines.contract import PerSample
+
+
+def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """For class labels. `output: [B, classes]`, `target: [B]`."""
+    return F.cross_entropy(output, target, reduction="none")
+
+
+def squared_error(output: Tensor, target: Tensor) -> Tensor:
+    """For numbers: the squared error, averaged over whatever a sample has more than one of."""
+    return (output.reshape(target.shape) - target).square().reshape(len(target), -1).mean(1)
+
+
+def accuracy(output: Tensor, target: Tensor) -> Tensor:
+    """One where the most likely class is the right one, else zero."""
+    return (output.argmax(1) == target).float()
+
+
+def default_loss(y: Tensor) -> PerSample:
+    """Cross-entropy for whole-number targets, squared error for others."""
+    return squared_error if y.dtype.is_floating_point else cross_entropy
+
+
+def default_metrics(y: Tensor) -> Mapping[str, PerSample]:
+    """Accuracy for whole-number targets; a regression is judged by its loss."""
+    return {} if y.dtype.is_floating_point else {"accuracy": accuracy}

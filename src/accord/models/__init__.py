@@ -1,0 +1,45 @@
+"""The papers' models. Each constructor draws its first weights from `seed` alone, whatever else used torch's generator before."""
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from accord.errors import AccordError
+from accord.models.cnn import cnn
+from accord.models.lenet import lenet
+from accord.models.logistic import logistic
+
+__all__ = ["MODELS", "cnn", "lenet", "logistic", "warm_start"]
+
+MODELS: dict[str, Callable[..., nn.Module]] = {"lenet": lenet, "cnn": cnn, "logistic": logistic}
+
+
+def warm_start(module: nn.Module, source: str | Path | Mapping[str, Tensor]) -> nn.Module:
+    """A copy of the module with weights from a state dict or a safetensors file. Every tensor must fit by name and shape."""
+    state = dict(source) if isinstance(source, Mapping) else _read(Path(source))
+    mine = module.state_dict()
+    for name in [*mine, *state]:
+        if name not in state or name not in mine:
+            raise AccordError(
+                f"the weights to start from and the model differ: {name} is only in the {'model' if name in mine else 'weights'}"
+            )
+        if state[name].shape != mine[name].shape:
+            raise AccordError(
+                f"{name} has shape {list(state[name].shape)} in the weights to start from and {list(mine[name].shape)} in the model"
+            )
+    fresh = copy.deepcopy(module)
+    fresh.load_state_dict(state)
+    return fresh
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise AccordError(f"there is no file {path} to start from") from None
+    except (OSError, SafetensorError) as error:
+        raise AccordError(f"{path} cannot be read as safetensors: {error}") from None

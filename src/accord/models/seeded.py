@@ -1,0 +1,14 @@
+"""First weights from a seed, without touching torch's global generator."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Within it torch draws from `seed`; after it, from where it was before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

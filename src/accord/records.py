@@ -1,0 +1,214 @@
+"""A run's folder: its settings, metrics, checkpoints and `done` mark. Whatever happens to the process, what lies here is whole.
+
+    experiment.toml      what the user wrote, word for word (runs of the command line)
+    experiment.json      the settings with every default filled in
+    environment.json     versions, device, threads: one entry per machine the run has seen
+    metrics.jsonl        a line per round; no clock in it, so equal runs write equal files
+    timing.jsonl         a line per round with its seconds
+    state.json           the last checkpoint: round, tensor file, client versions, how much of the metrics belongs to it
+    checkpoint-*.safetensors, clients/     the tensors that state.json names
+    model.safetensors, best.safetensors    the last model and the one best on held-out data, once the run is done
+    clients.json         every client's last evaluation, once the run is done
+    done                 the run reached its rounds
+    lock                 held while a process works here
+
+A file is written beside its name, synced and renamed. `state.json` is written last: it decides which tensors count.
+"""
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from accord.describe import SCHEMA
+from accord.errors import AccordError
+
+Json = dict[str, Any]
+
+
+def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Has `write` make a file beside `path`, syncs it, and puts it in place in one step."""
+    beside = path.with_name(f".{path.name}.part")
+    write(beside)
+    with open(beside, "rb") as handle:
+        os.fsync(handle.fileno())
+    os.replace(beside, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_text(path: Path, text: str) -> None:
+    def write(beside: Path) -> None:
+        beside.write_text(text)
+
+    write_whole(path, write)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(plain(value), indent=2) + "\n")
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    own = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}  # safetensors refuses tensors that share memory
+    write_whole(path, lambda beside: save_file(own, beside))
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file of a run folder, or a sentence that names it."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise AccordError(f"{path} is missing: this is not a run folder, or it was damaged") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise AccordError(f"{path} is damaged: {error}") from None
+
+
+def read_lines(path: Path) -> list[Json]:
+    """The rows of a JSON-lines file; a last line cut short by a kill does not count."""
+    if not path.exists():
+        return []
+    *lines, _cut_short = path.read_text().split("\n")
+    try:
+        return [json.loads(line) for line in lines]
+    except json.JSONDecodeError as error:
+        raise AccordError(f"{path} is damaged: {error}") from None
+
+
+def plain(value: Any) -> Any:
+    """NaN and infinities as null: JSON has no word for them."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    return value
+
+
+class RunFolder:
+    """One run's folder, locked by this process until `close`."""
+
+    def __init__(self, path: Path, settings: Json, rounds: int, *, toml: str | None = None, resume: bool = True) -> None:
+        self.path, self._settings, self._toml = path, {"schema": SCHEMA, **settings}, toml
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = _take_lock(path)
+        try:
+            self.state: Json | None = self._read_state()
+            self.finished_at: int = read_json(path / "done")["rounds"] if (path / "done").exists() else 0
+            self._check(rounds, resume)
+        except BaseException:
+            self.close()
+            raise
+        self._metrics: IO[str] | None = None
+        self._timing: IO[str] | None = None
+
+    def _read_state(self) -> Json | None:
+        if not (self.path / "state.json").exists():
+            return None
+        state: Json = read_json(self.path / "state.json")
+        if state.get("schema") != SCHEMA:
+            raise AccordError(f"{self.path} was written with schema {state.get('schema')}, this accord reads schema {SCHEMA}")
+        return state
+
+    def _check(self, rounds: int, resume: bool) -> None:
+        if resume or self.finished_at >= rounds:
+            return
+        if self.finished_at:
+            raise AccordError(
+                f"{self.path} is done after {self.finished_at} rounds: add --resume to extend it to {rounds}, or --fresh to start over"
+            )
+        if (self.path / "metrics.jsonl").exists():
+            reached = self.state["round"] if self.state else 0
+            raise AccordError(
+                f"{self.path} holds a run that stopped after round {reached}: add --resume to go on, or --fresh to start over"
+            )
+
+    def begin(self, environment: Json) -> dict[str, Tensor]:
+        """Readies the folder for writing: settings in place, metrics cut back to the checkpoint. Gives the checkpoint's tensors, if any."""
+        for left_over in self.path.glob(".*.part"):
+            left_over.unlink()
+        (self.path / "done").unlink(missing_ok=True)
+        if self._toml is not None:
+            write_text(self.path / "experiment.toml", self._toml)
+        write_json(self.path / "experiment.json", self._settings)
+        self._note_environment(environment)
+        reached = self.state["round"] if self.state else 0
+        for name in ("metrics.jsonl", "timing.jsonl"):
+            rows = [row for row in read_lines(self.path / name) if row["round"] <= reached]
+            write_text(self.path / name, "".join(json.dumps(row) + "\n" for row in rows))
+        self._metrics = (self.path / "metrics.jsonl").open("a")
+        self._timing = (self.path / "timing.jsonl").open("a")
+        return self.tensors()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The checkpoint's tensors; none if there is no checkpoint yet."""
+        if self.state is None:
+            return {}
+        path = self.path / self.state["tensors"]
+        try:
+            return load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise AccordError(f"the checkpoint {path} cannot be read ({error}): start over with --fresh") from None
+
+    def _note_environment(self, environment: Json) -> None:
+        path = self.path / "environment.json"
+        seen = read_json(path) if path.exists() and self.state else []
+        if not seen or {k: v for k, v in seen[-1].items() if k != "from_round"} != environment:
+            first = self.state["round"] + 1 if self.state else 1
+            write_json(path, [*seen, {"from_round": first, **environment}])
+
+    def log(self, row: Json, timing: Json) -> None:
+        """Adds a round's rows. They count once a checkpoint covers them; until then a restart drops and repeats them."""
+        assert self._metrics is not None and self._timing is not None, "begin() comes first"
+        for handle, entry in ((self._metrics, row), (self._timing, timing)):
+            handle.write(json.dumps(plain(entry)) + "\n")
+            handle.flush()
+
+    def checkpoint(self, round: int, tensors: dict[str, Tensor], **more: Any) -> None:
+        """Makes everything up to `round` safe. `state.json` goes last; only then may older tensors go."""
+        assert self._metrics is not None
+        os.fsync(self._metrics.fileno())
+        name = f"checkpoint-{round:06d}.safetensors"
+        write_tensors(self.path / name, tensors)
+        self.state = {"schema": SCHEMA, "round": round, "tensors": name, **more}
+        write_json(self.path / "state.json", self.state)
+        for old in self.path.glob("checkpoint-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+
+    def finish(self, rounds: int, models: dict[str, dict[str, Tensor]], clients: list[Json]) -> None:
+        """The run is complete: its models, its clients' evaluations, and the mark that says so, last."""
+        for name, state in models.items():
+            write_tensors(self.path / f"{name}.safetensors", state)
+        write_json(self.path / "clients.json", clients)
+        write_json(self.path / "done", {"schema": SCHEMA, "rounds": rounds})
+
+    def rows(self) -> list[Json]:
+        """The metrics so far."""
+        return read_lines(self.path / "metrics.jsonl")
+
+    def close(self) -> None:
+        """Lets go of the folder."""
+        for handle in (getattr(self, "_metrics", None), getattr(self, "_timing", None), self._lock):
+            if handle is not None:
+                handle.close()
+
+
+def _take_lock(path: Path) -> IO[str]:
+    handle = (path / "lock").open("a")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system lets go of it when the process dies, however it dies
+    except OSError:
+        handle.close()
+        raise AccordError(f"{path} is in use by another process: wait for it, or choose another run.folder") from None
+    return handle

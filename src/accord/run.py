@@ -1,0 +1,102 @@
+"""What a training run leaves in your hands: its history, its figures, its model."""
+
+import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from accord.errors import AccordError
+from accord.evaluate import History, Selected, primary_metric, select
+from accord.layout import Layout
+from accord.tables import run_text
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A model at some round, as vectors."""
+
+    round: int
+    vector: Tensor
+    buffers: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished (or stopped) run. `print(run)` shows train, held-out and unseen figures, both gaps and the worst client."""
+
+    title: str
+    rounds: int
+    rows: list[dict[str, Any]]  # one per round, as in metrics.jsonl
+    last: Snapshot
+    best: Snapshot | None  # the model best on held-out data
+    folder: Path | None = None
+    stopped: str | None = None  # why it ended before its rounds, if it did
+    alone: bool = False  # every client has a model of its own, and there is no common one
+    _module: nn.Module = field(repr=False, kw_only=True)
+    _layout: Layout = field(repr=False, kw_only=True)
+
+    @property
+    def history(self) -> History:
+        """(round, evaluation) for every evaluated round."""
+        return history_of(self.rows)
+
+    def select(self, rule: str = "held-out") -> Selected:
+        """The run's figures by a named selection rule: `held-out`, `last10`, `window(a,b)` or `oracle`."""
+        return select(self.history, rule)
+
+    def model(self, which: str = "last") -> nn.Module:
+        """The trained module, a fresh copy: the `last` round's, or the one best on `held-out` data."""
+        snapshot = self._snapshot(which)
+        return self._layout.load(copy.deepcopy(self._module).cpu(), snapshot.vector.cpu(), snapshot.buffers.cpu())
+
+    def save(self, path: str | Path, which: str = "last") -> Path:
+        """Writes the trained model's state dict as safetensors."""
+        save_file(state_dict(self.model(which)), path)
+        return Path(path)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draws the learning curves of every split; returns the matplotlib figure and writes it if a path is given."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise AccordError("run.plot() needs matplotlib: pip install 'accord-fl[plot]'") from None
+        metric = primary_metric(self.history[0][1])
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        axes = figure.subplots()
+        for split in self.history[0][1]["splits"]:
+            axes.plot(
+                [r for r, _ in self.history],
+                [e["splits"][split][metric]["by_sample"] for _, e in self.history],
+                "o-",
+                label=split,
+            )
+        axes.set(title=self.title, xlabel="round", ylabel=f"{metric}, mean over samples")
+        axes.legend()
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
+
+    def _snapshot(self, which: str) -> Snapshot:
+        if self.alone:
+            raise AccordError("this run trained no common model: every client went on from its own")
+        if which not in ("last", "held-out"):
+            raise AccordError(f"which must be 'last' or 'held-out', got {which!r}")
+        if which == "held-out" and self.best is None:
+            raise AccordError("no round was evaluated on held-out data, so there is no best one")
+        return self.last if which == "last" else self.best  # type: ignore[return-value]
+
+    def __str__(self) -> str:
+        return run_text(self.title, self.history, self.stopped)
+
+
+def history_of(rows: list[dict[str, Any]]) -> History:
+    """The evaluated rounds among a run's rows."""
+    return [(row["round"], row["evaluation"]) for row in rows if "evaluation" in row]
+
+
+def state_dict(module: nn.Module) -> dict[str, Tensor]:
+    """A module's state with tied tensors written out, which safetensors asks for."""
+    return {name: value.detach().clone().contiguous() for name, value in module.state_dict().items()}

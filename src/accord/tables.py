@@ -1,0 +1,82 @@
+"""Results as rows of text, for `print(run)` and for the terminal."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from accord.evaluate import GAPS, TITLES, History, primary_metric, select
+
+Cells = list[list[str]]  # the first row is the header
+_GAP_TITLES = {"out_of_sample": "out-of-sample gap (train - held-out)", "participation": "participation gap (held-out - unseen)"}
+_COLUMNS = {"by_sample": "by sample", "by_client": "by client", "worst": "worst", "q10": "10 %", "q50": "median", "q90": "90 %"}
+
+
+def figure(value: float | None, metric: str) -> str:
+    """A metric for people: shares in percent, anything else as it is."""
+    if value is None:
+        return "-"
+    return f"{100 * value:.2f}" if metric == "accuracy" else f"{value:.4g}"
+
+
+def evaluation_cells(evaluation: dict[str, Any]) -> Cells:
+    """One evaluation: a row per split with means and spread over clients."""
+    metric = primary_metric(evaluation)
+    unit = f"{metric} (%)" if metric == "accuracy" else metric
+    cells = [[unit, "clients", "samples", *_COLUMNS.values()]]
+    for split, row in evaluation["splits"].items():
+        one_group = split == "test"  # the test set is nobody's: it has a mean and no spread
+        figures = [figure(row[metric][c], metric) if c == "by_sample" or not one_group else "" for c in _COLUMNS]
+        cells.append([TITLES[split], "" if one_group else str(row["clients"]), f"{row['samples']:,}", *figures])
+    for gap in GAPS:
+        if gap in evaluation["gaps"]:
+            values = evaluation["gaps"][gap][metric]
+            cells.append(
+                [
+                    _GAP_TITLES[gap],
+                    "",
+                    "",
+                    figure(values["by_sample"], metric),
+                    figure(values["by_client"], metric),
+                    "",
+                    "",
+                    "",
+                    "",
+                ]
+            )
+    return cells
+
+
+def run_text(title: str, history: History, stopped: str | None = None) -> str:
+    """A run in plain text: its last evaluation, and its figures by each selection rule."""
+    if not history:
+        return f"{title}: nothing was evaluated yet"
+    lines = [f"{title} · round {history[-1][0]}" + (f" ({stopped})" if stopped else ""), *align(evaluation_cells(history[-1][1]))]
+    for rule in ("held-out", "last10", "oracle"):
+        if rule != "held-out" or "heldout" in history[0][1]["splits"]:
+            lines.append(selection_line(history, rule))
+    return "\n".join(lines)
+
+
+def selection_line(history: History, rule: str) -> str:
+    """`by held-out (round 40): train 91.20, held-out 90.10, unseen 89.00`."""
+    chosen, metric = select(history, rule), primary_metric(history[0][1])
+    where = f"round {chosen.rounds[0]}" if len(chosen.rounds) == 1 else f"rounds {chosen.rounds[0]} to {chosen.rounds[-1]}"
+    return f"by {rule} ({where}): " + ", ".join(f"{TITLES[s]} {figure(v, metric)}" for s, v in chosen.values.items())
+
+
+def align(cells: Cells) -> list[str]:
+    """Cells as lines with columns aligned: words to the left, numbers to the right."""
+    widths = [max(len(row[c]) for row in cells) for c in range(len(cells[0]))]
+    return ["  ".join(_pad(cell, width, c) for c, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip() for row in cells]
+
+
+def _pad(cell: str, width: int, column: int) -> str:
+    return cell.ljust(width) if column == 0 else cell.rjust(width)
+
+
+def spread(values: Sequence[float], metric: str) -> str:
+    """The mean over seeds, with the standard deviation where there is more than one."""
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return figure(mean, metric)
+    deviation = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5
+    return f"{figure(mean, metric)} ± {figure(deviation, metric)}"

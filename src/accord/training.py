@@ -1,0 +1,89 @@
+"""`fit`: one call from a model, a federation and an algorithm to a trained, evaluated, recorded run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from accord.algorithm import Algorithm, fedavg
+from accord.cohort import Conditions
+from accord.data.federated import Federation
+from accord.engines import make_engine, pick_device
+from accord.engines.contract import Job, PerSample
+from accord.identity import Plan, identity, run_name
+from accord.layout import Layout
+from accord.local import Training
+from accord.loop import Hook, Loop
+from accord.losses import default_loss, default_metrics
+from accord.models import warm_start
+from accord.records import RunFolder
+from accord.run import Run
+from accord.schedule import Schedule
+
+
+def fit(
+    model: nn.Module,
+    fed: Federation,
+    algorithm: Algorithm | None = None,
+    *,
+    rounds: int = 100,
+    sample: int | None = 10,
+    epochs: int = 1,
+    batch: int | None = 32,
+    lr: float | Schedule = 0.01,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    steps: int | None = None,
+    evaluate_every: int = 10,
+    checkpoint_every: int = 10,
+    min_clients: int = 1,
+    conditions: Conditions | None = None,
+    budget: float | None = None,
+    seed: int = 0,
+    engine: str = "auto",
+    device: str = "auto",
+    folder: str | Path | RunFolder | None = None,
+    resume: bool = True,
+    loss: PerSample | None = None,
+    metrics: Mapping[str, PerSample] | None = None,
+    start: str | Path | Mapping[str, Tensor] | None = None,
+    hooks: Sequence[Hook] = (),
+) -> Run:
+    """Trains `model` over the clients of `fed` and evaluates it three ways.
+
+    `sample` clients (None: all) take part in a round and do `epochs` of SGD in batches of `batch` (None: all at once), at most `steps`.
+    Every `evaluate_every` rounds, and after the last, the model meets training data, held-out data, unseen clients and the test set. With a
+    `folder` the run is recorded there under a name made of its settings, and goes on from its last checkpoint if it is there already.
+    `loss(output, target)` and each of `metrics` give one number per sample. `start` is a state dict, or a safetensors file, to begin from.
+    `budget` is in seconds; a run that spends it stops after the round and can be resumed.
+
+    >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
+    >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
+    """
+    algorithm = algorithm or fedavg()
+    plan = Plan(rounds, sample, evaluate_every, checkpoint_every, min_clients, conditions or Conditions(), budget, seed)
+    training = Training(epochs, batch, steps, lr, momentum, weight_decay, clip)
+    training.check(algorithm.local)
+    plan.check(fed)
+    if start is not None:
+        model = warm_start(model, start)
+    layout, chosen_device = Layout.of(model), pick_device(device)
+    loss, metrics = loss or default_loss(fed.y), default_metrics(fed.y) if metrics is None else metrics
+    job = Job(model, layout, fed, algorithm, training, loss, metrics, seed, chosen_device)
+    run_folder = _open(folder, job, plan, resume)
+    try:
+        # A convolution's algorithm may differ from call to call on CUDA unless told not to; a resumed run must not see that.
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+            return Loop(job, plan, make_engine(engine, job), run_folder, hooks).go()
+    finally:
+        if run_folder is not None:
+            run_folder.close()
+
+
+def _open(folder: str | Path | RunFolder | None, job: Job, plan: Plan, resume: bool) -> RunFolder | None:
+    if folder is None or isinstance(folder, RunFolder):
+        return folder
+    settings = identity(job, plan)
+    return RunFolder(Path(folder) / run_name(job, settings), {**settings, "rounds": plan.rounds}, plan.rounds, resume=resume)

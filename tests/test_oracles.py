@@ -1,0 +1,133 @@
+"""The mathematics against problems whose answer is known: quadratics, closed forms, and a plain loop written from the equations."""
+
+import copy
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import accord
+from accord import Conditions
+from accord.algorithm import Algorithm
+from accord.engines.contract import Job, Member, batches
+from accord.layout import Layout
+from accord.local import Training
+from accord.losses import accuracy, cross_entropy
+from conftest import Point, blobs, cost, mlp, quadratics
+
+TWO = quadratics((1.0, -1.0), (10.0, 2.0))
+OPTIMUM = (1 * -1 + 10 * 2) / 11  # 1.727273
+
+
+def settle(algorithm: Algorithm, fed=TWO, rounds: int = 300, **more) -> float:
+    """Where x ends up: ten local steps of 0.05 from 0, every round."""
+    settings = {"sample": None, "epochs": 10, "batch": 1, "lr": 0.05, "momentum": 0.0, "loss": cost, "metrics": {}, **more}
+    run = accord.fit(Point(), fed, algorithm, rounds=rounds, evaluate_every=rounds, **settings)
+    return run.model().x.item()
+
+
+def test_fedavg_stalls_where_the_algebra_says() -> None:
+    # Ten steps contract a client by (1 - 0.05 a)^10 towards its own optimum; the fixed point of the average is this.
+    pull = [1 - (1 - 0.05 * a) ** 10 for a in (1, 10)]
+    expected = (pull[0] * -1 + pull[1] * 2) / sum(pull)
+    assert expected == pytest.approx(1.140327, abs=1e-6)
+    assert settle(accord.fedavg()) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("option", ["mean", "I", "II"])
+def test_scaffold_reaches_the_optimum(option: str) -> None:
+    assert settle(accord.scaffold(option)) == pytest.approx(OPTIMUM, abs=1e-9)
+    assert pytest.approx(1.727273, abs=1e-6) == OPTIMUM
+
+
+def test_scaffold_with_momentum_still_reaches_the_optimum() -> None:
+    assert settle(accord.scaffold("mean"), momentum=0.5, lr=0.02) == pytest.approx(OPTIMUM, abs=1e-9)
+
+
+def test_scaffold_with_sampled_clients_reaches_the_optimum() -> None:
+    assert settle(accord.scaffold(), sample=1) == pytest.approx(OPTIMUM, abs=1e-9)
+
+
+def test_scaffold_reaches_the_optimum_though_three_reports_in_ten_are_lost() -> None:
+    assert settle(accord.scaffold(), conditions=Conditions(lost=0.3)) == pytest.approx(OPTIMUM, abs=1e-9)
+
+
+def test_option_two_equals_the_mean_gradient_without_momentum() -> None:
+    runs = [
+        accord.fit(mlp(), blobs(), accord.scaffold(o), rounds=4, sample=5, momentum=0.0, weight_decay=0.01, clip=0.5)
+        for o in ("mean", "II")
+    ]
+    assert torch.allclose(runs[0].last.vector, runs[1].last.vector, atol=1e-5)
+
+
+def test_fedprox_with_huge_mu_stays_at_its_anchor() -> None:
+    # Each client ends where a (x - b) + mu (x - 0) = 0; at mu = 1e4 that is within a thousandth of the anchor at 0.
+    held = settle(accord.fedprox(mu=1e4), rounds=1, lr=5e-5, epochs=100)
+    assert held == pytest.approx((1 * -1 / (1 + 1e4) + 10 * 2 / (10 + 1e4)) / 2, rel=1e-9)
+    assert abs(held) < 1e-3
+    assert settle(accord.fedprox(mu=1e8), rounds=1, lr=5e-9, epochs=100) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_fedprox_fixed_point_of_one_client() -> None:
+    # Minimise 10/2 (x - 2)^2 + mu/2 (x - 0)^2: x = 20 / (10 + mu).
+    assert settle(accord.fedprox(mu=5.0), quadratics((10.0, 2.0)), rounds=1, epochs=500) == pytest.approx(20 / 15, abs=1e-9)
+
+
+def test_fedsgd_is_gradient_descent_on_the_average() -> None:
+    # One step: x = 0 - 0.05 * mean gradient; gradients at 0 are a (0 - b) = 1 and -20.
+    assert settle(accord.fedsgd(), rounds=1) == pytest.approx(0.05 * 19 / 2)
+    assert settle(accord.fedsgd(), rounds=400) == pytest.approx(OPTIMUM, abs=1e-9)
+
+
+def test_gma_on_two_clients_that_pull_apart_stands_still() -> None:
+    assert settle(accord.fedavg(mask=accord.gma(0.4)), rounds=1, fed=quadratics((1.0, -1.0), (10.0, 2.0))) == 0.0
+    agreeing = settle(accord.fedavg(mask=accord.gma(0.4)), quadratics((1.0, 1.0), (10.0, 2.0)), rounds=1)
+    assert agreeing == settle(accord.fedavg(), quadratics((1.0, 1.0), (10.0, 2.0)), rounds=1)
+
+
+def plain_loop(rounds: int, sample: int, tau: float | None) -> torch.Tensor:
+    """FedAvg (+GMA) written from the equations with modules and torch.optim.SGD; only the keyed draws are accord's."""
+    fed, server = blobs(), mlp()
+    job = Job(server, Layout.of(server), fed, accord.fedavg(), Training(), cross_entropy, {"accuracy": accuracy}, 0, torch.device("cpu"))
+    for number in range(1, rounds + 1):
+        before = torch.nn.utils.parameters_to_vector(server.parameters()).detach()
+        chosen = [fed.clients[i] for i in accord.draws.choose(len(fed.clients), sample, 0, "sample", number)]
+        deltas, sizes = [], []
+        for client in chosen:
+            local = copy.deepcopy(server)
+            optimiser = torch.optim.SGD(local.parameters(), lr=0.01, momentum=0.9)
+            for rows in batches(job, number, Member(client, fed.train[client])):
+                optimiser.zero_grad()
+                F.cross_entropy(local(fed.x[rows]), fed.y[rows]).backward()
+                optimiser.step()
+            deltas.append(torch.nn.utils.parameters_to_vector(local.parameters()).detach() - before)
+            sizes.append(len(fed.train[client]))
+        stacked, weight = torch.stack(deltas), torch.tensor(sizes) / sum(sizes)
+        update = (weight[:, None] * stacked).sum(0)
+        if tau is not None:
+            agreement = stacked.sign().mean(0).abs()
+            update = torch.where(agreement >= tau - 1e-6, 1.0, agreement) * update
+        torch.nn.utils.vector_to_parameters(before + update, server.parameters())
+    return torch.nn.utils.parameters_to_vector(server.parameters()).detach()
+
+
+@pytest.mark.parametrize("tau", [None, 0.4])
+def test_the_engine_equals_a_plain_loop(tau: float | None) -> None:
+    algorithm = accord.fedavg(mask=None if tau is None else accord.gma(tau))
+    run = accord.fit(mlp(), blobs(), algorithm, rounds=3, sample=5)
+    assert torch.allclose(run.last.vector, plain_loop(3, 5, tau), atol=1e-6)
+
+
+def test_local_sgd_options_equal_torchs() -> None:
+    """Momentum, weight decay and clipping against torch's own, one client, one round."""
+    fed = blobs(clients=1, unseen=0)
+    run = accord.fit(mlp(), fed, rounds=1, sample=1, lr=0.1, momentum=0.8, weight_decay=0.05, clip=0.3, epochs=2, batch=7)
+    module = mlp()
+    job = Job(module, Layout.of(module), fed, accord.fedavg(), Training(epochs=2, batch=7), cross_entropy, {}, 0, torch.device("cpu"))
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.8, weight_decay=0.05)
+    for rows in batches(job, 1, Member("c00", fed.train["c00"])):
+        optimiser.zero_grad()
+        F.cross_entropy(module(fed.x[rows]), fed.y[rows]).backward()
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 0.3)
+        optimiser.step()
+    assert torch.allclose(run.last.vector, torch.nn.utils.parameters_to_vector(module.parameters()), atol=1e-6)
