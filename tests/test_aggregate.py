@@ -32,7 +32,7 @@ def test_sums_are_float32_or_wider(dtype: torch.dtype, wide: torch.dtype) -> Non
 
 
 def test_large_vectors_are_summed_in_blocks_of_coordinates() -> None:
-    deltas = torch.randn(3, (1 << 18) + 77)
+    deltas = torch.randn(3, (1 << 19) + 77)
     lowered = combine(gma(0.4), deltas)
     assert torch.allclose(lowered.update, deltas.mean(0), atol=1e-6)
     assert torch.equal(lowered.mask == 1, deltas.sign().sum(0).abs() >= 2)

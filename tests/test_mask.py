@@ -1,6 +1,7 @@
 """Masks: numbers worked by hand, and the invariants of votes."""
 
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 import torch
@@ -60,7 +61,7 @@ def test_masked_names_both() -> None:
 
 def test_a_coordinate_nobody_moves_has_no_agreement() -> None:
     lowered = combine(gma(0.4), torch.zeros(3, 2))
-    assert lowered.mask.tolist() == [0.0, 0.0]  # SPEC.md section 2: A can be 0
+    assert lowered.mask.tolist() == [0.0, 0.0]  # nobody voted, so A = 0
 
 
 @pytest.mark.parametrize("count", range(2, 101))
@@ -96,7 +97,7 @@ def test_order_and_blocks_of_clients_change_neither_votes_nor_mask(rows: list[li
     bounds = [0, *cuts, len(rows)]
     for rule in (gma(tau), and_mask(tau)):
         whole = rule.lift(reports_of(deltas), {})
-        parts = [rule.lift(reports_of(deltas[order][a:b]), {}) for a, b in zip(bounds, bounds[1:], strict=False)]
+        parts = [rule.lift(reports_of(deltas[order][a:b]), {}) for a, b in pairwise(bounds)]
         added = parts[0]
         for part in parts[1:]:
             added = added + part

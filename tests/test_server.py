@@ -1,4 +1,4 @@
-"""Server steps: first steps worked by hand from SPEC.md section 3."""
+"""Server steps: first steps worked by hand."""
 
 import math
 

@@ -139,13 +139,19 @@ def test_a_round_with_too_few_reports_is_skipped_and_never_applied() -> None:
     assert all(row["accepted"] < 4 and "update_norm" not in row for row in skipped)
     nothing = train(conditions=Conditions(lost=1.0))
     assert torch.equal(nothing.last.vector, torch.nn.utils.parameters_to_vector(mlp().parameters()))
-    assert nothing.rows[0]["skipped"] == "0 of the 1 reports it takes"
+    assert nothing.rows[0]["skipped"] == "0 of the 1 reports it needs"
 
 
 def test_stragglers_take_fewer_steps_but_at_least_one() -> None:
     run = train(conditions=Conditions(stragglers=1.0, least=0.0), epochs=20, batch=8, rounds=6)
     whole = train(epochs=20, batch=8, rounds=6)
     assert all(0 < slow["steps"] < full["steps"] for slow, full in zip(run.rows, whole.rows, strict=True))
+
+
+def test_a_model_that_diverges_is_told_not_crashed_over() -> None:
+    run = accord.fit(nn.Linear(6, 1), Federation(blobs().x * 1e19, blobs().x[:, 0], blobs().train, blobs().heldout), rounds=3, sample=None)
+    assert run.history[-1][1]["splits"]["heldout"]["loss"]["by_sample"] is None
+    assert run.best is None and "-" in str(run)
 
 
 # --------------------------------------------------------------------------------------------------------- control variates

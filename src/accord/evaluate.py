@@ -1,9 +1,10 @@
-"""Three-way evaluation: training data, held-out data of the same clients, and clients that never took part (DESIGN.md section 4).
+"""Three-way evaluation: training data, held-out data of the same clients, and clients that never took part (docs/mathematics.md).
 
 An evaluation is plain data, ready for JSON: per split and metric the mean over samples and over clients, the worst client and the
 10/50/90 % quantiles; and the two gaps, out-of-sample (train minus held-out) and participation (held-out minus unseen).
 """
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,7 +43,8 @@ def _split(table: Table, here: np.ndarray) -> dict[str, Any]:
     row: dict[str, Any] = {"clients": int(here.sum()), "samples": int(samples.sum())}
     for metric, sums in table.sums.items():
         per_client = sums[here] / samples
-        q10, q50, q90 = np.quantile(per_client, [0.1, 0.5, 0.9])
+        with np.errstate(invalid="ignore"):  # infinities of a model that diverged
+            q10, q50, q90 = np.quantile(per_client, [0.1, 0.5, 0.9])
         row[metric] = {
             "by_sample": float(sums[here].sum() / samples.sum()),
             "by_client": float(per_client.mean()),
@@ -104,7 +106,15 @@ def score(evaluation: Evaluation, split: str) -> float:
     """How good an evaluation is on a split; larger is better."""
     metric = primary_metric(evaluation)
     value = evaluation["splits"][split][metric]["by_sample"]
+    if value is None or math.isnan(value):  # a model that diverged
+        return -math.inf
     return -value if metric == "loss" else value
+
+
+def applicable(evaluation: Evaluation) -> list[str]:
+    """The rules that the data allow: one needs held-out data, another a test set or unseen clients."""
+    splits = evaluation["splits"]
+    return ["held-out"] * ("heldout" in splits) + ["last10"] + ["oracle"] * ("test" in splits or "unseen" in splits)
 
 
 def _last10(history: History) -> History:
@@ -146,5 +156,10 @@ def select(history: History, rule: str = "held-out") -> Selected:
         raise AccordError(f"{rule} holds no evaluated round: rounds {history[0][0]} to {history[-1][0]} were evaluated")
     metric = primary_metric(chosen[0][1])
     splits = [split for split in SPLITS if split in chosen[0][1]["splits"]]
-    values = {split: float(np.mean([e["splits"][split][metric]["by_sample"] for _, e in chosen])) for split in splits}
+    values = {split: _mean([e["splits"][split][metric]["by_sample"] for _, e in chosen]) for split in splits}
     return Selected(rule, [number for number, _ in chosen], values)
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    """The mean; NaN if any value is missing because the model had diverged."""
+    return float(np.mean([math.nan if value is None else value for value in values]))

@@ -19,7 +19,7 @@ class Plan:
     """How long a run goes on, who takes part, and how often it is looked at."""
 
     rounds: int = 100
-    sample: int | None = 10
+    sample: int | None = None  # all of them
     evaluate_every: int = 10
     checkpoint_every: int = 10
     min_clients: int = 1

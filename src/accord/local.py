@@ -1,4 +1,4 @@
-"""What a client does on its own data (SPEC.md section 4).
+"""What a client does on its own data (docs/mathematics.md, "Local rules").
 
 A local rule is data, not code: every local step follows
 

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from accord import draws
-from accord.algorithm import Memory
 from accord.cohort import Invited, invite
 from accord.describe import label
 from accord.diagnose import of_round
 from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
 from accord.environment import environment
-from accord.evaluate import merge_alone, per_client, score, summarise
+from accord.evaluate import merge_alone, per_client, summarise
 from accord.identity import Plan
+from accord.progress import Progress
 from accord.record import State
-from accord.records import RunFolder
+from accord.records import RunFolder, plain
 from accord.rounds import Round
-from accord.run import Run, Snapshot, state_dict
+from accord.run import Run, Snapshot
 from accord.store import ClientStore
 
 _ALONE_MODELS = 10  # with `local_only`, so many clients' models are tried on data that is nobody's own
@@ -38,18 +38,6 @@ class Event:
 
 
 Hook = Callable[[Event], bool | None]  # a true answer ends the run after this round
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Everything that the next round depends on, and nothing else: what a checkpoint holds."""
-
-    round: int
-    vector: Tensor
-    buffers: Tensor
-    memory: Memory
-    best: Snapshot | None = None
-    best_score: float | None = None
 
 
 class Loop:
@@ -91,7 +79,8 @@ class Loop:
         self.progress, row = self._train(number)
         trained = time.monotonic()
         if number % self.plan.evaluate_every == 0 or number == self.plan.rounds:
-            row["evaluation"] = self._evaluate(number)
+            row["evaluation"] = self._evaluate()
+        row = plain(row)
         self.rows.append(row)
         now = time.monotonic()
         if self.folder:
@@ -115,11 +104,14 @@ class Loop:
         row = _cohort_row(number, invited, outcome)
         accepted = row["accepted"]
         if outcome.record is None or accepted < self.plan.min_clients:
-            row["skipped"] = f"{accepted} of the {self.plan.min_clients} reports it takes"
+            row["skipped"] = f"{accepted} of the {self.plan.min_clients} reports it needs"
             return replace(progress, round=number), row
         round = Round(number, job.layout, len(job.fed.clients))
         lowered, buffers, memory = job.algorithm.lower(outcome.record, progress.memory, round)
         change, memory = job.algorithm.step(lowered, memory)
+        if not bool(change.isfinite().all()):
+            row["skipped"] = "its step is not finite"
+            return replace(progress, round=number), row
         for client, state in outcome.staged.items():
             if state:
                 self.store.put(client, state, number)
@@ -148,15 +140,10 @@ class Loop:
 
     # ----------------------------------------------------------------------------------------------------------- evaluation
 
-    def _evaluate(self, number: int) -> dict[str, Any]:
-        table = self._evaluated()
-        evaluation = summarise(table)
-        self.last_table = table
-        if "heldout" in evaluation["splits"]:
-            now = score(evaluation, "heldout")
-            if self.progress.best_score is None or now > self.progress.best_score:
-                best = Snapshot(number, self.progress.vector, self.progress.buffers)
-                self.progress = replace(self.progress, best=best, best_score=now)
+    def _evaluate(self) -> dict[str, Any]:
+        self.last_table = self._evaluated()
+        evaluation = summarise(self.last_table)
+        self.progress = self.progress.judged(evaluation)
         return evaluation
 
     def _evaluated(self) -> Table:
@@ -166,13 +153,13 @@ class Loop:
 
     def _alone_table(self) -> Table:
         """Every client's own model on its own data; some clients' models on data that is nobody's own."""
-        groups, clients = list(self.job.fed.groups()), self.job.fed.clients
-        shared = [group for group in groups if group[0] in ("unseen", "test")]
-        tried = draws.choose(len(clients), min(_ALONE_MODELS, len(clients)), self.job.seed, "models tried on others")
+        fed = self.job.fed
+        shared = [group for group in fed.groups() if group[0] in ("unseen", "test")]
+        tried = draws.choose(len(fed.clients), min(_ALONE_MODELS, len(fed.clients)), self.job.seed, "models tried on others")
         own_tables, shared_tables = [], []
-        for index, client in enumerate(clients):
+        for index, client in enumerate(fed.clients):
             own = self._own(client)
-            mine = [group for group in groups if group[1] == client and group[0] in ("train", "heldout")]
+            mine = [(split, client, rows[client]) for split, rows in (("train", fed.train), ("heldout", fed.heldout)) if client in rows]
             own_tables.append(self.engine.evaluate(own["w"], own["b"], mine))
             if index in tried:
                 shared_tables.append(self.engine.evaluate(own["w"], own["b"], shared))
@@ -181,13 +168,7 @@ class Loop:
     # ------------------------------------------------------------------------------------------------------------- on disk
 
     def _checkpoint(self, folder: RunFolder) -> None:
-        progress, best = self.progress, self.progress.best
-        tensors = {"vector": progress.vector, "buffers": progress.buffers}
-        tensors |= {f"memory.{part}.{name}": t for part, state in progress.memory.items() for name, t in state.items()}
-        if best is not None:
-            tensors |= {"best.vector": best.vector, "best.buffers": best.buffers}
-        chosen = None if best is None else {"round": best.round, "score": progress.best_score}
-        folder.checkpoint(progress.round, tensors, best=chosen, clients=self.store.sync())
+        folder.checkpoint(self.progress.tensors(), {**self.progress.numbers(), "clients": self.store.sync()})
         self.store.committed()
 
     def _restore(self, tensors: dict[str, Tensor]) -> None:
@@ -196,18 +177,13 @@ class Loop:
         saved = self.folder.state or {}
         self.store = ClientStore(self.job.fed.clients, self.folder.path / "clients", saved.get("clients"))
         self.rows = self.folder.rows()
-        if not saved:
-            return
-        tensors = {name: t.to(self.job.device) for name, t in tensors.items()}
-        memory: Memory = {part: {name: tensors[f"memory.{part}.{name}"] for name in s} for part, s in self.progress.memory.items()}
-        best = saved["best"] and Snapshot(saved["best"]["round"], tensors["best.vector"], tensors["best.buffers"])
-        best_score = saved["best"] and saved["best"]["score"]
-        self.progress = Progress(saved["round"], tensors["vector"], tensors["buffers"], memory, best, best_score)
+        if saved:
+            self.progress = self.progress.restored(saved, tensors, self.job.device)
 
     def _finish(self, folder: RunFolder) -> None:
         run = self._run(None)
         names = {} if run.alone else {"model": "last"} if run.best is None else {"model": "last", "best": "held-out"}
-        models = {name: state_dict(run.model(which)) for name, which in names.items()}
+        models = {name: run.model(which).state_dict() for name, which in names.items()}
         table = self.last_table or self._evaluated()
         folder.finish(self.progress.round, models, per_client(table))
 
@@ -220,7 +196,7 @@ class Loop:
             title=f"{label(job.algorithm)} · {job.fed.name} · seed {job.seed}",
             rounds=progress.round,
             rows=self.rows,
-            last=Snapshot(progress.round, progress.vector, progress.buffers),
+            last=progress.last,
             best=progress.best,
             folder=self.folder.path if self.folder else None,
             stopped=stopped,

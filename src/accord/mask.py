@@ -1,4 +1,4 @@
-"""How far each coordinate of the step may be trusted: masks made of the clients' votes on its sign (SPEC.md section 2).
+"""How far each coordinate of the step may be trusted: masks made of the clients' votes on its sign (docs/mathematics.md, "Masks").
 
 A mask is a vector `[P]` that multiplies the server's step. Votes are whole numbers, and are compared as whole numbers.
 """

@@ -174,13 +174,13 @@ class RunFolder:
             handle.write(json.dumps(plain(entry)) + "\n")
             handle.flush()
 
-    def checkpoint(self, round: int, tensors: dict[str, Tensor], **more: Any) -> None:
-        """Makes everything up to `round` safe. `state.json` goes last; only then may older tensors go."""
+    def checkpoint(self, tensors: dict[str, Tensor], numbers: Json) -> None:
+        """Makes everything up to `numbers["round"]` safe. `state.json` goes last; only then may older tensors go."""
         assert self._metrics is not None
         os.fsync(self._metrics.fileno())
-        name = f"checkpoint-{round:06d}.safetensors"
+        name = f"checkpoint-{numbers['round']:06d}.safetensors"
         write_tensors(self.path / name, tensors)
-        self.state = {"schema": SCHEMA, "round": round, "tensors": name, **more}
+        self.state = {"schema": SCHEMA, "tensors": name, **numbers}
         write_json(self.path / "state.json", self.state)
         for old in self.path.glob("checkpoint-*.safetensors"):
             if old.name != name:
@@ -198,7 +198,10 @@ class RunFolder:
         return read_lines(self.path / "metrics.jsonl")
 
     def close(self) -> None:
-        """Lets go of the folder."""
+        """Lets go of the folder, and takes it away if nothing came of it."""
+        if [file.name for file in self.path.iterdir()] == ["lock"]:
+            (self.path / "lock").unlink()
+            self.path.rmdir()
         for handle in (getattr(self, "_metrics", None), getattr(self, "_timing", None), self._lock):
             if handle is not None:
                 handle.close()

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from accord.errors import AccordError
 from accord.evaluate import History, Selected, primary_metric, select
 from accord.layout import Layout
+from accord.records import write_tensors
 from accord.tables import run_text
 
 
@@ -54,7 +54,7 @@ class Run:
 
     def save(self, path: str | Path, which: str = "last") -> Path:
         """Writes the trained model's state dict as safetensors."""
-        save_file(state_dict(self.model(which)), path)
+        write_tensors(Path(path), self.model(which).state_dict())
         return Path(path)
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -95,8 +95,3 @@ class Run:
 def history_of(rows: list[dict[str, Any]]) -> History:
     """The evaluated rounds among a run's rows."""
     return [(row["round"], row["evaluation"]) for row in rows if "evaluation" in row]
-
-
-def state_dict(module: nn.Module) -> dict[str, Tensor]:
-    """A module's state with tied tensors written out, which safetensors asks for."""
-    return {name: value.detach().clone().contiguous() for name, value in module.state_dict().items()}

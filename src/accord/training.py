@@ -28,7 +28,7 @@ def fit(
     algorithm: Algorithm | None = None,
     *,
     rounds: int = 100,
-    sample: int | None = 10,
+    sample: int | None = None,
     epochs: int = 1,
     batch: int | None = 32,
     lr: float | Schedule = 0.01,

@@ -23,7 +23,7 @@ from accord.record import Record, State
 
 PerSample = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> [B], one number per sample
 
-SHARDS = 16  # a cohort is summed in at most so many parts; part of the experiment, not of the machine (DESIGN.md section 3)
+SHARDS = 16  # a cohort is summed in at most so many parts; part of the experiment, not of the machine
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Sequential:
         plan = batches(job, work.round, member)
         end, buffers, loss, gradients = self._descend(work, member, start, start_buffers, plan)
         delta = end - start
-        end_buffers = job.layout.pack_buffers(buffers)
+        end_buffers = job.layout.pack_buffers(buffers).to(start_buffers.device)
         # Buffers may hold infinities on purpose (attention masks); what did not change has changed by nothing.
         moved = torch.where(end_buffers == start_buffers, torch.zeros_like(end_buffers), end_buffers - start_buffers)
         reason = why_leave_out(delta, len(member.rows), job.layout, moved)

@@ -1,4 +1,4 @@
-"""LeNet as the papers use it: two unpadded 5x5 convolutions and three linear layers (SPEC.md section 9)."""
+"""LeNet as the papers use it: two unpadded 5x5 convolutions and three linear layers."""
 
 from torch import nn
 

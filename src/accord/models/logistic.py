@@ -1,4 +1,4 @@
-"""Logistic regression: one linear layer (SPEC.md section 9; the papers' convex study)."""
+"""Logistic regression: one linear layer, for the papers' convex study."""
 
 from torch import nn
 

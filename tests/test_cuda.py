@@ -1,0 +1,63 @@
+"""The same mathematics on a CUDA device as on the CPU. Skipped where there is none."""
+
+import pytest
+import torch
+from conftest import blobs, mlp
+from torch import nn
+
+import accord
+from accord import and_mask, gma, mean
+from accord.aggregate import combine
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("rule", [mean(), gma(0.4), and_mask(0.4, rescale=True)])
+def test_combine_agrees_with_the_cpu(rule: object, dtype: torch.dtype) -> None:
+    deltas, weights = torch.randn(10, 5000).to(dtype), torch.arange(1, 11)
+    here, there = combine(rule, deltas, weights), combine(rule, deltas.cuda(), weights)
+    assert there.update.is_cuda
+    assert torch.allclose(there.update.cpu(), here.update, atol=1e-6)
+    if here.mask is not None:
+        assert torch.equal(there.mask.cpu(), here.mask)  # votes are whole numbers: the same everywhere
+
+
+def small_net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        accord.fedavg(),
+        accord.fedprox(0.1, mask=gma()),
+        accord.fedadam(mask=gma()),
+        accord.fedyogi(mask=and_mask()),
+        accord.scaffold(mask=gma()),
+        accord.scaffold("I"),
+        accord.local_only(),
+        accord.pooled(),
+    ],
+    ids=lambda a: a.name,
+)
+def test_training_agrees_with_the_cpu_for_three_rounds(algorithm: accord.Algorithm) -> None:
+    """The same clients, batches and dropout; sums differ by rounding alone."""
+    runs = [accord.fit(small_net(), blobs(), algorithm, rounds=3, sample=5, batch=8, device=device) for device in ("cpu", "cuda")]
+    assert runs[1].last.vector.is_cuda
+    assert torch.allclose(runs[1].last.vector.cpu(), runs[0].last.vector, atol=2e-3)
+    assert torch.allclose(runs[1].last.buffers.cpu(), runs[0].last.buffers, atol=1e-3)
+    assert [r["samples"] for r in runs[0].rows] == [r["samples"] for r in runs[1].rows]
+    assert runs[0].rows[0]["train_loss"] == pytest.approx(runs[1].rows[0]["train_loss"], rel=1e-4)
+
+
+def test_a_resumed_run_is_bit_identical(tmp_path) -> None:
+    def train(folder, rounds: int) -> accord.Run:
+        algorithm = accord.scaffold(mask=gma())
+        return accord.fit(mlp(), blobs(), algorithm, rounds=rounds, sample=5, device="cuda", checkpoint_every=2, folder=tmp_path / folder)
+
+    train("parts", 3)
+    train("parts", 6)
+    parts, straight = train("parts", 10), train("straight", 10)
+    assert torch.equal(parts.last.vector, straight.last.vector)
