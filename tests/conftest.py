@@ -1,5 +1,10 @@
 """Small federations that train in milliseconds, and the quadratics whose optimum is known."""
 
+import os
+
+# One thread each: tests and the processes they start are small, and threads that wait for each other on a busy machine cost seconds.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 from torch import Tensor, nn

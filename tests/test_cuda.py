@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from conftest import blobs, mlp
 from torch import nn
 
 import accord
 from accord import and_mask, gma, mean
 from accord.aggregate import combine
+from conftest import blobs, mlp
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 

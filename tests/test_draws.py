@@ -43,9 +43,9 @@ def test_splitmix64_against_the_published_stream() -> None:
 
 def test_dropout_is_keyed_and_has_the_right_rate() -> None:
     x = torch.ones(200, 500)
-    with draws.routed_dropout(7) as mode:
+    with draws.Routed(7) as mode:
         first, second = F.dropout(x, 0.3), F.dropout(x, 0.3)
-    with draws.routed_dropout(7):
+    with draws.Routed(7):
         again = F.dropout(x, 0.3)
     assert mode.calls == 2
     assert torch.equal(first, again) and not torch.equal(first, second)
@@ -56,13 +56,13 @@ def test_dropout_is_keyed_and_has_the_right_rate() -> None:
 def test_dropout_ignores_torchs_generator_and_leaves_it_alone() -> None:
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    with draws.routed_dropout(1):
+    with draws.Routed(1):
         nn.Dropout(0.5)(torch.ones(10))
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_feature_dropout_drops_whole_channels() -> None:
-    with draws.routed_dropout(3):
+    with draws.Routed(3):
         out = nn.Dropout2d(0.5)(torch.ones(4, 32, 3, 3))
     per_channel = out.flatten(2)
     assert ((per_channel == 0).all(-1) | (per_channel == 2).all(-1)).all()
@@ -71,7 +71,7 @@ def test_feature_dropout_drops_whole_channels() -> None:
 
 def test_no_dropout_in_evaluation_or_at_rate_zero() -> None:
     x = torch.ones(5)
-    with draws.routed_dropout(3):
+    with draws.Routed(3):
         assert torch.equal(nn.Dropout(0.5).eval()(x), x)
         assert torch.equal(nn.Dropout(0.0)(x), x)
         assert torch.equal(nn.Dropout(1.0)(x), 0 * x)

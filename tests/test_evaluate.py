@@ -5,7 +5,7 @@ import pytest
 
 from accord import AccordError
 from accord.engines.contract import Table
-from accord.evaluate import merge_alone, per_client, select, summarise
+from accord.evaluate import merge_alone, per_client, score, select, summarise
 
 TABLE = Table(
     [("train", "a"), ("train", "b"), ("heldout", "a"), ("heldout", "b"), ("unseen", "u"), ("unseen", "empty"), ("test", "test")],
@@ -42,7 +42,10 @@ def history(*rows: tuple[int, float, float, float]) -> list:
     def split(value: float) -> dict:
         return {"clients": 1, "samples": 1, "loss": {"by_sample": 1 - value}, "accuracy": {"by_sample": value}}
 
-    return [(r, {"splits": {"heldout": split(h), "unseen": split(u), "test": split(t)}, "gaps": {}}) for r, h, u, t in rows]
+    return [
+        (r, {"splits": {"heldout": split(h), "unseen": split(u), "test": split(t)}, "gaps": {}, "smaller_is_better": ["loss"]})
+        for r, h, u, t in rows
+    ]
 
 
 ROWS = history((5, 0.5, 0.1, 0.2), (10, 0.9, 0.2, 0.3), (15, 0.8, 0.3, 0.9), (20, 0.9, 0.4, 0.4))
@@ -67,3 +70,23 @@ def test_rules_that_cannot_choose_say_why() -> None:
     without = [(r, {"splits": {"train": e["splits"]["test"]}, "gaps": {}}) for r, e in ROWS]
     with pytest.raises(AccordError, match="no held-out data to choose a round by"):
         select(without, "held-out")
+
+
+def test_of_some_metrics_less_is_better() -> None:
+    table = Table(
+        [("heldout", "a"), ("heldout", "b")],
+        np.array([1, 1]),
+        {"loss": np.array([1.0, 2.0]), "mae": np.array([3.0, 5.0])},
+        frozenset({"loss", "mae"}),
+    )
+    evaluation = summarise(table)
+    assert evaluation["splits"]["heldout"]["mae"]["worst"] == 5.0
+    assert score(evaluation, "heldout") == -4.0
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
+def test_a_model_that_diverged_is_nobodys_choice(value: float | None) -> None:
+    rows = history((1, 0.1, 0.1, 0.1), (2, 0.2, 0.2, 0.2))
+    rows[1][1]["splits"]["heldout"]["accuracy"]["by_sample"] = value
+    assert select(rows, "held-out").rounds == [1]
+    assert np.isnan(select(rows, "last10").values["heldout"]) == (value is None or value != value)

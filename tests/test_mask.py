@@ -72,6 +72,13 @@ def test_ties_at_exactly_tau_pass_for_every_cohort_and_every_net_vote(count: int
         assert Fraction(least, count) >= Fraction(percent, 100) > Fraction(least - 1, count)
 
 
+def test_thresholds_are_exact_where_floats_are_not() -> None:
+    assert threshold(0.3333333333, 30_000_000_000) == 9_999_999_999
+    assert threshold(0.33333333331, 30_000_000_000) == 10_000_000_000
+    assert threshold(0.07, 100) == 7  # 0.07 * 100 is 7.000000000000001
+    assert threshold(0.1 + 0.2, 10) == 4  # what was written is 0.30000000000000004, and that is more than 3 of 10
+
+
 @pytest.mark.parametrize("count", [10, 20, 50, 100])
 def test_a_tie_at_exactly_tau_passes_whole_in_any_client_order(count: int) -> None:
     net = 4 * count // 10

@@ -9,7 +9,8 @@ import accord
 from accord import AccordError, Conditions
 from accord.algorithm import ALGORITHMS
 from accord.data import Federation
-from conftest import blobs, mlp
+from accord.loop import SkippedRound
+from conftest import Point, blobs, cost, mlp, quadratics
 
 
 def train(algorithm=None, fed=None, **more) -> accord.Run:
@@ -133,11 +134,13 @@ def test_a_client_without_samples_is_left_out() -> None:
 
 
 def test_a_round_with_too_few_reports_is_skipped_and_never_applied() -> None:
-    run = train(conditions=Conditions(lost=0.5), min_clients=4, rounds=12, evaluate_every=12)
+    with pytest.warns(SkippedRound):
+        run = train(conditions=Conditions(lost=0.5), min_clients=4, rounds=12, evaluate_every=12)
     skipped = [row for row in run.rows if "skipped" in row]
     assert skipped and len(skipped) < 12
     assert all(row["accepted"] < 4 and "update_norm" not in row for row in skipped)
-    nothing = train(conditions=Conditions(lost=1.0))
+    with pytest.warns(SkippedRound, match="round 1 was skipped: 0 of the 1 reports it needs"):
+        nothing = train(conditions=Conditions(lost=1.0), rounds=1)
     assert torch.equal(nothing.last.vector, torch.nn.utils.parameters_to_vector(mlp().parameters()))
     assert nothing.rows[0]["skipped"] == "0 of the 1 reports it needs"
 
@@ -146,8 +149,59 @@ def test_stragglers_take_fewer_steps_but_at_least_one() -> None:
     run = train(conditions=Conditions(stragglers=1.0, least=0.0), epochs=20, batch=8, rounds=6)
     whole = train(epochs=20, batch=8, rounds=6)
     assert all(0 < slow["steps"] < full["steps"] for slow, full in zip(run.rows, whole.rows, strict=True))
+    one_batch = train(conditions=Conditions(stragglers=1.0, least=0.0), batch=None)
+    assert all(row["steps"] == 5 for row in one_batch.rows)
 
 
+def test_what_a_client_would_remember_is_checked_too() -> None:
+    """Option I's gradient may meet a sample that the steps did not: the client's c would be NaN though its update is not."""
+    fed = blobs()
+    x = fed.x.clone()
+    x[fed.train["c01"][0]] = float("nan")
+    broken = Federation(x, fed.y, fed.train, fed.heldout, fed.unseen, name=fed.name)
+    run = train(accord.scaffold("I"), fed=broken, sample=None, batch=4, steps=1, momentum=0.0)
+    reasons = [row["left_out"].get("c01") for row in run.rows]
+    assert "NaN or infinity in what the client would remember" in reasons
+    assert run.rows[-1]["accepted"] == 11 and run.last.vector.isfinite().all()
+
+
+def test_scaffold_outlives_the_end_of_a_schedule() -> None:
+    cosine = accord.schedule.cosine(0.1, over=2)
+    run = train(accord.scaffold("II"), lr=cosine, momentum=0.0, rounds=6, sample=None)
+    assert [row["accepted"] for row in run.rows] == [12] * 6
+
+
+@pytest.mark.parametrize("algorithm", [accord.fedadam(), accord.fedyogi(), accord.fedadagrad()])
+def test_a_huge_update_cannot_freeze_a_coordinate(algorithm) -> None:
+    """Its square is infinite: kept in v, it would make every later step zero."""
+    fed = quadratics((1.0, 1e200), (1.0, 1.0), (1.0, 2.0))
+    with pytest.warns(SkippedRound, match="not finite"):
+        run = accord.fit(Point(), fed, algorithm, rounds=12, sample=1, epochs=1, batch=1, loss=cost, metrics={}, momentum=0.0)
+    skipped = [row["round"] for row in run.rows if "skipped" in row]
+    assert 0 < len(skipped) < 12
+    assert 0 < run.model().x.item() < 3
+
+
+def test_the_buffers_are_checked() -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp()
+            self.register_buffer("largest", torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                self.largest.copy_(x.max() * 1e30 * 1e30 if x.max() > 50 else x.max())
+            return self.inner(x)
+
+    fed = blobs()
+    x = fed.x.clone()
+    x[fed.train["c01"][0], 0] = 60.0
+    run = accord.fit(Counter(), Federation(x, fed.y, fed.train, name="blobs"), rounds=1, sample=None, batch=None)
+    assert run.rows[0]["left_out"] == {"c01": "NaN or infinity in the buffers"}
+
+
+@pytest.mark.filterwarnings("ignore::accord.loop.SkippedRound")
 def test_a_model_that_diverges_is_told_not_crashed_over() -> None:
     run = accord.fit(nn.Linear(6, 1), Federation(blobs().x * 1e19, blobs().x[:, 0], blobs().train, blobs().heldout), rounds=3, sample=None)
     assert run.history[-1][1]["splits"]["heldout"]["loss"]["by_sample"] is None
@@ -166,9 +220,10 @@ def control_variates(run_folder) -> tuple[Tensor, Tensor]:
     return c, torch.stack(own).sum(0) / 12
 
 
+@pytest.mark.parametrize("option", ["mean", "I", "II"])
 @pytest.mark.parametrize("lost", [0.0, 0.3])
 @pytest.mark.parametrize("broken", [False, True])
-def test_c_is_the_mean_of_all_c_n_every_round(tmp_path, lost: float, broken: bool) -> None:
+def test_c_is_the_mean_of_all_c_n_every_round(tmp_path, option: str, lost: float, broken: bool) -> None:
     fed = blobs()
     if broken:  # one client in four has a bad sample, which a straggler may not come to: its reports are refused now and then
         x = fed.x.clone()
@@ -178,12 +233,11 @@ def test_c_is_the_mean_of_all_c_n_every_round(tmp_path, lost: float, broken: boo
     conditions = Conditions(lost=lost, stragglers=0.7, least=0.0)
     refused = 0
     for rounds in range(1, 9):
-        run = train(
-            accord.scaffold(mask=accord.gma()), fed, rounds=rounds, batch=4, conditions=conditions, folder=tmp_path, checkpoint_every=1
-        )
+        settings = {"batch": 4, "momentum": 0.0, "conditions": conditions, "folder": tmp_path, "checkpoint_every": 1}
+        run = train(accord.scaffold(option, mask=accord.gma()), fed, rounds=rounds, **settings)
         c, mean = control_variates(run.folder)
         assert torch.allclose(c, mean, atol=1e-6)
-        refused += "NaN in the update" in run.rows[-1]["left_out"].values()
+        refused += any("NaN" in why for why in run.rows[-1]["left_out"].values())
     assert c.norm() > 0.1
     assert refused > 0 or not broken
 
@@ -209,6 +263,47 @@ def test_buffers_are_averaged_by_samples_and_never_masked() -> None:
     assert module[0].num_batches_tracked.item() == 0
 
 
+def test_flags_do_not_leak_from_client_to_client() -> None:
+    class Flagged(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp()
+            self.register_buffer("seen", torch.tensor(False))
+
+        def forward(self, x: Tensor) -> Tensor:
+            out = self.inner(x) * (2.0 if self.seen else 1.0)
+            if self.training:
+                self.seen.fill_(True)
+            return out
+
+    fed = blobs(clients=2, unseen=0)
+    both = accord.fit(Flagged(), fed, rounds=1, sample=None, batch=None, epochs=2)
+    swapped = Federation(fed.x, fed.y, dict(reversed(fed.train.items())), name="blobs")
+    assert torch.allclose(
+        both.last.vector, accord.fit(Flagged(), swapped, rounds=1, sample=None, batch=None, epochs=2).last.vector, atol=1e-6
+    )
+
+
+def test_a_model_that_replaces_a_buffer_is_refused() -> None:
+    class Replacing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp()
+            self.register_buffer("n", torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.n = self.n + 1
+            return self.inner(x)
+
+    with pytest.raises(AccordError, match=r"replaces its buffer n instead of changing it in place: write self.n.copy_"):
+        accord.fit(Replacing(), blobs(), rounds=1)
+
+
+def test_models_that_cannot_be_laid_out_or_copied_are_refused() -> None:
+    with pytest.raises(AccordError, match="parameters without a shape yet"):
+        accord.fit(nn.LazyLinear(4), blobs(), rounds=1)
+
+
 def test_models_that_draw_at_random_are_reproducible() -> None:
     class Noisy(nn.Module):
         def __init__(self) -> None:
@@ -220,10 +315,59 @@ def test_models_that_draw_at_random_are_reproducible() -> None:
 
     a, b = (accord.fit(Noisy(), blobs(), rounds=3, sample=4) for _ in range(2))
     assert torch.equal(a.last.vector, b.last.vector)
-    assert not torch.equal(a.last.vector, train(rounds=3, sample=4).last.vector)
+
+
+def test_evaluation_that_draws_at_random_is_reproducible_and_leaves_torch_alone() -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(F.dropout(x + torch.randn_like(x), 0.3, training=True))
+
+    state = torch.get_rng_state()
+    a, b = (accord.fit(Noisy(), blobs(), rounds=2, sample=4) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert a.rows == b.rows
+
+
+def test_dropout_trains_differently() -> None:
+    dropping = accord.fit(nn.Sequential(nn.Dropout(0.5), *mlp()), blobs(), rounds=3, sample=4)
+    assert not torch.equal(dropping.last.vector, train(rounds=3, sample=4).last.vector)
 
 
 # ---------------------------------------------------------------------------------------------------------- own loss, metrics
+
+
+@pytest.mark.parametrize(
+    ("metric", "says"),
+    [
+        (lambda output, target: output.mean(), r"metric m must give one number per sample, a tensor of shape \[2\], got shape \[\]"),
+        (lambda output, target: output, r"got shape \[2, 4\]"),
+        (lambda output, target: 1.0, "got a float"),
+        (lambda output, target: output.nothing(), "metric m cannot take outputs of shape"),
+    ],
+)
+def test_a_metric_that_does_not_fit_is_refused_before_training(metric, says: str) -> None:
+    with pytest.raises(AccordError, match=says):
+        train(metrics={"m": metric})
+
+
+def test_metric_names_that_are_taken_are_refused() -> None:
+    with pytest.raises(AccordError, match="a metric cannot be called 'samples'"):
+        train(metrics={"samples": lambda output, target: target})
+
+
+def test_a_metric_of_which_less_is_better_chooses_the_right_model() -> None:
+    fed = blobs()
+    numbers = Federation(fed.x, fed.x[:, 0] * 2 - 1, fed.train, fed.heldout, fed.unseen, name="numbers")
+    error = lambda output, target: (output[:, 0] - target).abs()  # noqa: E731
+    run = accord.fit(
+        nn.Linear(6, 1), numbers, rounds=10, sample=5, lr=0.02, evaluate_every=1, metrics={"mae": accord.smaller_is_better(error)}
+    )
+    assert run.history[-1][1]["splits"]["heldout"]["mae"]["by_sample"] < run.history[0][1]["splits"]["heldout"]["mae"]["by_sample"]
+    assert run.best.round == run.select("held-out").rounds[0] == 10
 
 
 def test_own_loss_and_metrics() -> None:
@@ -244,7 +388,9 @@ def test_regression_is_judged_by_its_loss() -> None:
 
 
 def test_a_loss_that_averages_is_refused() -> None:
-    with pytest.raises(AccordError, match=r"one number per sample, shape \[2\], got shape \[\]: use reduction='none'"):
+    with pytest.raises(
+        AccordError, match=r"loss must give one number per sample, a tensor of shape \[2\], got shape \[\]: use reduction='none'"
+    ):
         train(loss=F.cross_entropy)
 
 
@@ -255,11 +401,26 @@ def test_a_model_that_does_not_fit_the_data_is_refused() -> None:
         accord.fit(nn.Linear(6, 2), blobs(), rounds=1)
 
 
-def test_a_client_that_cannot_train_is_named() -> None:
+def test_batchnorm_never_meets_a_batch_of_one() -> None:
+    """A rest of one sample joins the batch before it; a client with one sample is left out and named."""
     fed = blobs(clients=3, unseen=0)
-    one = Federation(fed.x, fed.y, {**fed.train, "tiny": fed.train["c00"][:1]}, name="blobs")
-    with pytest.raises(AccordError, match="client tiny could not train in round 1: Expected more than 1 value per channel"):
-        accord.fit(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 4)), one, rounds=1, sample=None)
+    ragged = Federation(fed.x, fed.y, {**fed.train, "nine": fed.train["c00"][:9], "tiny": fed.train["c01"][:1]}, name="blobs")
+    run = accord.fit(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 4)), ragged, accord.scaffold("I"), rounds=1, sample=None, batch=8)
+    assert run.rows[0]["left_out"] == {"tiny": "1 sample, and the model needs 2 to train on"}
+    without = accord.fit(mlp(), ragged, rounds=1, sample=None, batch=8)
+    assert without.rows[0]["left_out"] == {}
+    assert without.rows[0]["steps"] - run.rows[0]["steps"] == 2  # the ninth sample's own step, and the lone client's
+
+
+@pytest.mark.parametrize("split", ["train", "unseen"])
+def test_data_that_breaks_the_loss_names_the_client(split: str) -> None:
+    fed = blobs()
+    labels = fed.y.clone()
+    labels[getattr(fed, split)["c02" if split == "train" else "c13"][-1]] = 7  # four classes
+    broken = Federation(fed.x, labels, fed.train, fed.heldout, fed.unseen, name=fed.name)
+    says = "client c02 could not train in round 1: Target 7" if split == "train" else "evaluation failed at or soon after .*: Target 7"
+    with pytest.raises(AccordError, match=says):
+        train(fed=broken, sample=None)
 
 
 # -------------------------------------------------------------------------------------------------------------- the run object
@@ -274,6 +435,7 @@ def test_hooks_see_every_round_and_can_stop() -> None:
 
     run = train(rounds=10, hooks=[hook])
     assert [number for number, _ in seen] == [1, 2, 3] and run.rounds == 3
+    assert train(rounds=3, hooks=[lambda event: event.round == 3]).stopped is None  # it had reached its rounds anyway
     assert run.stopped == "stopped by a hook"
     assert len({norm for _, norm in seen}) == 3
 
@@ -302,15 +464,26 @@ def test_the_best_held_out_model_is_kept() -> None:
     assert accuracy == pytest.approx(run.select("held-out").values["heldout"])
 
 
+def test_min_clients_must_be_reachable_and_does_not_bind_pooled() -> None:
+    with pytest.raises(AccordError, match="min_clients must be at most the 5 clients of a round, got 6"):
+        train(min_clients=6)
+    assert not any("skipped" in row for row in train(accord.pooled(), min_clients=3).rows)
+
+
 def test_pooled_sees_as_many_samples_as_a_cohort() -> None:
     pooled, federated = train(accord.pooled()), train()
     assert [r["samples"] for r in pooled.rows] == [r["samples"] for r in federated.rows]
 
 
 def test_local_only_keeps_every_clients_own_model() -> None:
-    run = train(accord.local_only(), rounds=30, lr=0.05)
-    alone = accord.fit(mlp(), blobs(), accord.local_only(), rounds=30, sample=5, lr=0.05)
-    assert run.history[-1][1]["splits"]["train"]["accuracy"] == alone.history[-1][1]["splits"]["train"]["accuracy"]
+    """A client that trains alone in a federation ends where it ends in a federation of its own."""
+    fed = blobs()
+    run = train(accord.local_only(), rounds=6, sample=None, lr=0.05)
+    for client in ("c00", "c07"):
+        own = Federation(fed.x, fed.y, {client: fed.train[client]}, {client: fed.heldout[client]}, name="one")
+        single = accord.fit(mlp(), own, rounds=6, lr=0.05).history[-1][1]["splits"]["train"]["loss"]["by_sample"]
+        mine = next(row for row in run.clients if row["client"] == client and row["split"] == "train")
+        assert mine["loss"] == pytest.approx(single, rel=1e-5)
     with pytest.raises(AccordError, match="no common model"):
         run.model()
 
@@ -333,6 +506,8 @@ def test_plot_and_save(tmp_path) -> None:
         ({"min_clients": 0}, "min_clients must be"),
         ({"budget": 0.0}, "budget must be a number of seconds above 0"),
         ({"engine": "quick"}, "no engine 'quick': choose one of auto, sequential"),
+        ({"seed": "x"}, "seed must be a whole number, got 'x'"),
+        ({"algorithm": accord.fedavg}, "algorithm must be of type Algorithm, got <function fedavg"),
         ({"device": "tpu7"}, "no device 'tpu7'"),
         ({"device": "meta"}, "runs on cpu and cuda, got device 'meta'"),
     ],

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from accord.average import mean as mean
     from accord.cohort import Conditions as Conditions
     from accord.errors import AccordError as AccordError
+    from accord.losses import smaller_is_better as smaller_is_better
     from accord.mask import and_mask as and_mask
     from accord.mask import gma as gma
     from accord.mask import masked as masked
@@ -49,6 +50,7 @@ _HOME = {
     "AccordError": "errors",
     "Run": "run",
     "fit": "training",
+    "smaller_is_better": "losses",
 }
 
 __all__ = sorted(_HOME)

@@ -29,6 +29,8 @@ def combine(rule: mean | Mask, deltas: Tensor, weights: Tensor | None = None) ->
     >>> combine(gma(tau=0.6), torch.tensor([[1.0, 1.0], [1.0, -1.0], [1.0, 3.0]])).mask
     tensor([1.0000, 0.3333])
     """
+    if not isinstance(rule, (mean, *MASKS.values())):
+        raise AccordError(f"rule must be an average or a mask, such as mean() or gma(0.4), got {rule!r}")
     if deltas.ndim != 2 or 0 in deltas.shape:
         raise AccordError(f"deltas must have shape [clients, parameters] with at least one of each, got {tuple(deltas.shape)}")
     if not deltas.dtype.is_floating_point:

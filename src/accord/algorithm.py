@@ -12,6 +12,7 @@ from torch import Tensor
 
 from accord.aggregate import Lowered
 from accord.average import mean
+from accord.errors import AccordError
 from accord.layout import Layout
 from accord.local import Local, control_variates, prox, sgd
 from accord.mask import Mask
@@ -33,6 +34,10 @@ class Algorithm:
     mask: Mask | None = None
     server: Server = step()
     name: str = "custom"
+
+    def __post_init__(self) -> None:
+        if self.mask is not None and not isinstance(self.mask, Mask):
+            raise AccordError(f"mask must be None or a mask such as gma(0.4), got {self.mask!r}")
 
     @property
     def needs(self) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from accord.aggregate import Lowered
@@ -17,7 +18,9 @@ def of_round(algorithm: Algorithm, record: Record, lowered: Lowered, change: Ten
     row: dict[str, Any] = {"update_norm": float(lowered.update.norm()), "step_norm": float(change.norm())}
     if algorithm.mask is not None:
         agreement = net_share(record.mask)
-        row["agreement"] = float(agreement.mean())
-        row["below_tau"] = 1.0 - float(enough(record.mask, algorithm.mask.tau).to(agreement.dtype).mean())
-        row["agreement_by_layer"] = {name: float(part.mean()) for name, part in layout.layers(agreement)}
+        below = (~enough(record.mask, algorithm.mask.tau)).to(agreement.dtype)
+        layers = dict(layout.layers(agreement))
+        means = torch.stack([agreement.mean(), below.mean(), *(part.mean() for part in layers.values())]).tolist()  # one look at the device
+        row["agreement"], row["below_tau"] = means[:2]
+        row["agreement_by_layer"] = dict(zip(layers, means[2:], strict=True))
     return row

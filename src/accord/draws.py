@@ -10,8 +10,7 @@ give the same bits.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,8 +85,8 @@ def keep_mask(shape: Sequence[int], p: float, key: Tensor | int, device: torch.d
 _FEATURE_DROPOUT = {F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}  # how many trailing dimensions share one draw
 
 
-class _Routed(TorchFunctionMode):
-    """Takes dropout away from torch's global generator; every call within a step gets the next key."""
+class Routed(TorchFunctionMode):
+    """Within it torch's dropout draws from `step_key`, each call from the next key. `calls` tells whether a model drops out at all."""
 
     def __init__(self, step_key: int) -> None:
         super().__init__()
@@ -108,10 +107,3 @@ class _Routed(TorchFunctionMode):
         shape = (*input.shape[: input.ndim - shared], *([1] * shared))
         call_key = splitmix64(self.step_key, torch.tensor(self.calls, device=input.device))
         return input * keep_mask(shape, p, call_key, input.device) / (1.0 - p)
-
-
-@contextmanager
-def routed_dropout(step_key: int) -> Iterator[_Routed]:
-    """Within it, torch's dropout draws from `step_key`. What it gives counts the calls: that is how to see whether a model drops out."""
-    with _Routed(step_key) as mode:
-        yield mode

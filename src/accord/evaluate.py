@@ -24,7 +24,7 @@ GAPS = {"out_of_sample": ("train", "heldout"), "participation": ("heldout", "uns
 def summarise(table: Table) -> Evaluation:
     """The evaluation of one model. Clients without samples in a split do not count in it."""
     of_split = np.array([split for split, _ in table.groups])
-    evaluation: Evaluation = {"splits": {}, "gaps": {}}
+    evaluation: Evaluation = {"splits": {}, "gaps": {}, "smaller_is_better": sorted(table.smaller)}
     for split in SPLITS:
         here = (of_split == split) & (table.samples > 0)
         if here.any():
@@ -48,7 +48,7 @@ def _split(table: Table, here: np.ndarray) -> dict[str, Any]:
         row[metric] = {
             "by_sample": float(sums[here].sum() / samples.sum()),
             "by_client": float(per_client.mean()),
-            "worst": float(per_client.max() if metric == "loss" else per_client.min()),
+            "worst": float(per_client.max() if metric in table.smaller else per_client.min()),
             "q10": float(q10),
             "q50": float(q50),
             "q90": float(q90),
@@ -65,7 +65,7 @@ def merge_alone(own: Sequence[Table], shared: Sequence[Table]) -> Table:
         metric: np.concatenate([table.sums[metric] for table in own] + [np.mean([table.sums[metric] for table in shared], axis=0)])
         for metric in shared[0].sums
     }
-    return Table(groups, samples, sums)
+    return Table(groups, samples, sums, shared[0].smaller)
 
 
 def per_client(table: Table) -> list[dict[str, Any]]:
@@ -106,9 +106,9 @@ def score(evaluation: Evaluation, split: str) -> float:
     """How good an evaluation is on a split; larger is better."""
     metric = primary_metric(evaluation)
     value = evaluation["splits"][split][metric]["by_sample"]
-    if value is None or math.isnan(value):  # a model that diverged
+    if value is None or not math.isfinite(value):  # a model that diverged
         return -math.inf
-    return -value if metric == "loss" else value
+    return -value if metric in evaluation["smaller_is_better"] else value
 
 
 def applicable(evaluation: Evaluation) -> list[str]:

@@ -1,11 +1,8 @@
 """What makes a run this run: its plan, and the name its folder gets from the settings that change the result."""
 
-import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import torch
 
 from accord.cohort import Conditions
 from accord.data.federated import Federation
@@ -31,7 +28,9 @@ class Plan:
         for name in ("rounds", "sample", "evaluate_every", "checkpoint_every", "min_clients"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise AccordError(f"{name} must be a whole number of at least 1, got {value}")
+                raise AccordError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise AccordError(f"seed must be a whole number, got {self.seed!r}")
         if self.budget is not None and not self.budget > 0:
             raise AccordError(f"budget must be a number of seconds above 0, got {self.budget}")
 
@@ -41,6 +40,9 @@ class Plan:
             raise AccordError("the federation has no participating clients")
         if self.sample is not None and self.sample > len(fed.train):
             raise AccordError(f"sample must be at most the {len(fed.train)} participating clients, got {self.sample}")
+        cohort = self.sample or len(fed.train)
+        if self.min_clients > cohort:
+            raise AccordError(f"min_clients must be at most the {cohort} clients of a round, got {self.min_clients}")
 
     def that_changes_results(self) -> "Plan":
         """The plan with everything at its default that only says how far to go and how often to save, and without the seed, which a
@@ -49,18 +51,16 @@ class Plan:
 
 
 def identity(job: Job, plan: Plan) -> dict[str, Any]:
-    """The settings of a run made in Python: model and data by their content, everything else by value."""
-    digest = hashlib.blake2b(repr(job.module).encode(), digest_size=16)
-    for name, value in job.module.state_dict().items():
-        digest.update(name.encode() + value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    """The settings of a run made in Python: model and data by their content, functions by their code, everything else by value."""
     return {
-        "model": digest.hexdigest(),
+        "model": describe(job.module),
         "data": job.fed.fingerprint(),
+        "prepare": describe(job.fed.prepare),
         "algorithm": describe(job.algorithm),
         "training": describe(job.training),
         "plan": describe(plan.that_changes_results()),
-        "loss": getattr(job.loss, "__qualname__", repr(job.loss)),
-        "metrics": sorted(job.metrics),
+        "loss": describe(job.loss),
+        "metrics": [[name, describe(metric)] for name, metric in job.metrics.items()],  # in order: the first one judges
     }
 
 

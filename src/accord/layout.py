@@ -12,6 +12,7 @@ from functools import reduce
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from accord.errors import AccordError
 
@@ -50,6 +51,8 @@ class Layout:
     @staticmethod
     def of(module: nn.Module) -> "Layout":
         """The layout of a module: trainable parameters (tied ones once) and every numeric buffer."""
+        if any(is_lazy(p) for p in module.parameters()):
+            raise AccordError("the model has parameters without a shape yet: run one batch through it first")
         trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not trainable:
             raise AccordError("the model has no trainable parameters: at least one needs requires_grad=True")

@@ -51,6 +51,8 @@ class Variates:
             return {"c": reports.extra["mean_gradient"]}
         if self.option == "I":
             return {"c": reports.extra["start_gradient"]}
+        if lr == 0.0:  # the end of a schedule: nothing moved, nothing was learnt
+            return {"c": own["c"]}
         return {"c": own["c"] - sent["c"] - reports.delta / (reports.steps * lr)}
 
     def lift(self, reports: Reports) -> Record:

@@ -1,8 +1,10 @@
 """The training loop: invite clients, train them, average, mask, step, evaluate, checkpoint."""
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +28,10 @@ from accord.store import ClientStore
 _ALONE_MODELS = 10  # with `local_only`, so many clients' models are tried on data that is nobody's own
 
 
+class SkippedRound(UserWarning):
+    """A round changed nothing: too few reports, or a step that is not finite."""
+
+
 @dataclass(frozen=True)
 class Event:
     """What a hook sees after every round."""
@@ -45,7 +51,7 @@ class Loop:
 
     def __init__(self, job: Job, plan: Plan, engine: Engine, folder: RunFolder | None, hooks: Sequence[Hook]) -> None:
         self.job, self.plan, self.engine, self.folder, self.hooks = job, plan, engine, folder, hooks
-        self.rows: list[dict[str, Any]] = folder.rows() if folder else []
+        self.rows: list[dict[str, Any]] = []
         self.store = ClientStore(job.fed.clients)
         device = job.device
         vector = job.layout.pack(job.module).to(device)
@@ -65,6 +71,8 @@ class Loop:
             if self.folder:
                 self._restore(self.folder.begin(environment(self.job.device)))
             began, stopped = time.monotonic(), None
+            if self.progress.round > self.plan.rounds:
+                return self._run(f"it had run {self.progress.round} rounds already")
             while self.progress.round < self.plan.rounds and stopped is None:
                 stopped = self._one_round(began)
             if stopped is None and self.folder:
@@ -78,8 +86,12 @@ class Loop:
         number, started = self.progress.round + 1, time.monotonic()
         self.progress, row = self._train(number)
         trained = time.monotonic()
-        if number % self.plan.evaluate_every == 0 or number == self.plan.rounds:
+        if number % self.plan.evaluate_every == 0:
             row["evaluation"] = self._evaluate()
+            self.progress = self.progress.judged(row["evaluation"])
+        elif number == self.plan.rounds:
+            # A longer run would not look at this round, so its checkpoint must not know of it either: see `_run`.
+            row |= {"evaluation": self._evaluate(), "off_schedule": True}
         row = plain(row)
         self.rows.append(row)
         now = time.monotonic()
@@ -100,23 +112,26 @@ class Loop:
         """Trains a cohort and applies what it agreed on; a round with too few reports changes nothing."""
         progress, job = self.progress, self.job
         invited = invite(job.fed.clients, self.plan.sample, self.plan.conditions, job.seed, number)
-        outcome = self.engine.train(Work(number, progress.vector, progress.buffers, progress.memory), self._members(invited, number))
+        work = Work(number, progress.vector, progress.buffers, progress.memory, partial(self.store.stage, round=number))
+        outcome = self.engine.train(work, self._members(invited, number))
         row = _cohort_row(number, invited, outcome)
-        accepted = row["accepted"]
-        if outcome.record is None or accepted < self.plan.min_clients:
-            row["skipped"] = f"{accepted} of the {self.plan.min_clients} reports it needs"
-            return replace(progress, round=number), row
+        needed = 1 if job.algorithm.local.pooled else self.plan.min_clients
+        if outcome.record is None or row["accepted"] < needed:
+            return self._skipped(row, f"{row['accepted']} of the {needed} reports it needs")
         round = Round(number, job.layout, len(job.fed.clients))
         lowered, buffers, memory = job.algorithm.lower(outcome.record, progress.memory, round)
         change, memory = job.algorithm.step(lowered, memory)
-        if not bool(change.isfinite().all()):
-            row["skipped"] = "its step is not finite"
-            return replace(progress, round=number), row
-        for client, state in outcome.staged.items():
-            if state:
-                self.store.put(client, state, number)
-        row |= of_round(job.algorithm, outcome.record, lowered, change, job.layout)
-        return replace(progress, round=number, vector=progress.vector + change, buffers=progress.buffers + buffers, memory=memory), row
+        after = replace(progress, round=number, vector=progress.vector + change, buffers=progress.buffers + buffers, memory=memory)
+        if not after.sound():
+            return self._skipped(row, "its step, or what the server would remember, is not finite")
+        self.store.accept()
+        return after, row | of_round(job.algorithm, outcome.record, lowered, change, job.layout)
+
+    def _skipped(self, row: dict[str, Any], why: str) -> tuple[Progress, dict[str, Any]]:
+        """A round that changes nothing, and says so."""
+        self.store.drop()
+        warnings.warn(f"round {row['round']} was skipped: {why}", SkippedRound, stacklevel=2)
+        return replace(self.progress, round=row["round"]), row | {"skipped": why}
 
     def _members(self, invited: Sequence[Invited], number: int) -> list[Member]:
         """What the engine gets to train on; a client whose report will be lost need not train."""
@@ -127,7 +142,7 @@ class Loop:
             count = sum(len(fed.train[guest.client]) for guest in present)
             drawn = draws.choose(len(everything), count, self.job.seed, "pooled", number)
             return [Member("pooled", everything[torch.from_numpy(drawn)])]
-        return [Member(guest.client, fed.train[guest.client], self._own(guest.client), guest.share) for guest in present]
+        return [Member(guest.client, fed.train[guest.client], partial(self._own, guest.client), guest.share) for guest in present]
 
     def _own(self, client: str) -> State:
         local = self.job.algorithm.local
@@ -142,9 +157,7 @@ class Loop:
 
     def _evaluate(self) -> dict[str, Any]:
         self.last_table = self._evaluated()
-        evaluation = summarise(self.last_table)
-        self.progress = self.progress.judged(evaluation)
-        return evaluation
+        return summarise(self.last_table)
 
     def _evaluated(self) -> Table:
         if self.job.algorithm.local.alone:
@@ -192,12 +205,15 @@ class Loop:
 
     def _run(self, stopped: str | None) -> Run:
         progress, job = self.progress, self.job
+        if self.rows and self.rows[-1].get("off_schedule"):  # the last round may be the best, though a longer run would not have looked
+            progress = progress.judged(self.rows[-1]["evaluation"])
         return Run(
             title=f"{label(job.algorithm)} · {job.fed.name} · seed {job.seed}",
             rounds=progress.round,
             rows=self.rows,
             last=progress.last,
             best=progress.best,
+            clients=per_client(self.last_table) if self.last_table else [],
             folder=self.folder.path if self.folder else None,
             stopped=stopped,
             alone=job.algorithm.local.alone,

@@ -1,11 +1,12 @@
 """The losses and metrics used when the user brings none. Each gives one number per sample."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from accord.engines.contract import PerSample
+PerSample = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> [B], one number per sample
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
@@ -21,6 +22,24 @@ def squared_error(output: Tensor, target: Tensor) -> Tensor:
 def accuracy(output: Tensor, target: Tensor) -> Tensor:
     """One where the most likely class is the right one, else zero."""
     return (output.argmax(1) == target).float()
+
+
+def smaller_is_better(metric: PerSample) -> PerSample:
+    """Marks a metric of which less is better, such as an absolute error; otherwise more is taken to be better.
+
+    >>> metrics = {"mae": smaller_is_better(lambda output, target: (output[:, 0] - target).abs())}
+    """
+
+    @functools.wraps(metric)
+    def marked(output: Tensor, target: Tensor) -> Tensor:
+        return metric(output, target)
+
+    marked.smaller_is_better = True  # type: ignore[attr-defined]
+    return marked
+
+
+def is_smaller_better(metric: PerSample) -> bool:
+    return getattr(metric, "smaller_is_better", False)
 
 
 def default_loss(y: Tensor) -> PerSample:

@@ -42,8 +42,8 @@ def enough(total: Record, tau: float) -> Tensor:
 
 
 def _check_tau(tau: float) -> None:
-    if not 0.0 <= tau <= 1.0:
-        raise AccordError(f"tau must be between 0 and 1, got {tau}: it is the share of net agreement a coordinate needs to pass whole")
+    if not isinstance(tau, int | float) or not 0.0 <= tau <= 1.0:
+        raise AccordError(f"tau must be between 0 and 1, got {tau!r}: it is the share of net agreement a coordinate needs to pass whole")
 
 
 def _lift_votes(reports: Reports) -> Record:

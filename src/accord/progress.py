@@ -33,6 +33,11 @@ class Progress:
         reached = score(evaluation, "heldout")
         return replace(self, best=self.last, best_score=reached) if reached > self.best_score else self
 
+    def sound(self) -> bool:
+        """Whether another round can build on it: one infinity in a moment would freeze its coordinate for good."""
+        memory = [tensor for state in self.memory.values() for tensor in state.values()]
+        return all(bool(tensor.isfinite().all()) for tensor in [self.vector, *memory])
+
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name, for the checkpoint's tensor file."""
         named = {"vector": self.vector, "buffers": self.buffers}

@@ -17,50 +17,19 @@ A file is written beside its name, synced and renamed. `state.json` is written l
 
 import fcntl
 import json
-import math
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from accord.describe import SCHEMA
 from accord.errors import AccordError
+from accord.files import plain, write_json, write_tensors, write_text
 
 Json = dict[str, Any]
-
-
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Has `write` make a file beside `path`, syncs it, and puts it in place in one step."""
-    beside = path.with_name(f".{path.name}.part")
-    write(beside)
-    with open(beside, "rb") as handle:
-        os.fsync(handle.fileno())
-    os.replace(beside, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def write_text(path: Path, text: str) -> None:
-    def write(beside: Path) -> None:
-        beside.write_text(text)
-
-    write_whole(path, write)
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(plain(value), indent=2) + "\n")
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    own = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}  # safetensors refuses tensors that share memory
-    write_whole(path, lambda beside: save_file(own, beside))
 
 
 def read_json(path: Path) -> Any:
@@ -84,28 +53,20 @@ def read_lines(path: Path) -> list[Json]:
         raise AccordError(f"{path} is damaged: {error}") from None
 
 
-def plain(value: Any) -> Any:
-    """NaN and infinities as null: JSON has no word for them."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    return value
-
-
 class RunFolder:
     """One run's folder, locked by this process until `close`."""
 
     def __init__(self, path: Path, settings: Json, rounds: int, *, toml: str | None = None, resume: bool = True) -> None:
-        self.path, self._settings, self._toml = path, {"schema": SCHEMA, **settings}, toml
-        path.mkdir(parents=True, exist_ok=True)
+        self.path, self._settings, self._rounds, self._toml = path, {"schema": SCHEMA, **settings}, rounds, toml
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise AccordError(f"{path} cannot be a run's folder: there is a file in its place") from None
         self._lock = _take_lock(path)
         try:
             self.state: Json | None = self._read_state()
             self.finished_at: int = read_json(path / "done")["rounds"] if (path / "done").exists() else 0
-            self._check(rounds, resume)
+            self._check(resume)
         except BaseException:
             self.close()
             raise
@@ -120,7 +81,10 @@ class RunFolder:
             raise AccordError(f"{self.path} was written with schema {state.get('schema')}, this accord reads schema {SCHEMA}")
         return state
 
-    def _check(self, rounds: int, resume: bool) -> None:
+    def _check(self, resume: bool) -> None:
+        rounds = self._rounds
+        if self.finished_at and self.state is None:
+            raise AccordError(f"{self.path} is marked done but its state.json is missing: start over with --fresh")
         if resume or self.finished_at >= rounds:
             return
         if self.finished_at:
@@ -135,8 +99,9 @@ class RunFolder:
 
     def begin(self, environment: Json) -> dict[str, Tensor]:
         """Readies the folder for writing: settings in place, metrics cut back to the checkpoint. Gives the checkpoint's tensors, if any."""
-        for left_over in self.path.glob(".*.part"):
-            left_over.unlink()
+        for left_over in [*self.path.glob(".*.part"), *self.path.glob("checkpoint-*.safetensors")]:  # of a process that was killed
+            if self.state is None or left_over.name != self.state["tensors"]:
+                left_over.unlink()
         (self.path / "done").unlink(missing_ok=True)
         if self._toml is not None:
             write_text(self.path / "experiment.toml", self._toml)
@@ -144,11 +109,16 @@ class RunFolder:
         self._note_environment(environment)
         reached = self.state["round"] if self.state else 0
         for name in ("metrics.jsonl", "timing.jsonl"):
-            rows = [row for row in read_lines(self.path / name) if row["round"] <= reached]
+            rows = [self._as_recorded(row) for row in read_lines(self.path / name) if row["round"] <= reached]
             write_text(self.path / name, "".join(json.dumps(row) + "\n" for row in rows))
         self._metrics = (self.path / "metrics.jsonl").open("a")
         self._timing = (self.path / "timing.jsonl").open("a")
         return self.tensors()
+
+    def _as_recorded(self, row: Json) -> Json:
+        """A row as a straight run would have written it: without the evaluation that a run gets only because it ends there."""
+        extends = row.get("off_schedule") and row["round"] < self._rounds
+        return {key: value for key, value in row.items() if key not in ("evaluation", "off_schedule")} if extends else row
 
     def tensors(self) -> dict[str, Tensor]:
         """The checkpoint's tensors; none if there is no checkpoint yet."""
@@ -199,7 +169,7 @@ class RunFolder:
 
     def close(self) -> None:
         """Lets go of the folder, and takes it away if nothing came of it."""
-        if [file.name for file in self.path.iterdir()] == ["lock"]:
+        if self.path.exists() and [file.name for file in self.path.iterdir()] == ["lock"]:
             (self.path / "lock").unlink()
             self.path.rmdir()
         for handle in (getattr(self, "_metrics", None), getattr(self, "_timing", None), self._lock):

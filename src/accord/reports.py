@@ -1,5 +1,6 @@
 """What clients report, stacked, and the check every report passes before any arithmetic."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -27,8 +28,8 @@ class Reports:
         return torch.ones_like(self.weight)
 
 
-def why_leave_out(delta: Tensor, samples: int, layout: Layout, buffers: Tensor | None = None) -> str | None:
-    """Why one client's report must not be added, or None if it may be. `delta: [P]`, `buffers: [B]`.
+def why_leave_out(delta: Tensor, samples: int, layout: Layout, buffers: Tensor | None = None, kept: Sequence[Tensor] = ()) -> str | None:
+    """Why one client's report must not be added, or None if it may be. `delta: [P]`, `buffers: [B]`; `kept` is what it would remember.
 
     One NaN in one client would otherwise be every client's at the next round.
     """
@@ -42,4 +43,6 @@ def why_leave_out(delta: Tensor, samples: int, layout: Layout, buffers: Tensor |
         return "infinity in the update"
     if buffers is not None and not bool(buffers.isfinite().all()):
         return "NaN or infinity in the buffers"
+    if not all(bool(value.isfinite().all()) for value in kept):
+        return "NaN or infinity in what the client would remember"
     return None

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from accord.errors import AccordError
 from accord.evaluate import History, Selected, primary_metric, select
+from accord.files import write_tensors
 from accord.layout import Layout
-from accord.records import write_tensors
 from accord.tables import run_text
 
 
@@ -32,6 +32,7 @@ class Run:
     rows: list[dict[str, Any]]  # one per round, as in metrics.jsonl
     last: Snapshot
     best: Snapshot | None  # the model best on held-out data
+    clients: list[dict[str, Any]] = field(default_factory=list)  # every client's last evaluation, as in clients.json
     folder: Path | None = None
     stopped: str | None = None  # why it ended before its rounds, if it did
     alone: bool = False  # every client has a model of its own, and there is no common one

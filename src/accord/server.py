@@ -4,6 +4,7 @@ Each class turns an update `[P]` into a direction `[P]` and remembers moments. `
 is what the papers do (T alg. 2), or on the update before it is normalised.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,8 +18,8 @@ Placement = Literal["after", "before"]
 
 
 def _check(lr: float, placement: str, **shares: float) -> None:
-    if not lr >= 0.0:
-        raise AccordError(f"the server's lr must not be negative, got {lr}")
+    if not 0.0 <= lr < math.inf:
+        raise AccordError(f"the server's lr must be 0 or more, got {lr}")
     if placement not in ("after", "before"):
         raise AccordError(f"placement must be 'after' (the mask scales the step) or 'before' (it scales the update), got {placement!r}")
     for name, value in shares.items():

@@ -10,12 +10,13 @@ from accord.algorithm import Algorithm, fedavg
 from accord.cohort import Conditions
 from accord.data.federated import Federation
 from accord.engines import make_engine, pick_device
-from accord.engines.contract import Job, PerSample
+from accord.engines.contract import Job
+from accord.errors import AccordError
 from accord.identity import Plan, identity, run_name
 from accord.layout import Layout
 from accord.local import Training
 from accord.loop import Hook, Loop
-from accord.losses import default_loss, default_metrics
+from accord.losses import PerSample, default_loss, default_metrics
 from accord.models import warm_start
 from accord.records import RunFolder
 from accord.run import Run
@@ -55,14 +56,19 @@ def fit(
 
     `sample` clients (None: all) take part in a round and do `epochs` of SGD in batches of `batch` (None: all at once), at most `steps`.
     Every `evaluate_every` rounds, and after the last, the model meets training data, held-out data, unseen clients and the test set. With a
-    `folder` the run is recorded there under a name made of its settings, and goes on from its last checkpoint if it is there already.
-    `loss(output, target)` and each of `metrics` give one number per sample. `start` is a state dict, or a safetensors file, to begin from.
+    `folder` the run is recorded there under a name made of its settings, and goes on from its last checkpoint if it is there already; a run
+    that has been that far is read back, with all the rounds it has.
+    `loss(output, target)` and each of `metrics` give one number per sample; the first metric judges the model, and more of it is better
+    unless `accord.smaller_is_better` marks it. `start` is a state dict, or a safetensors file, to begin from.
     `budget` is in seconds; a run that spends it stops after the round and can be resumed.
 
     >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
     """
-    algorithm = algorithm or fedavg()
+    algorithm = fedavg() if algorithm is None else algorithm
+    for what, value, kind in (("model", model, nn.Module), ("fed", fed, Federation), ("algorithm", algorithm, Algorithm)):
+        if not isinstance(value, kind):
+            raise AccordError(f"{what} must be of type {kind.__name__}, got {value!r}")
     plan = Plan(rounds, sample, evaluate_every, checkpoint_every, min_clients, conditions or Conditions(), budget, seed)
     training = Training(epochs, batch, steps, lr, momentum, weight_decay, clip)
     training.check(algorithm.local)
@@ -75,7 +81,7 @@ def fit(
     run_folder = _open(folder, job, plan, resume)
     try:
         # A convolution's algorithm may differ from call to call on CUDA unless told not to; a resumed run must not see that.
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+        with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True):
             return Loop(job, plan, make_engine(engine, job), run_folder, hooks).go()
     finally:
         if run_folder is not None:

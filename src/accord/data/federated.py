@@ -67,14 +67,13 @@ class Federation:
         return replace(self, x=self.x.to(device), y=self.y.to(device))
 
     def fingerprint(self) -> str:
-        """A hash of every sample and every client's rows: two federations with the same fingerprint train alike."""
+        """A hash of every sample and every client's rows, before `prepare`."""
         digest = hashlib.blake2b(digest_size=16)
         for tensor in (self.x, self.y):
             digest.update(str((tensor.dtype, tuple(tensor.shape))).encode())
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         for split, client, rows in self.groups():
             digest.update(f"{split}/{client}/".encode() + rows.numpy().tobytes())
-        digest.update(repr(self.prepare).encode())
         return digest.hexdigest()
 
     def __repr__(self) -> str:

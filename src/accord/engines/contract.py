@@ -6,7 +6,7 @@ the order in which reports are added are fixed here, so that every engine gives 
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
@@ -19,9 +19,8 @@ from accord.algorithm import Algorithm, Memory
 from accord.data.federated import Federation
 from accord.layout import Layout
 from accord.local import Training
+from accord.losses import PerSample
 from accord.record import Record, State
-
-PerSample = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> [B], one number per sample
 
 SHARDS = 16  # a cohort is summed in at most so many parts; part of the experiment, not of the machine
 
@@ -41,23 +40,29 @@ class Job:
     device: torch.device
 
 
+def _forget(client: str, state: State) -> None:
+    """Stages nothing: for rules whose clients remember nothing."""
+
+
 @dataclass(frozen=True)
 class Work:
-    """What a round's clients are sent."""
+    """What a round's clients are sent, and where an engine stages what an accepted client would remember."""
 
     round: int
     vector: Tensor  # [P]
     buffers: Tensor  # [B]
     memory: Memory
+    stage: Callable[[str, State], None] = _forget
 
 
 @dataclass(frozen=True)
 class Member:
-    """One client of a cohort: its training rows, what it remembers, and the share of its steps it gets done."""
+    """One client of a cohort: its training rows, what it remembers (read only when its turn comes: a cohort may be large), and the share of
+    its steps it gets done."""
 
     client: str
     rows: Tensor
-    own: State = field(default_factory=dict)
+    own: Callable[[], State] = dict
     share: float = 1.0
 
 
@@ -75,11 +80,10 @@ class ClientRow:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A cohort's round: one record (None if no report was accepted), a row per client, and what the accepted clients would remember."""
+    """A cohort's round: one record (None if no report was accepted) and a row per client."""
 
     record: Record | None
     rows: list[ClientRow]
-    staged: dict[str, State]
 
 
 Group = tuple[str, str, Tensor]  # (split, client, rows)
@@ -87,11 +91,12 @@ Group = tuple[str, str, Tensor]  # (split, client, rows)
 
 @dataclass(frozen=True)
 class Table:
-    """Sums over the samples of each group: `sums[metric][g]` belongs to `groups[g]`."""
+    """Sums over the samples of each group: `sums[metric][g]` belongs to `groups[g]`. Of the metrics in `smaller`, less is better."""
 
     groups: list[tuple[str, str]]
     samples: np.ndarray
     sums: dict[str, np.ndarray]
+    smaller: frozenset[str] = frozenset({"loss"})
 
 
 class Engine(Protocol):
@@ -111,8 +116,9 @@ def shards(cohort: Sequence[Member]) -> Iterator[Sequence[Member]]:
         yield cohort[start:end]
 
 
-def batches(job: Job, round: int, member: Member) -> list[Tensor]:
-    """The rows of every local step of one client: shuffled anew each epoch, the last batch of an epoch as short as it comes."""
+def batches(job: Job, round: int, member: Member, least: int = 1) -> list[Tensor]:
+    """The rows of every local step of one client: shuffled anew each epoch, the last batch of an epoch as short as it comes. Where a model
+    cannot train on fewer than `least` samples (BatchNorm on one), a shorter rest joins the batch before it."""
     count = len(member.rows)
     if not count:
         return []
@@ -122,6 +128,13 @@ def batches(job: Job, round: int, member: Member) -> list[Tensor]:
     plan: list[Tensor] = []
     for epoch in range(training.epochs):
         order = draws.permutation(count, job.seed, "batches", round, member.client, epoch)
-        plan += member.rows[torch.from_numpy(order)].split(training.batch or count)
+        plan += _cut(member.rows[torch.from_numpy(order)], training.batch or count, least)
     plan = plan[: training.steps]
     return plan[: max(1, math.ceil(member.share * len(plan)))]
+
+
+def _cut(rows: Tensor, size: int, least: int) -> list[Tensor]:
+    parts = list(rows.split(size))
+    if len(parts) > 1 and len(parts[-1]) < least:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    return parts

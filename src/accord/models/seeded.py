@@ -10,5 +10,5 @@ import torch
 def seeded(seed: int) -> Iterator[None]:
     """Within it torch draws from `seed`; after it, from where it was before."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed CUDA too, and nothing would put that back
         yield

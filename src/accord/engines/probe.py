@@ -1,0 +1,84 @@
+"""A look at model, loss and metrics before training: what does not fit is said at once, in a sentence, not after an hour."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from accord import draws
+from accord.engines.contract import Job, PerSample
+from accord.errors import AccordError
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What an engine must know of a model: whether it drops out, and how few samples it can train on."""
+
+    drops_out: bool
+    least_batch: int
+
+
+def probe(job: Job) -> Probed:
+    """Runs two samples through a copy of the model, the loss and every metric."""
+    rows = next((rows[:2] for rows in job.fed.train.values() if len(rows)), None)
+    if rows is None:
+        raise AccordError("no participating client has any training data")
+    for name in job.metrics:
+        if name in ("loss", "clients", "samples"):
+            raise AccordError(f"a metric cannot be called {name!r}: that name is taken in every evaluation")
+    rows = rows.repeat(2)[:2]
+    x, y = job.fed.prepare(job.fed.x[rows]).to(job.device), job.fed.y[rows].to(job.device)
+    with torch.no_grad(), torch.random.fork_rng(devices=[job.device] if job.device.type == "cuda" else []):
+        model = _copied(job.module).to(job.device).train()
+        output, drops_out = _run(model, x)
+        _per_sample("loss", job.loss, output, y)
+        for name, metric in job.metrics.items():
+            _per_sample(f"metric {name}", metric, output, y)
+        return Probed(drops_out, least_batch=1 if _trains_on_one(model, x) else 2)
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except RuntimeError as error:
+        raise AccordError(
+            f"the model cannot be copied: {error} (if it uses torch.nn.utils.weight_norm, use torch.nn.utils.parametrizations instead)"
+        ) from error
+
+
+def _run(model: nn.Module, x: Tensor) -> tuple[Any, bool]:
+    """The output, and whether dropout was called. Refuses a model that puts a new buffer in an old one's place: that would be lost."""
+    before = {name: id(buffer) for name, buffer in model.named_buffers()}
+    try:
+        with draws.Routed(0) as mode:
+            output = model(x)
+    except Exception as error:
+        raise AccordError(f"the model cannot read samples of shape {tuple(x.shape[1:])}: {error}") from error
+    replaced = [name for name, buffer in model.named_buffers() if before.get(name) != id(buffer)]
+    if replaced:
+        name = replaced[0]
+        raise AccordError(f"the model replaces its buffer {name} instead of changing it in place: write self.{name}.copy_(...)")
+    return output, mode.calls > 0
+
+
+def _per_sample(what: str, function: PerSample, output: Any, y: Tensor) -> None:
+    try:
+        values = function(output, y)
+    except Exception as error:
+        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise AccordError(f"the {what} cannot take outputs of shape {shape} and targets of shape {tuple(y.shape)}: {error}") from error
+    if not isinstance(values, Tensor) or tuple(values.shape) != (len(y),):
+        got = f"shape {list(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
+        hint = ": use reduction='none'" if what == "loss" else ""
+        raise AccordError(f"the {what} must give one number per sample, a tensor of shape [{len(y)}], got {got}{hint}")
+
+
+def _trains_on_one(model: nn.Module, x: Tensor) -> bool:
+    """BatchNorm has no statistics of a single value per channel, and says so with an error."""
+    try:
+        model(x[:1])
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,60 @@
+"""Files that are whole or not there: written beside their name, synced, and put in place in one step."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+from torch import Tensor
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Puts `content` in place of whatever is there, in one step that survives a power cut."""
+    beside = path.with_name(f".{path.name}.part")
+    with open(beside, "wb") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.replace(beside, path)
+    sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_whole(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(plain(value), indent=2) + "\n")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    write_whole(path, tensor_bytes(tensors))
+
+
+def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as safetensors. Made in memory, because the library's own file writer leaves a file of its own behind when it is killed."""
+    own = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}  # it refuses tensors that share memory
+    return save(own)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder safe, as a file's own sync does its content."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def plain(value: Any) -> Any:
+    """NaN and infinities as null: JSON has no word for them."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    return value
