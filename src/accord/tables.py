@@ -1,9 +1,10 @@
 """Results as rows of text, for `print(run)` and for the terminal."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from accord.evaluate import GAPS, TITLES, History, primary_metric, select
+from accord.evaluate import TITLES, History, applicable, primary_metric, select
 
 Cells = list[list[str]]  # the first row is the header
 _GAP_TITLES = {"out_of_sample": "out-of-sample gap (train - held-out)", "participation": "participation gap (held-out - unseen)"}
@@ -11,8 +12,8 @@ _COLUMNS = {"by_sample": "by sample", "by_client": "by client", "worst": "worst"
 
 
 def figure(value: float | None, metric: str) -> str:
-    """A metric for people: shares in percent, anything else as it is."""
-    if value is None:
+    """A metric for people: shares in percent, anything else as it is; a dash for what is not a number."""
+    if value is None or math.isnan(value):
         return "-"
     return f"{100 * value:.2f}" if metric == "accuracy" else f"{value:.4g}"
 
@@ -26,22 +27,9 @@ def evaluation_cells(evaluation: dict[str, Any]) -> Cells:
         one_group = split == "test"  # the test set is nobody's: it has a mean and no spread
         figures = [figure(row[metric][c], metric) if c == "by_sample" or not one_group else "" for c in _COLUMNS]
         cells.append([TITLES[split], "" if one_group else str(row["clients"]), f"{row['samples']:,}", *figures])
-    for gap in GAPS:
-        if gap in evaluation["gaps"]:
-            values = evaluation["gaps"][gap][metric]
-            cells.append(
-                [
-                    _GAP_TITLES[gap],
-                    "",
-                    "",
-                    figure(values["by_sample"], metric),
-                    figure(values["by_client"], metric),
-                    "",
-                    "",
-                    "",
-                    "",
-                ]
-            )
+    for gap in evaluation["gaps"]:
+        means = evaluation["gaps"][gap][metric]
+        cells.append([_GAP_TITLES[gap], "", "", *(figure(means[c], metric) if c in means else "" for c in _COLUMNS)])
     return cells
 
 
@@ -50,10 +38,7 @@ def run_text(title: str, history: History, stopped: str | None = None) -> str:
     if not history:
         return f"{title}: nothing was evaluated yet"
     lines = [f"{title} · round {history[-1][0]}" + (f" ({stopped})" if stopped else ""), *align(evaluation_cells(history[-1][1]))]
-    for rule in ("held-out", "last10", "oracle"):
-        if rule != "held-out" or "heldout" in history[0][1]["splits"]:
-            lines.append(selection_line(history, rule))
-    return "\n".join(lines)
+    return "\n".join([*lines, *(selection_line(history, rule) for rule in applicable(history[0][1]))])
 
 
 def selection_line(history: History, rule: str) -> str:
@@ -64,13 +49,15 @@ def selection_line(history: History, rule: str) -> str:
 
 
 def align(cells: Cells) -> list[str]:
-    """Cells as lines with columns aligned: words to the left, numbers to the right."""
-    widths = [max(len(row[c]) for row in cells) for c in range(len(cells[0]))]
-    return ["  ".join(_pad(cell, width, c) for c, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip() for row in cells]
+    """Cells as lines with columns aligned."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    places = [str.rjust if right else str.ljust for right in numeric(cells)]
+    return ["  ".join(place(cell, width) for cell, width, place in zip(row, widths, places, strict=True)).rstrip() for row in cells]
 
 
-def _pad(cell: str, width: int, column: int) -> str:
-    return cell.ljust(width) if column == 0 else cell.rjust(width)
+def numeric(cells: Cells) -> list[bool]:
+    """Which columns hold numbers, and so are aligned to the right: every cell below the header is empty, a dash or begins like a number."""
+    return [all(cell[:1] in ("", *"-0123456789") for cell in column[1:]) for column in zip(*cells, strict=True)]
 
 
 def spread(values: Sequence[float], metric: str) -> str:

@@ -1,0 +1,183 @@
+"""Runs experiments, seed by seed, and tells whoever is watching."""
+
+import json
+import os
+import shutil
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from torch import nn
+
+from accord.data import DATASETS, Federation
+from accord.describe import label
+from accord.errors import AccordError
+from accord.experiment import Experiment
+from accord.layout import Layout
+from accord.loop import Event, SkippedRound
+from accord.records import RunFolder, take_lock
+from accord.run import Run
+from accord.training import fit
+
+
+class Watcher(Protocol):
+    """Shows a run as it goes."""
+
+    def data(self, label: str, done: int, total: int | None) -> None: ...
+    def start(self, title: str, rounds: int, reached: int) -> None: ...
+    def round(self, event: Event) -> None: ...
+    def end(self, run: Run) -> None: ...
+
+
+class Interrupt:
+    """Ctrl-C asks for a stop after the round; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Within it the first Ctrl-C only sets a flag, so that the round in progress is finished and written."""
+        before = signal.signal(signal.SIGINT, self._handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        os.write(2, b"\nFinishing this round. Ctrl-C once more stops at once.\n")  # print may be what the signal cut into
+
+
+def execute(experiment: Experiment, watcher: Watcher, interrupt: Interrupt, *, resume: bool = False, fresh: bool = False) -> Iterator[Run]:
+    """Trains the experiment once per seed. A run stopped by Ctrl-C is given like any other, and is the last."""
+    experiment.check_here()
+    for seed in experiment.settings.run.seeds:
+        fed = experiment.federation(seed, watcher.data)
+        module = experiment.module(fed, seed)
+        with _opened(experiment, seed, resume, fresh) as folder:
+            reached = max(folder.finished_at, folder.state["round"] if folder.state else 0)
+            watcher.start(f"{label(experiment.algorithm)} · seed {seed}", experiment.settings.train.rounds, reached)
+            with interrupt.watching(), warnings.catch_warnings():
+                warnings.simplefilter("ignore", SkippedRound)  # the watcher tells
+                run = _fit(experiment, seed, fed, module, folder, watcher, interrupt)
+        if interrupt.asked and run.stopped:
+            run = replace(run, stopped="interrupted")
+        watcher.end(run)
+        yield run
+        if interrupt.asked:
+            return
+
+
+def _fit(
+    experiment: Experiment, seed: int, fed: Federation, module: nn.Module, folder: RunFolder, watcher: Watcher, interrupt: Interrupt
+) -> Run:
+    settings, plan, training = experiment.settings, experiment.plan(seed), experiment.training
+    return fit(
+        module,
+        fed,
+        experiment.algorithm,
+        rounds=plan.rounds,
+        sample=plan.sample,
+        epochs=training.epochs,
+        batch=training.batch,
+        lr=training.lr,
+        momentum=training.momentum,
+        weight_decay=training.weight_decay,
+        clip=training.clip,
+        steps=training.steps,
+        evaluate_every=plan.evaluate_every,
+        checkpoint_every=plan.checkpoint_every,
+        min_clients=plan.min_clients,
+        conditions=plan.conditions,
+        budget=plan.budget,
+        seed=seed,
+        engine=settings.run.engine,
+        device=settings.run.device,
+        folder=folder,
+        hooks=[lambda event: watcher.round(event), lambda event: interrupt.asked],
+    )
+
+
+@contextmanager
+def _opened(experiment: Experiment, seed: int, resume: bool, fresh: bool) -> Iterator[RunFolder]:
+    """The seed's run folder, locked."""
+    path = experiment.folder(seed)
+    try:
+        if fresh:
+            discard(path)
+        recorded = {"seed": seed, **experiment.resolved()}
+        folder = RunFolder(path, recorded, experiment.settings.train.rounds, toml=experiment.text, resume=resume)
+    except OSError as error:
+        where = error.filename or path
+        raise AccordError(
+            f"run.folder must be a folder that can be written to, got {str(path.parent)!r}: {where}: {error.strerror}"
+        ) from None
+    try:
+        yield folder
+    finally:
+        folder.close()
+
+
+def discard(path: Path) -> None:
+    """Removes a run folder, unless another process is at work in it."""
+    if path.exists():
+        lock = take_lock(path)  # the lock alone: what is thrown away may be damaged
+        try:
+            shutil.rmtree(path)
+        finally:
+            lock.close()
+
+
+def preview(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
+    """What an experiment would do: its settings, what a run takes, and where it goes."""
+    folders = [str(experiment.folder(seed)) for seed in experiment.settings.run.seeds]
+    return {"settings": experiment.resolved(), "cost": cost(experiment, watcher), "folders": folders}
+
+
+def as_text(ahead: dict[str, Any]) -> str:
+    """A preview as an experiment file with every default filled in; what is not a setting is a comment."""
+    lines = []
+    for section, values in ahead["settings"].items():
+        lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items()), ""]
+    for what, amount in ahead["cost"].items():
+        lines.append(f"# {what.replace('_', ' ')}: " + (f"{amount:,}" if isinstance(amount, int) else amount))
+    return "\n".join([*lines, *(f"# folder: {folder}" for folder in ahead["folders"])])
+
+
+def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
+    """What one run of the experiment takes: client steps, and bytes a round between clients and server."""
+    seed = experiment.settings.run.seeds[0]
+    fed = experiment.federation(seed, watcher.data)
+    layout = Layout.of(experiment.module(fed, seed))
+    plan, training = experiment.plan(seed), experiment.training
+    sizes = [len(rows) for rows in fed.train.values()]
+    per_client = [steps_of(size, training.epochs, training.batch, training.steps) for size in sizes]
+    if experiment.algorithm.local.full_batch:
+        per_client = [1] * len(sizes)
+    cohort = len(sizes) if plan.sample is None else plan.sample
+    vectors = 2 if experiment.algorithm.local.variates else 1  # SCAFFOLD sends its control variates along, both ways
+    width = layout.dtype.itemsize
+    one_way = cohort * (vectors * layout.size * width + sum(b.size for b in layout.buffers) * 8)
+    return {
+        "data_set": DATASETS[experiment.settings.data.name].about,
+        "parameters": layout.size,
+        "client_steps_a_round": round(cohort * sum(per_client) / len(per_client)),
+        "client_steps_a_run": round(plan.rounds * cohort * sum(per_client) / len(per_client)),
+        "bytes_down_a_round": one_way,
+        "bytes_up_a_round": one_way,
+        "runs": len(experiment.settings.run.seeds),
+    }
+
+
+def steps_of(samples: int, epochs: int, batch: int | None, limit: int | None) -> int:
+    """Local steps of a client with so many samples."""
+    steps = epochs * (1 if batch is None else -(-samples // batch))
+    return steps if limit is None else min(steps, limit)

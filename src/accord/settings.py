@@ -1,0 +1,183 @@
+"""The sections and keys of an experiment file: types, defaults, what each key is for, and a sentence for what does not fit.
+
+Bounds stand here only where nothing else would check a number before data is fetched: a mask checks its tau, a schedule its rates.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+Whole = int | Literal["all"]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+class Section(BaseModel):
+    """A table of the file: no unknown keys, no silent conversions, no numbers beyond all bounds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class DataSection(Section):
+    """[data]: which set, dealt to whom."""
+
+    name: str = Field("mnist", description="the data set: mnist, fashion-mnist, cifar10 or digits")
+    clients: int = Field(100, ge=1, description="clients that take part in training")
+    split: str = Field("iid", description="how samples are dealt to clients: iid, labels, dirichlet or quantity")
+    classes: int | None = Field(None, ge=1, description="labels: main classes per client")
+    noise: float | None = Field(None, ge=0, le=1, description="labels: share of the data dealt evenly to all clients")
+    alpha: float | None = Field(None, gt=0, description="dirichlet: small values give each client few classes")
+    beta: float | None = Field(None, gt=0, description="quantity: small values give clients of very different sizes")
+    unseen: int = Field(0, ge=0, description="further clients that never train and are only evaluated on")
+    heldout: float = Field(0.1, ge=0, lt=1, description="share of a participating client's data kept for evaluation")
+    seed: Seed | None = Field(None, description="seed of the deal; the run's own if left out")
+    source: str | None = Field(None, description="a folder that holds the data set's files")
+
+
+class ModelSection(Section):
+    """[model]: which network."""
+
+    name: str = Field("lenet", description="the network: lenet, cnn or logistic")
+    width: int | None = Field(None, ge=1, description="cnn: channels of the first convolution")
+    hidden: int | None = Field(None, ge=1, description="cnn: units of the hidden layer")
+    dropout: float | None = Field(None, ge=0, lt=1, description="cnn: share dropped before the hidden layer")
+    start: str | None = Field(None, description="a safetensors file with the weights to start from")
+
+
+class TrainSection(Section):
+    """[train]: rounds and local work."""
+
+    rounds: int = Field(100, description="rounds of training")
+    sample: Whole = Field("all", description="clients per round")
+    epochs: int = Field(1, description="passes over its data a client makes per round")
+    batch: Whole = Field(32, description="samples per local step")
+    steps: int | None = Field(None, description="at most so many local steps per round, whatever the epochs")
+    lr: float = Field(0.01, description="the clients' learning rate")
+    schedule: str = Field("constant", description="how lr goes over rounds: constant, exponential, steps or cosine")
+    decay: float | None = Field(None, description="exponential, steps: factor of lr")
+    every: int | None = Field(None, description="steps: rounds between two decays")
+    over: int | None = Field(None, description="cosine: rounds in which lr falls to the floor")
+    floor: float | None = Field(None, description="cosine: the lowest lr")
+    momentum: float = Field(0.9, description="the clients' momentum, which starts anew every round")
+    weight_decay: float = Field(0.0, description="the clients' weight decay")
+    clip: float | None = Field(None, description="largest norm of a local step's gradient; left out, nothing is clipped")
+    evaluate_every: int = Field(10, description="rounds between two evaluations")
+    min_clients: int = Field(1, description="a round with fewer reports is skipped")
+    available: float = Field(1.0, description="probability that a client can be sampled in a round")
+    lost: float = Field(0.0, description="probability that a client's report never arrives")
+    stragglers: float = Field(0.0, description="probability that a client gets only part of its steps done")
+    least: float = Field(0.1, description="the smallest part of its steps a straggler gets done")
+
+
+class AlgorithmSection(Section):
+    """[algorithm]: what the server does. Which keys apply, and their defaults, depend on `name` and `mask`."""
+
+    name: str = Field(
+        "fedavg", description="fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, pooled or local_only"
+    )
+    lr: float | None = Field(None, ge=0, description="the server's learning rate")
+    mask: str = Field("none", description="how coordinates on which clients disagree are held back: none, gma or and")
+    tau: float | None = Field(None, description="gma, and: net agreement a coordinate needs to pass whole")
+    rescale: bool | None = Field(None, description="and: divide by the share kept")
+    mu: float | None = Field(None, description="fedprox: how strongly a client is pulled back to the round's start")
+    option: str | None = Field(None, description="scaffold: how control variates are renewed: mean, I or II")
+    beta: float | None = Field(None, description="fedavgm: the server's momentum")
+    beta1: float | None = Field(None, description="fedadam, fedyogi: memory of the mean update")
+    beta2: float | None = Field(None, description="fedadam, fedyogi: memory of its square")
+    eps: float | None = Field(None, description="fedadagrad, fedadam, fedyogi: bounds the step where the update vanishes")
+    eps_inside: bool | None = Field(None, description="eps under the root, as the papers print it")
+    placement: str | None = Field(None, description="the mask acts after or before the server normalises")
+    weighting: str | None = Field(None, description="clients count by their samples, or uniform")
+
+
+class RunSection(Section):
+    """[run]: seeds, machine, place. Nothing here but the seeds changes a result."""
+
+    seeds: list[Seed] = Field([0], min_length=1, description="one run per seed")
+    engine: str = Field("auto", description="what trains the clients: auto or sequential")
+    device: str = Field("auto", description="auto, cpu or cuda")
+    folder: str = Field("runs", min_length=1, description="where run folders go")
+    checkpoint_every: int = Field(10, ge=1, description="rounds between two checkpoints")
+    budget: float | None = Field(None, gt=0, description="seconds per run; a run that spends them stops and can be resumed")
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _one_seed_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class Settings(Section):
+    """The whole file."""
+
+    data: DataSection = DataSection()
+    model: ModelSection = ModelSection()
+    train: TrainSection = TrainSection()
+    algorithm: AlgorithmSection = AlgorithmSection()
+    run: RunSection = RunSection()
+
+
+SECTIONS: dict[str, type[Section]] = {name: type(field.default) for name, field in Settings.model_fields.items()}
+
+
+def keys() -> Iterator[tuple[str, Any, str]]:
+    """Every key of every section with its default (None: it depends, or there is none) and what it is for."""
+    for section, model in SECTIONS.items():
+        for key, field in model.model_fields.items():
+            yield f"{section}.{key}", field.default, field.description or ""
+
+
+# -------------------------------------------------------------------------------------------------------- what does not fit
+
+
+def problems(error: ValidationError) -> str:
+    """A sentence for each thing that does not fit: the key, what it takes, the value seen, what the key is for."""
+    return "\n".join(dict.fromkeys(_sentence(problem) for problem in error.errors()))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'tau'?`, or all there is to choose from."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, 1)
+    return f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(names)}"
+
+
+def shown(value: Any) -> str:
+    """A value as an experiment file spells it."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _sentence(problem: Any) -> str:
+    section, *path = problem["loc"]
+    seen = problem["input"]
+    if section not in SECTIONS:
+        return f"[{section}] is not a section of an experiment: {did_you_mean(str(section), SECTIONS)}"
+    if not path:
+        return f"{section} must be a section, got {shown(seen)}: write [{section}] on a line of its own, and its keys below it"
+    key, fields = str(path[0]), SECTIONS[section].model_fields
+    if key not in fields:
+        return f"{section}.{key} is not a known key, got {shown(seen)}: {did_you_mean(key, fields)}"
+    field = fields[key]
+    takes = _takes(field.annotation, field.metadata)
+    if problem["type"] == "finite_number":
+        takes = takes.replace("a number", "a finite number")
+    return f"{section}.{key} must be {takes}, got {shown(seen)} ({field.description})"
+
+
+_KINDS = {int: "a whole number", float: "a number", str: "text in quotes", bool: "true or false"}
+_BOUNDS = {"ge": "of at least", "gt": "above", "le": "at most", "lt": "below"}
+
+
+def _takes(kind: Any, bounds: Iterable[Any] = ()) -> str:
+    """What a key takes, in words: `a whole number of at least 1`."""
+    if get_origin(kind) is Annotated:
+        base, info = get_args(kind)
+        return _takes(base, info.metadata)
+    if get_origin(kind) is list:
+        return f"one or more, each {_takes(*get_args(kind))}"
+    if get_origin(kind) is Literal:
+        return " or ".join(repr(word) for word in get_args(kind))
+    if kinds := [part for part in get_args(kind) if part is not type(None)]:
+        return " or ".join(_takes(part, bounds) for part in kinds)
+    limits = [f"{word} {getattr(bound, name)}" for bound in bounds for name, word in _BOUNDS.items() if hasattr(bound, name)]
+    return " ".join([_KINDS[kind], *([" and ".join(limits)] if limits else [])])

@@ -1,0 +1,230 @@
+"""Run folders read back: which runs there are, how far they got, and one table of what they reached."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from accord.display import print_cells
+from accord.engines.contract import Table
+from accord.errors import AccordError
+from accord.evaluate import GAPS, TITLES, History, Selected, primary_metric, select, summarise
+from accord.experiment import Experiment
+from accord.files import plain
+from accord.mask import MASKS
+from accord.records import read_json, read_lines
+from accord.run import history_of
+from accord.tables import Cells, evaluation_cells, selection_line, spread
+
+_GAPS = {"out_of_sample": "train - held-out", "participation": "held-out - unseen"}
+_NOT_TOLD_APART_BY = ("seed", "schema", "rounds", "train.rounds", "run")  # settings that runs of one kind may differ in
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run as its folder tells it."""
+
+    folder: Path
+    settings: dict[str, Any]
+    history: History
+    rounds: int
+    status: str
+
+    @property
+    def damaged(self) -> bool:
+        return self.status.startswith("damaged")
+
+    @property
+    def group(self) -> str:
+        """The folder's name without its seed: runs that differ by seed alone share it."""
+        return str(self.folder.parent / re.sub(r"-s-?\d+$", "", self.folder.name))
+
+    @property
+    def seed(self) -> str:
+        return str(self.settings.get("seed", self.folder.name.rpartition("-s")[2]))
+
+    @property
+    def label(self) -> str:
+        """`fedadam + gma(0.4)`, for runs of the command line and runs made in Python alike."""
+        if self.damaged:
+            return self.folder.name
+        algorithm = self.settings["algorithm"]
+        name, mask = algorithm.get("name", "custom"), algorithm.get("mask")
+        if mask in (None, "none"):
+            return str(name)
+        made_in_python = isinstance(mask, dict)
+        kind = mask["kind"] if made_in_python else MASKS[mask].__name__
+        return f"{name} + {kind}({(mask if made_in_python else algorithm).get('tau', 0.4):g})"
+
+    def chosen(self, rule: str) -> Selected | None:
+        """The run's figures by a selection rule, if it has any."""
+        try:
+            return select(self.history, rule)
+        except AccordError:
+            return None
+
+
+# ------------------------------------------------------------------------------------------------------------------- finding
+
+
+def find(paths: Sequence[Path]) -> list[Path]:
+    """The run folders at or below the given paths, in order of name."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise AccordError(f"there is no folder {path}: give a run folder, or a folder that holds some")
+        inside = [path] if (path / "experiment.json").exists() else sorted(file.parent for file in path.rglob("experiment.json"))
+        if not inside:
+            raise AccordError(f"{path} holds no runs: a run folder has a file experiment.json")
+        found += [folder for folder in inside if folder not in found]
+    return found
+
+
+def load(folder: Path) -> Recorded:
+    """One run folder. A damaged one is told as such, never left out."""
+    try:
+        return _load(folder)
+    except AccordError as error:
+        why = str(error).replace(f"{folder}/", "")
+    except OSError as error:
+        why = f"{Path(error.filename).name} cannot be read: {error.strerror}"
+    except Exception:  # anything may have happened to the files
+        why = "its files do not hold what a run writes"
+    return Recorded(folder, {}, [], 0, f"damaged: {why}")
+
+
+def _load(folder: Path) -> Recorded:
+    settings = read_json(folder / "experiment.json")
+    if not isinstance(settings, dict):
+        raise AccordError("experiment.json holds no settings")
+    rows = read_lines(folder / "metrics.jsonl")
+    reached = rows[-1]["round"] if rows else 0
+    status = f"unfinished, round {reached}"
+    if (folder / "done").exists():
+        rounds = read_json(folder / "done")["rounds"]
+        if reached != rounds:
+            raise AccordError(f"metrics.jsonl ends with round {reached}, but the run was done after round {rounds}")
+        status = "done"
+    run = Recorded(folder, settings, history_of(rows), reached, status)
+    if run.label and run.history:  # asked for here, so that what is missing is missed here
+        select(run.history, "last10")
+    return run
+
+
+# ------------------------------------------------------------------------------------------------------------ selection rules
+
+
+def rehearse(rule: str | None, experiment: Experiment) -> None:
+    """Refuses a selection rule that could choose nothing, before a run spends time on it."""
+    if rule is not None:
+        data, train = experiment.settings.data, experiment.settings.train
+        splits = ["train", *(["heldout"] if data.heldout else []), *(["unseen"] if data.unseen else []), "test"]
+        count = len(splits)
+        blank = summarise(Table([(split, split) for split in splits], np.ones(count, dtype=np.int64), {"loss": np.zeros(count)}))
+        rounds = (*range(train.evaluate_every, train.rounds, train.evaluate_every), train.rounds)
+        select([(number, blank) for number in rounds], rule)
+
+
+def _rule_for(runs: Sequence[Recorded], rule: str | None) -> str:
+    """The rule asked for, once some run is seen to have a figure by it; else the first that every run has figures by."""
+    evaluated = [run for run in runs if run.history]
+    if rule is None:
+        return "held-out" if all(run.chosen("held-out") for run in evaluated) else "last10"
+    if evaluated and not any(run.chosen(rule) for run in evaluated):
+        select(evaluated[0].history, rule)  # says why not
+    return rule
+
+
+# ----------------------------------------------------------------------------------------------------------------- printing
+
+
+def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) -> None:
+    """A single run in detail, several as one table; then where they lie."""
+    rule = _rule_for(runs, rule)
+    if len(runs) == 1 and runs[0].history:
+        run, history = runs[0], runs[0].history
+        print_cells(console, evaluation_cells(history[-1][1]), f"{run.label} · seed {run.seed} · round {history[-1][0]} · {run.status}")
+        for name in dict.fromkeys([rule, "held-out", "last10", "oracle"]):
+            if run.chosen(name):
+                console.print(selection_line(history, name), highlight=False, markup=False, soft_wrap=True)
+    else:
+        print_cells(console, comparison(runs, rule))
+    for run in runs:
+        console.print(str(run.folder), style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def results(runs: Sequence[Recorded], rule: str | None) -> list[dict[str, Any]]:
+    """The same for machines."""
+    rule = _rule_for(runs, rule)
+    told = []
+    for run in runs:
+        chosen = run.chosen(rule)
+        told.append(
+            {
+                "folder": str(run.folder),
+                "status": run.status,
+                "rounds": run.rounds,
+                "settings": run.settings,
+                "selected": chosen and {"rule": chosen.rule, "rounds": chosen.rounds, "values": chosen.values},
+                "evaluation": run.history[-1][1] if run.history else None,
+            }
+        )
+    return plain(told)
+
+
+def comparison(runs: Sequence[Recorded], rule: str) -> Cells:
+    """One row per setting: figures by the selection rule, mean and standard deviation over seeds, and both gaps."""
+    groups: dict[str, list[Recorded]] = {}
+    for run in runs:
+        groups.setdefault(run.group, []).append(run)
+    evaluated = [run for run in runs if run.history]
+    splits = [split for split in TITLES if any(split in run.history[0][1]["splits"] for run in evaluated)]
+    gaps = [gap for gap, pair in GAPS.items() if set(pair) <= set(splits)]
+    metric = primary_metric(evaluated[0].history[0][1]) if evaluated else "accuracy"
+    unit = f"{metric} (%), by {rule}" if metric == "accuracy" else f"{metric}, by {rule}"
+    cells: Cells = [[unit, "seeds", "rounds", *(TITLES[s] for s in splits), *(_GAPS[g] for g in gaps), "status"]]
+    for label, members in zip(_labels([members[0] for members in groups.values()]), groups.values(), strict=True):
+        cells.append([label, *_row(members, rule, splits, gaps)])
+    all_done = all(run.status == "done" for run in runs)
+    return [row[:-1] for row in cells] if all_done else cells
+
+
+def _row(members: Sequence[Recorded], rule: str, splits: Sequence[str], gaps: Sequence[str]) -> list[str]:
+    chosen = [selected.values for run in members if (selected := run.chosen(rule))]
+    metric = next((primary_metric(run.history[0][1]) for run in members if run.history), "")
+
+    def cell(values: list[float]) -> str:
+        return spread(values, metric) if values else "-"
+
+    figures = [cell([values[s] for values in chosen if s in values]) for s in splits]
+    pairs = [GAPS[gap] for gap in gaps]
+    figures += [cell([values[a] - values[b] for values in chosen if a in values and b in values]) for a, b in pairs]
+    rounds = sorted({run.rounds for run in members})
+    span = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}-{rounds[-1]}"
+    status = sorted({run.status for run in members})
+    return [",".join(run.seed for run in members), span, *figures, "; ".join(status)]
+
+
+def _labels(runs: Sequence[Recorded]) -> list[str]:
+    """The runs' labels; where several share one, with the settings that tell those apart: `fedavg, train.lr=0.1`."""
+    labels = []
+    for run in runs:
+        alike = [_flat(other.settings) for other in runs if other.label == run.label]
+        own = _flat(run.settings)
+        apart = [key for key in own if any(other.get(key) != own[key] for other in alike)]
+        labels.append(", ".join([run.label, *(f"{key}={own[key]}" for key in apart)]))
+    return labels
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"train": {"lr": 0.1}}` as `{"train.lr": 0.1}`, without what says nothing about the kind of run."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        name = f"{prefix}{key}"
+        if name not in _NOT_TOLD_APART_BY:
+            flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return flat
