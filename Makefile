@@ -26,7 +26,7 @@ demo: $(READY)
 	$(BIN)/accord demo
 
 test: $(READY)
-	$(BIN)/python -m pytest --cov=accord --cov-report=term-missing:skip-covered --cov-fail-under=90 $(if $(MARKS),-m "$(MARKS)")
+	$(BIN)/python -m pytest -n auto --cov=accord --cov-report=term-missing:skip-covered --cov-fail-under=90 $(if $(MARKS),-m "$(MARKS)")
 
 check: $(READY)
 	$(BIN)/ruff format --check .

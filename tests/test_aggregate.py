@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from accord import AccordError, gma, mean
+from accord import AccordError, fedavg, gma, mean
 from accord.aggregate import combine
 
 DELTAS = torch.tensor([[1.0, -1.0], [3.0, 1.0]])
@@ -52,6 +52,13 @@ def test_large_vectors_are_summed_in_blocks_of_coordinates() -> None:
 def test_bad_input_is_a_sentence(deltas: torch.Tensor, weights: torch.Tensor | None, says: str) -> None:
     with pytest.raises(AccordError, match=says):
         combine(mean(), deltas, weights)
+
+
+def test_a_rule_must_be_a_rule() -> None:
+    with pytest.raises(AccordError, match="rule must be an average or a mask, .* got 'gma'"):
+        combine("gma", DELTAS)
+    with pytest.raises(AccordError, match="mask must be None or a mask such as gma"):
+        fedavg(mask=0.4)
 
 
 def test_weighting_is_checked() -> None:

@@ -103,7 +103,7 @@ BAD_DEALS = [
     ({"heldout": -0.1}, "heldout must be at least 0 and below 1, got -0.1"),
     ({"unseen": -1}, "unseen must be a whole number of at least 0, got -1"),
     ({"clients": 0, "unseen": 3}, "clients must be a whole number of at least 1, got 0"),
-    ({"clients": 300, "unseen": 200}, "500 clients cannot share 400 samples"),
+    ({"clients": 300, "unseen": 200}, "clients must be at most the 400 samples, unseen ones included, got 500"),
 ]
 
 

@@ -39,7 +39,7 @@ def test_a_schedule_changes_the_rounds_it_says(fed) -> None:
         (lambda: Training(clip=0.0), "clip must be above 0"),
         (lambda: Local(mu=-1.0), "mu must be 0 or more, got -1.0"),
         (lambda: Variates("III"), "option must be 'mean', 'I' or 'II', got 'III'"),
-        (lambda: Training(momentum=0.9).check(control_variates("II")), "option II assumes plain SGD, got momentum 0.9"),
+        (lambda: Training(momentum=0.9).check(control_variates("II")), "momentum must be 0 for SCAFFOLD.s option II, got 0.9"),
         (lambda: schedule.cosine(1.0, over=0), "over must be at least 1"),
         (lambda: schedule.cosine(1.0, over=5, floor=2.0), "floor must be between 0 and lr"),
         (lambda: schedule.steps(1.0, every=0), "every must be at least 1"),

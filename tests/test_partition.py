@@ -150,7 +150,7 @@ def test_quantity_sizes_are_those_of_a_plain_redraw() -> None:
 BAD = [
     ("iid", {"clients": 0}, "clients must be a whole number of at least 1, got 0"),
     ("iid", {"clients": 2.0}, "clients must be a whole number of at least 1, got 2.0"),
-    ("iid", {"clients": 101}, "101 clients cannot share 100 samples"),
+    ("iid", {"clients": 101}, "clients must be at most the 100 samples, unseen ones included, got 101"),
     ("labels", {"noise": 1.4}, "noise must be between 0 and 1, got 1.4"),
     ("labels", {"noise": float("nan")}, "noise must be between 0 and 1, got nan"),
     ("labels", {"classes": 11}, "classes must be a whole number from 1 to the 10 classes of the data, got 11"),

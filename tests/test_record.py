@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from accord.layout import Layout
 from accord.record import Field, Record, total, votes
+from accord.reports import why_leave_out
 
 
 def test_fields_combine_by_sum_minimum_and_rows() -> None:
@@ -36,6 +38,17 @@ def test_totals_with_leading_lanes() -> None:
     assert torch.allclose(total(x).value, x.sum(1), atol=1e-6)
     assert torch.allclose(total(x, weight).value, (weight * x).sum(1), atol=1e-6)
     assert torch.equal(votes(x).value, x.sign().sum(1))
+
+
+def test_every_report_is_checked_before_it_is_added() -> None:
+    layout, good = Layout.flat(3), torch.ones(3)
+    assert why_leave_out(good, 5, layout) is None
+    assert why_leave_out(good, 0, layout) == "no samples"
+    assert why_leave_out(torch.ones(4), 5, layout) == "wrong shape (4,), expected (3,)"
+    assert why_leave_out(torch.tensor([1.0, float("nan"), 0.0]), 5, layout) == "NaN in the update"
+    assert why_leave_out(torch.tensor([1.0, float("-inf"), 0.0]), 5, layout) == "infinity in the update"
+    assert why_leave_out(good, 5, layout, torch.tensor([float("nan")])) == "NaN or infinity in the buffers"
+    assert why_leave_out(good, 5, layout, None, [torch.tensor([float("inf")])]) == "NaN or infinity in what the client would remember"
 
 
 def test_sums_do_not_depend_on_how_clients_are_cut_into_blocks() -> None:

@@ -120,6 +120,15 @@ def test_a_run_that_ends_off_schedule_may_be_best_at_its_end(tmp_path) -> None:
     assert train(tmp_path, rounds=1).best.round == 1  # read back
 
 
+def test_a_run_stopped_and_asked_for_no_more_is_evaluated_where_it_stands(tmp_path) -> None:
+    stopped = train(tmp_path, hooks=[lambda event: event.round == 3])
+    assert "evaluation" not in stopped.rows[-1]
+    done = train(tmp_path, rounds=3)
+    assert done.stopped is None and done.history[-1][0] == 3
+    assert train(tmp_path, rounds=3).history == done.history
+    assert files(train(tmp_path).folder) == files(train(tmp_path / "straight").folder)
+
+
 def test_fewer_rounds_than_a_stopped_run_has_is_said(tmp_path) -> None:
     train(tmp_path, hooks=[lambda event: event.round == 5])
     run = train(tmp_path, rounds=4)
@@ -234,6 +243,9 @@ def test_damage_is_a_sentence_that_names_the_file(tmp_path) -> None:
     checkpoint.write_bytes(checkpoint.read_bytes()[:100])
     with pytest.raises(AccordError, match="the checkpoint .*checkpoint-000006.safetensors cannot be read"):
         train(tmp_path)
+    with pytest.raises(AccordError, match="the checkpoint .*checkpoint-000006.safetensors cannot be read"):
+        train(tmp_path, rounds=8)
+    assert (run.folder / "done").exists()  # nothing was touched
     (run.folder / "state.json").rename(run.folder / "away")
     with pytest.raises(AccordError, match="marked done but its state.json is missing"):
         train(tmp_path)

@@ -81,7 +81,7 @@ def test_moments_see_the_unmasked_update() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: step(-1.0), "lr must be 0 or more, got -1.0"),
+        (lambda: step(-1.0), "lr must be a number of 0 or more for the server, got -1.0"),
         (lambda: momentum(beta=1.0), "beta must be at least 0 and below 1, got 1.0"),
         (lambda: adam(beta2=1.5), "beta2 must be at least 0 and below 1, got 1.5"),
         (lambda: yogi(eps=0.0), "eps must be above 0, got 0.0"),

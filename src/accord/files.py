@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,10 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(plain(value), indent=2) + "\n")
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> None:
+    write_text(path, "".join(json.dumps(plain(row)) + "\n" for row in rows))
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -162,5 +162,5 @@ class Training:
         """Refuses settings that a local rule has no meaning for."""
         if self.momentum and local.variates and local.variates.option == "II":
             raise AccordError(
-                f"SCAFFOLD's option II assumes plain SGD, got momentum {self.momentum}: set momentum to 0 or use option 'mean'"
+                f"momentum must be 0 for SCAFFOLD's option II, got {self.momentum}: it assumes plain SGD; option 'mean' does not"
             )

@@ -25,6 +25,7 @@ from accord.rounds import Round
 from accord.run import Run, Snapshot
 from accord.store import ClientStore
 
+LOST = "report lost"  # left out by the settings' own doing, not by a fault
 _ALONE_MODELS = 10  # with `local_only`, so many clients' models are tried on data that is nobody's own
 
 
@@ -76,6 +77,9 @@ class Loop:
             while self.progress.round < self.plan.rounds and stopped is None:
                 stopped = self._one_round(began)
             if stopped is None and self.folder:
+                if "evaluation" not in self.rows[-1]:  # it had been stopped here, and is asked for no more
+                    self.rows[-1] = plain(self.rows[-1] | {"evaluation": self._evaluate(), "off_schedule": True})
+                    self.folder.amend(self.rows)
                 self._finish(self.folder)
             return self._run(stopped)
         finally:
@@ -224,7 +228,7 @@ class Loop:
 
 def _cohort_row(number: int, invited: Sequence[Invited], outcome: Outcome) -> dict[str, Any]:
     """Who took part, who was left out and why, and the clients' mean training loss."""
-    left_out = {guest.client: "report lost" for guest in invited if guest.lost}
+    left_out = {guest.client: LOST for guest in invited if guest.lost}
     left_out |= {row.client: row.left_out_because for row in outcome.rows if row.left_out_because}
     accepted = [row for row in outcome.rows if row.left_out_because is None]
     samples = sum(row.samples for row in accepted)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from accord.describe import SCHEMA
 from accord.errors import AccordError
-from accord.files import plain, write_json, write_tensors, write_text
+from accord.files import plain, write_json, write_lines, write_tensors, write_text
 
 Json = dict[str, Any]
 
@@ -62,7 +62,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise AccordError(f"{path} cannot be a run's folder: there is a file in its place") from None
-        self._lock = _take_lock(path)
+        self._lock = take_lock(path)
         try:
             self.state: Json | None = self._read_state()
             self.finished_at: int = read_json(path / "done")["rounds"] if (path / "done").exists() else 0
@@ -99,6 +99,7 @@ class RunFolder:
 
     def begin(self, environment: Json) -> dict[str, Tensor]:
         """Readies the folder for writing: settings in place, metrics cut back to the checkpoint. Gives the checkpoint's tensors, if any."""
+        tensors = self.tensors()  # first of all: a folder whose checkpoint is damaged is left as it is
         for left_over in [*self.path.glob(".*.part"), *self.path.glob("checkpoint-*.safetensors")]:  # of a process that was killed
             if self.state is None or left_over.name != self.state["tensors"]:
                 left_over.unlink()
@@ -110,10 +111,10 @@ class RunFolder:
         reached = self.state["round"] if self.state else 0
         for name in ("metrics.jsonl", "timing.jsonl"):
             rows = [self._as_recorded(row) for row in read_lines(self.path / name) if row["round"] <= reached]
-            write_text(self.path / name, "".join(json.dumps(row) + "\n" for row in rows))
+            write_lines(self.path / name, rows)
         self._metrics = (self.path / "metrics.jsonl").open("a")
         self._timing = (self.path / "timing.jsonl").open("a")
-        return self.tensors()
+        return tensors
 
     def _as_recorded(self, row: Json) -> Json:
         """A row as a straight run would have written it: without the evaluation that a run gets only because it ends there."""
@@ -163,12 +164,18 @@ class RunFolder:
         write_json(self.path / "clients.json", clients)
         write_json(self.path / "done", {"schema": SCHEMA, "rounds": rounds})
 
+    def amend(self, rows: list[Json]) -> None:
+        """Replaces the metrics, where a run that is complete learns something more of its last round."""
+        write_lines(self.path / "metrics.jsonl", rows)
+
     def rows(self) -> list[Json]:
         """The metrics so far."""
         return read_lines(self.path / "metrics.jsonl")
 
     def close(self) -> None:
-        """Lets go of the folder, and takes it away if nothing came of it."""
+        """Lets go of the folder, and takes it away if nothing came of it. Closing twice does no harm."""
+        if self._lock.closed:
+            return
         if self.path.exists() and [file.name for file in self.path.iterdir()] == ["lock"]:
             (self.path / "lock").unlink()
             self.path.rmdir()
@@ -177,10 +184,13 @@ class RunFolder:
                 handle.close()
 
 
-def _take_lock(path: Path) -> IO[str]:
+def take_lock(path: Path) -> IO[str]:
+    """Locks a run folder for this process, or says that another one works there."""
     handle = (path / "lock").open("a")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system lets go of it when the process dies, however it dies
+        if os.fstat(handle.fileno()).st_ino != os.stat(path / "lock").st_ino:
+            raise OSError("somebody took the folder away in between")
     except OSError:
         handle.close()
         raise AccordError(f"{path} is in use by another process: wait for it, or choose another run.folder") from None

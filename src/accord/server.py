@@ -19,7 +19,7 @@ Placement = Literal["after", "before"]
 
 def _check(lr: float, placement: str, **shares: float) -> None:
     if not 0.0 <= lr < math.inf:
-        raise AccordError(f"the server's lr must be 0 or more, got {lr}")
+        raise AccordError(f"lr must be a number of 0 or more for the server, got {lr}")
     if placement not in ("after", "before"):
         raise AccordError(f"placement must be 'after' (the mask scales the step) or 'before' (it scales the update), got {placement!r}")
     for name, value in shares.items():

@@ -144,7 +144,7 @@ def _checked(y: Any, clients: int) -> np.ndarray:
     if not _whole(clients) or clients < 1:
         raise AccordError(f"clients must be a whole number of at least 1, got {clients!r}")
     if clients > len(y):
-        raise AccordError(f"{clients:,} clients cannot share {len(y):,} samples: take at most one client per sample")
+        raise AccordError(f"clients must be at most the {len(y):,} samples, unseen ones included, got {clients:,}")
     return y
 
 
