@@ -94,8 +94,8 @@ class and_mask:
         mask = enough(total, self.tau).to(total.votes.dtype)
         if self.rescale:
             for _, part in round.layout.layers(mask):
-                kept = part.mean(-1, keepdim=True)
-                part.div_(torch.where(kept > 0, kept, torch.ones_like(kept)))  # nothing kept: nothing to rescale
+                kept = part.sum(-1, keepdim=True, dtype=torch.float64)  # a count, exact on every device
+                part.mul_(torch.where(kept > 0, part.shape[-1] / kept, kept))
         return mask, state
 
 
