@@ -100,7 +100,10 @@ class adagrad:
 
 @dataclass(frozen=True)
 class adam:
-    """FedAdam, without bias correction: z and v are running means of the update and its square, along z / (sqrt(v) + eps)."""
+    """FedAdam, without bias correction: z and v are running means of the update and its square, along z / (sqrt(v) + eps).
+
+    `bounded` moves v as Yogi does, by no more than a share of the square: v = v - (1 - beta2) update^2 sign(v - update^2).
+    """
 
     lr: float = 0.02
     beta1: float = 0.9
@@ -108,6 +111,7 @@ class adam:
     eps: float = 1e-3
     eps_inside: bool = False
     placement: Placement = "after"
+    bounded: bool = False
 
     def __post_init__(self) -> None:
         _check(self.lr, self.placement, beta1=self.beta1, beta2=self.beta2)
@@ -117,37 +121,28 @@ class adam:
         return {"z": torch.zeros_like(vector), "v": _start(vector, self.eps, self.eps_inside)}
 
     def direction(self, state: State, update: Tensor) -> tuple[State, Tensor]:
-        z = self.beta1 * state["z"] + (1 - self.beta1) * update
-        v = self.beta2 * state["v"] + (1 - self.beta2) * update.square()
+        z, v, square = state["z"], state["v"], update.square()
+        z = self.beta1 * z + (1 - self.beta1) * update
+        if self.bounded:
+            v = v - (1 - self.beta2) * square * torch.sign(v - square)
+        else:
+            v = self.beta2 * v + (1 - self.beta2) * square
         return {"z": z, "v": v}, _normalise(z, v, self.eps, self.eps_inside)
 
 
-@dataclass(frozen=True)
-class yogi:
-    """FedYogi: as Adam, but v moves by a bounded amount: v = v - (1 - beta2) update^2 sign(v - update^2)."""
-
-    lr: float = 0.02
-    beta1: float = 0.9
-    beta2: float = 0.99
-    eps: float = 1e-3
-    eps_inside: bool = False
-    placement: Placement = "after"
-
-    def __post_init__(self) -> None:
-        _check(self.lr, self.placement, beta1=self.beta1, beta2=self.beta2)
-        _check_eps(self.eps)
-
-    def init(self, vector: Tensor) -> State:
-        return {"z": torch.zeros_like(vector), "v": _start(vector, self.eps, self.eps_inside)}
-
-    def direction(self, state: State, update: Tensor) -> tuple[State, Tensor]:
-        square = update.square()
-        z = self.beta1 * state["z"] + (1 - self.beta1) * update
-        v = state["v"] - (1 - self.beta2) * square * torch.sign(state["v"] - square)
-        return {"z": z, "v": v}, _normalise(z, v, self.eps, self.eps_inside)
+def yogi(
+    lr: float = 0.02,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    eps: float = 1e-3,
+    eps_inside: bool = False,
+    placement: Placement = "after",
+) -> adam:
+    """FedYogi: Adam whose v moves by a bounded amount."""
+    return adam(lr, beta1, beta2, eps, eps_inside, placement, bounded=True)
 
 
-Server = step | momentum | adagrad | adam | yogi
+Server = step | momentum | adagrad | adam
 
 
 def take_step(server: Server, state: State, update: Tensor, mask: Tensor | None) -> tuple[State, Tensor]:
