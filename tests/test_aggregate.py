@@ -54,6 +54,17 @@ def test_bad_input_is_a_sentence(deltas: torch.Tensor, weights: torch.Tensor | N
         combine(mean(), deltas, weights)
 
 
+def test_a_client_that_is_not_finite_is_named() -> None:
+    with pytest.raises(AccordError, match=r"deltas of clients \[1\] hold NaN or infinity"):
+        combine(gma(), torch.tensor([[1.0, 1.0], [float("nan"), 1.0]]))
+    with pytest.raises(AccordError, match="the sum of the deltas is not finite"):
+        combine(mean(), torch.full((4, 1), 3e38))
+
+
+def test_arrays_are_taken_too() -> None:
+    assert combine(mean(), DELTAS.numpy()).update.tolist() == [2.0, 0.0]
+
+
 def test_a_rule_must_be_a_rule() -> None:
     with pytest.raises(AccordError, match="rule must be an average or a mask, .* got 'gma'"):
         combine("gma", DELTAS)

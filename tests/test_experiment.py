@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import accord
 from accord.algorithm import ALGORITHMS, fedadam
 from accord.data import DATASETS, SPLITS
 from accord.engines import ENGINES
@@ -448,3 +449,37 @@ def test_every_key_is_explained_and_its_default_is_what_a_file_gets() -> None:
 
 def test_the_quickstart_is_valid_toml_with_every_section() -> None:
     assert set(tomllib.loads(QUICKSTART.read_text())) == set(SECTIONS)
+
+
+FILE = """
+[data]
+split = "labels"
+classes = 3
+[algorithm]
+name = "fedadam"
+lr = 0.05
+mask = "gma"
+tau = 0.6
+"""
+
+
+@pytest.mark.parametrize(
+    ("overrides", "algorithm"),
+    [
+        (["algorithm.mask=none"], accord.fedadam(lr=0.05)),
+        (["algorithm.mask=and"], accord.fedadam(lr=0.05, mask=accord.and_mask(0.6))),
+        (["algorithm.name=fedavg"], accord.fedavg(mask=accord.gma(0.6))),  # Adam's rate would be far too short for averaging
+        (["algorithm.name=fedadam"], accord.fedadam(lr=0.05, mask=accord.gma(0.6))),  # no other choice
+        (["algorithm.name=fedavg", "algorithm.lr=1.5"], accord.fedavg(lr=1.5, mask=accord.gma(0.6))),
+        (["algorithm.name=pooled"], accord.pooled()),
+    ],
+)
+def test_another_choice_drops_the_options_of_the_old_one(overrides: list[str], algorithm: accord.Algorithm) -> None:
+    assert parse(FILE, overrides).algorithm == algorithm
+
+
+def test_another_split_drops_the_options_of_the_old_one() -> None:
+    assert parse(FILE, ["data.split=iid"]).split_options == {}
+    assert parse(FILE, ["data.split=dirichlet", "data.alpha=0.3"]).split_options == {"alpha": 0.3}
+    with pytest.raises(AccordError, match="algorithm.mu has no meaning"):
+        parse(FILE, ["algorithm.name=fedavg", "algorithm.mu=0.1"])  # what is given with the choice must fit it

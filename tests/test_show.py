@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 import accord
@@ -42,6 +43,15 @@ def printed(*folders: Path, rule: str | None = None) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------------------------------------- finding
+
+
+def test_figures_that_cannot_be_compared_stand_in_tables_of_their_own(runs: Path, tmp_path: Path) -> None:
+    fed = blobs()
+    numbers = accord.data.Federation(fed.x, fed.x[:, 0], fed.train, fed.heldout, fed.unseen, name="numbers")
+    other = accord.fit(torch.nn.Linear(6, 1), numbers, rounds=1, sample=3, folder=tmp_path)
+    assert other.folder
+    lines = printed(*find([runs]), other.folder)
+    assert [line for line in lines if line in ("blobs, accuracy", "numbers, loss")] == ["blobs, accuracy", "numbers, loss"]
 
 
 def test_find_takes_runs_and_folders_of_runs_and_names_each_once(runs: Path) -> None:

@@ -426,6 +426,32 @@ def test_data_that_breaks_the_loss_names_the_client(split: str) -> None:
 # -------------------------------------------------------------------------------------------------------------- the run object
 
 
+def test_a_run_in_python_tells_how_it_goes_when_asked(capsys) -> None:
+    train(verbose=True)
+    told = capsys.readouterr().err
+    assert "round 1/4" in told and "round 4/4 · train" in told and told.endswith("s left\n")
+    train()
+    assert capsys.readouterr().err == ""  # this is no terminal
+
+
+def test_who_was_left_out_is_printed() -> None:
+    run = train(fed=with_client(blobs(), "c03", float("nan")), sample=None)
+    assert "left out: c03 (NaN in the update, 4 rounds)" in str(run)
+    assert "left out" not in str(train(conditions=Conditions(lost=0.2)))
+
+
+def test_the_trained_model_is_ready_to_use() -> None:
+    run = accord.fit(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 4)), blobs(), rounds=1, sample=3)
+    assert run.model()(torch.zeros(1, 6)).shape == (1, 4)  # in training mode BatchNorm would refuse a single sample
+
+
+def test_a_loss_that_mixes_samples_is_refused() -> None:
+    fed = blobs()
+    numbers = Federation(fed.x, fed.x[:, 0], fed.train, fed.heldout, fed.unseen, name="numbers")
+    with pytest.raises(AccordError, match=r"changes with the other samples .* shape \(2, 1\) and targets of shape \(2,\) broadcast"):
+        accord.fit(nn.Linear(6, 1), numbers, rounds=1, loss=lambda output, target: (output - target).square().mean(1))
+
+
 def test_hooks_see_every_round_and_can_stop() -> None:
     seen = []
 
@@ -506,6 +532,9 @@ def test_plot_and_save(tmp_path) -> None:
         ({"min_clients": 0}, "min_clients must be"),
         ({"budget": 0.0}, "budget must be a number of seconds above 0"),
         ({"engine": "quick"}, "no engine 'quick': choose one of auto, sequential"),
+        ({"metrics": [1]}, r"metrics must be of type Mapping, got \[1\]"),
+        ({"momentum": "0.9"}, "momentum must be a number, got '0.9'"),
+        ({"lr": "0.1"}, "lr must be a number or a schedule such as .* got '0.1'"),
         ({"seed": "x"}, "seed must be a whole number, got 'x'"),
         ({"algorithm": accord.fedavg}, "algorithm must be of type Algorithm, got <function fedavg"),
         ({"device": "tpu7"}, "no device 'tpu7'"),

@@ -29,6 +29,7 @@ def combine(rule: mean | Mask, deltas: Tensor, weights: Tensor | None = None) ->
     >>> combine(gma(tau=0.6), torch.tensor([[1.0, 1.0], [1.0, -1.0], [1.0, 3.0]])).mask
     tensor([1.0000, 0.3333])
     """
+    deltas = torch.as_tensor(deltas)
     if not isinstance(rule, (mean, *MASKS.values())):
         raise AccordError(f"rule must be an average or a mask, such as mean() or gma(0.4), got {rule!r}")
     if deltas.ndim != 2 or 0 in deltas.shape:
@@ -48,6 +49,9 @@ def combine(rule: mean | Mask, deltas: Tensor, weights: Tensor | None = None) ->
     is_mask = isinstance(rule, tuple(MASKS.values()))
     average = mean() if is_mask else rule
     update, _ = average.lower(average.lift(reports, {}), {}, round)
+    if not bool(update.isfinite().all()):
+        bad = [k for k in range(clients) if not bool(deltas[k].isfinite().all())]
+        raise AccordError(f"deltas of clients {bad} hold NaN or infinity: leave them out" if bad else "the sum of the deltas is not finite")
     if not is_mask:
         return Lowered(update, None)
     mask, _ = rule.lower(rule.lift(reports, {}), {}, round)

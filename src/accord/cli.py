@@ -89,7 +89,8 @@ def run(
 ) -> None:
     """Train what an experiment file describes, once per seed.
 
-    Settings on the command line are written as in the file, as section.key=value, and commas make lists. `accord settings` explains them.
+    Settings on the command line are written as in the file, as section.key=value; commas make lists; `accord settings` explains them. A
+    setting that makes another choice, such as another algorithm, drops the options that the file gave the old one.
 
     Each run goes to a folder of its own below `run.folder`, named after the settings. One that was stopped, by Ctrl-C or even kill -9, goes
     on with `--resume` as if nothing had happened; with a larger `train.rounds`, `--resume` extends a finished one.
@@ -215,10 +216,13 @@ def data_get(
 
     * `accord data get cifar10 --from ~/downloads`
     """
-    from accord.data import get
+    from accord.data import DATASETS, available, get
     from accord.display import watcher_for
 
-    with watcher_for(Console(stderr=True)) as watcher:
+    console = Console(stderr=True)
+    if source is not None and name in DATASETS and available(name):
+        console.print(f"{name} is kept already, so --from {source} was not read", markup=False, highlight=False, soft_wrap=True)
+    with watcher_for(console) as watcher:
         path = get(name, source, watcher.data)
     print(path)
 

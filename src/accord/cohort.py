@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from accord import draws
 from accord.errors import AccordError
 
+LOST = "report lost"  # why a client is left out by the settings' own doing, not by a fault
+
 
 @dataclass(frozen=True)
 class Conditions:

@@ -1,5 +1,6 @@
 """What a person sees while a run goes on: a live bar on a terminal, plain lines anywhere else. All of it on standard error."""
 
+import time
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -8,8 +9,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column, Table
 from rich.text import Text
 
+from accord.cohort import LOST
 from accord.evaluate import TITLES, primary_metric
-from accord.loop import LOST, Event
+from accord.loop import Event
 from accord.run import Run
 from accord.tables import Cells, align, figure, numeric
 
@@ -45,13 +47,14 @@ def warnings(event: Event) -> list[str]:
 
 
 class Lines:
-    """One plain line per evaluation, for logs."""
+    """One plain line per evaluation, and one at least every half minute, for logs."""
 
     def __init__(self, console: Console) -> None:
-        self.console, self.title, self._told = console, "", ""
+        self.console, self.title, self._told, self._when = console, "", "", time.monotonic()
 
     def _line(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._when = time.monotonic()
 
     def data(self, label: str, done: int, total: int | None) -> None:
         if label != self._told:
@@ -65,7 +68,7 @@ class Lines:
     def round(self, event: Event) -> None:
         for text in warnings(event):
             self._line(f"{self.title} · {text}")
-        if "evaluation" in event.row:
+        if "evaluation" in event.row or time.monotonic() - self._when > 30:
             self._line(f"{self.title} · round {event.round}/{event.rounds} · {news(event.row)}")
 
     def end(self, run: Run) -> None:

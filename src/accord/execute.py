@@ -103,6 +103,7 @@ def _fit(
         device=settings.run.device,
         folder=folder,
         hooks=[lambda event: watcher.round(event), lambda event: interrupt.asked],
+        verbose=False,
     )
 
 

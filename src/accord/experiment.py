@@ -39,6 +39,16 @@ _MASK_KEYS = ("tau", "rescale")
 _ALGORITHM_KEYS = tuple(key for key in AlgorithmSection.model_fields if key not in ("name", *_MASK_KEYS))
 
 
+_NO_MASK: Makers = {"none": lambda: None, **MASKS}
+_CHOICES: dict[tuple[str, str], tuple[Makers, Sequence[str]]] = {
+    ("data", "split"): (SPLITS, _SPLIT_KEYS),
+    ("model", "name"): (MODELS, _MODEL_KEYS),
+    ("train", "schedule"): (SCHEDULES, _SCHEDULE_KEYS),
+    ("algorithm", "mask"): (_NO_MASK, _MASK_KEYS),
+    ("algorithm", "name"): (ALGORITHMS, _ALGORITHM_KEYS),
+}
+
+
 @dataclass(frozen=True)
 class Experiment:
     """Valid settings, the text they came from, and the objects they stand for."""
@@ -142,8 +152,13 @@ def parse(text: str, overrides: Sequence[str] = (), name: str = "the experiment"
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise AccordError(f"{name} is not valid TOML: {error}") from None
-    for override in overrides:
-        _apply(tables, override)
+    given = [_override(override) for override in overrides]
+    for section, key, value in given:
+        _drop_options_of_the_old_choice(tables, section, key, value)
+    for section, key, value in given:
+        table = tables.setdefault(section, {})
+        if isinstance(table, dict):  # else the file is wrong, and validation will say so
+            table[key] = value
     try:
         settings = Settings.model_validate(tables)
     except ValidationError as error:
@@ -151,15 +166,26 @@ def parse(text: str, overrides: Sequence[str] = (), name: str = "the experiment"
     return _build(settings, text)
 
 
-def _apply(tables: dict[str, Any], override: str) -> None:
-    """Puts `section.key=value` into the tables. Values are written as in TOML; bare words are strings, commas make lists."""
-    key, equals, text = override.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if not (section and dot and name and equals):
-        raise AccordError(f"{override!r} is not a setting: write section.key=value, such as algorithm.tau=0.6")
-    table = tables.setdefault(section, {})
-    if isinstance(table, dict):  # else the file is wrong, and validation will say so
-        table[name] = _value(text.strip())
+def _override(text: str) -> tuple[str, str, Any]:
+    """`section.key=value` in its parts. Values are written as in TOML; bare words are strings, commas make lists."""
+    name, equals, value = text.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not (section and dot and key and equals):
+        raise AccordError(f"{text!r} is not a setting: write section.key=value, such as algorithm.tau=0.6")
+    return section, key, _value(value.strip())
+
+
+def _drop_options_of_the_old_choice(tables: dict[str, Any], section: str, key: str, value: Any) -> None:
+    """An override that chooses another algorithm, split, mask, model or schedule leaves the file's options for the old one behind. What a new
+    mask takes, stays; an algorithm's numbers never stay, since the rate that suits Adam is far too short for averaging."""
+    makers, options = _CHOICES.get((section, key), ({}, ()))
+    table = tables.get(section)
+    if not isinstance(table, dict) or not isinstance(value, str) or value not in makers or table.get(key) == value:
+        return
+    takes = set(inspect.signature(makers[value]).parameters)
+    dropped = [option for option in options if option not in (takes & {"mask"} if key == "name" else takes)]
+    for option in (*dropped, *(_MASK_KEYS if "mask" in dropped else ())):
+        table.pop(option, None)
 
 
 def _value(text: str) -> Any:
@@ -196,8 +222,7 @@ def _build(settings: Settings, text: str) -> Experiment:
 
 
 def _algorithm(section: AlgorithmSection) -> Algorithm:
-    masks: Makers = {"none": lambda: None, **MASKS}
-    make_mask, mask_options = _chosen("algorithm", section, "mask", masks, _MASK_KEYS)
+    make_mask, mask_options = _chosen("algorithm", section, "mask", _NO_MASK, _MASK_KEYS)
     with _blaming("algorithm", "mask"):
         mask: Mask | None = make_mask(**mask_options)
     unmasked = section.model_copy(update={"mask": None}) if mask is None else section

@@ -64,7 +64,7 @@ class Variates:
 
 @dataclass(frozen=True)
 class Local:
-    """A local rule. Made by `sgd`, `prox`, `control_variates` and `alone`."""
+    """A local rule. Made by `sgd`, `prox` and `control_variates`, or from its fields."""
 
     mu: float = 0.0
     variates: Variates | None = None
@@ -148,6 +148,9 @@ class Training:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise AccordError(f"{name} must be a whole number of at least 1, got {value}")
+        for name in ("momentum", "weight_decay", "clip"):
+            if not isinstance(getattr(self, name), int | float | None):
+                raise AccordError(f"{name} must be a number, got {getattr(self, name)!r}")
         if not 0.0 <= self.momentum < 1.0:
             raise AccordError(f"momentum must be at least 0 and below 1, got {self.momentum}")
         if not self.weight_decay >= 0.0:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from accord import draws
-from accord.cohort import Invited, invite
+from accord.cohort import LOST, Invited, invite
 from accord.describe import label
 from accord.diagnose import of_round
 from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
@@ -25,7 +25,6 @@ from accord.rounds import Round
 from accord.run import Run, Snapshot
 from accord.store import ClientStore
 
-LOST = "report lost"  # left out by the settings' own doing, not by a fault
 _ALONE_MODELS = 10  # with `local_only`, so many clients' models are tried on data that is nobody's own
 
 

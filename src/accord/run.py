@@ -1,12 +1,14 @@
 """What a training run leaves in your hands: its history, its figures, its model."""
 
 import copy
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from accord.cohort import LOST
 from accord.errors import AccordError
 from accord.evaluate import History, Selected, primary_metric, select
 from accord.files import write_tensors
@@ -49,9 +51,9 @@ class Run:
         return select(self.history, rule)
 
     def model(self, which: str = "last") -> nn.Module:
-        """The trained module, a fresh copy: the `last` round's, or the one best on `held-out` data."""
+        """The trained module, a fresh copy in evaluation mode: the `last` round's, or the one best on `held-out` data."""
         snapshot = self._snapshot(which)
-        return self._layout.load(copy.deepcopy(self._module).cpu(), snapshot.vector.cpu(), snapshot.buffers.cpu())
+        return self._layout.load(copy.deepcopy(self._module).cpu(), snapshot.vector.cpu(), snapshot.buffers.cpu()).eval()
 
     def save(self, path: str | Path, which: str = "last") -> Path:
         """Writes the trained model's state dict as safetensors."""
@@ -90,7 +92,14 @@ class Run:
         return self.last if which == "last" else self.best  # type: ignore[return-value]
 
     def __str__(self) -> str:
-        return run_text(self.title, self.history, self.stopped)
+        return "\n".join([run_text(self.title, self.history, self.stopped), *self._left_out()])
+
+    def _left_out(self) -> list[str]:
+        """Who was left out, and in how many rounds, other than by chance."""
+        times = Counter((client, why) for row in self.rows for client, why in row["left_out"].items() if why != LOST)
+        told = [f"{client} ({why}, {count} rounds)" for (client, why), count in times.most_common(5)]
+        more = f" and {len(times) - 5} more" if len(times) > 5 else ""
+        return [f"left out: {', '.join(told)}{more}"] if told else []
 
 
 def history_of(rows: list[dict[str, Any]]) -> History:

@@ -88,4 +88,8 @@ SCHEDULES = {"constant": constant, "exponential": exponential, "steps": steps, "
 
 def as_schedule(lr: float | Schedule) -> Schedule:
     """A number as a constant schedule; a schedule as it is."""
-    return lr if isinstance(lr, Schedule) else constant(float(lr))
+    if isinstance(lr, Schedule):
+        return lr
+    if not isinstance(lr, int | float):
+        raise AccordError(f"lr must be a number or a schedule such as cosine(0.1, over=100), got {lr!r}")
+    return constant(float(lr))

@@ -18,8 +18,8 @@ Placement = Literal["after", "before"]
 
 
 def _check(lr: float, placement: str, **shares: float) -> None:
-    if not 0.0 <= lr < math.inf:
-        raise AccordError(f"lr must be a number of 0 or more for the server, got {lr}")
+    if not isinstance(lr, int | float) or not 0.0 <= lr < math.inf:
+        raise AccordError(f"lr must be a number of 0 or more for the server, got {lr!r}")
     if placement not in ("after", "before"):
         raise AccordError(f"placement must be 'after' (the mask scales the step) or 'before' (it scales the update), got {placement!r}")
     for name, value in shares.items():

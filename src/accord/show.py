@@ -44,6 +44,13 @@ class Recorded:
         return str(self.folder.parent / re.sub(r"-s-?\d+$", "", self.folder.name))
 
     @property
+    def kind(self) -> str:
+        """What its figures can be compared with: `mnist, accuracy`; nothing if it has none."""
+        data = self.settings.get("data", {})
+        name = data.get("name") if isinstance(data, dict) else self.folder.name.partition("-")[0]
+        return f"{name}, {primary_metric(self.history[0][1])}" if self.history else ""
+
+    @property
     def seed(self) -> str:
         return str(self.settings.get("seed", self.folder.name.rpartition("-s")[2]))
 
@@ -152,7 +159,12 @@ def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) 
             if run.chosen(name):
                 console.print(selection_line(history, name), highlight=False, markup=False, soft_wrap=True)
     else:
-        print_cells(console, comparison(runs, rule))
+        kinds: dict[str, list[Recorded]] = {}
+        first = next((run.kind for run in runs if run.kind), "")
+        for run in runs:
+            kinds.setdefault(run.kind or first, []).append(run)  # one without figures stands with the first
+        for kind, members in kinds.items():  # figures of different data or of different metrics are no comparison
+            print_cells(console, comparison(members, rule), kind if len(kinds) > 1 else None)
     for run in runs:
         console.print(str(run.folder), style="dim", highlight=False, markup=False, soft_wrap=True)
 

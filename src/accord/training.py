@@ -1,5 +1,6 @@
 """`fit`: one call from a model, a federation and an algorithm to a trained, evaluated, recorded run."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from accord.local import Training
 from accord.loop import Hook, Loop
 from accord.losses import PerSample, default_loss, default_metrics
 from accord.models import warm_start
+from accord.narrate import narrator
 from accord.records import RunFolder
 from accord.run import Run
 from accord.schedule import Schedule
@@ -51,6 +53,7 @@ def fit(
     metrics: Mapping[str, PerSample] | None = None,
     start: str | Path | Mapping[str, Tensor] | None = None,
     hooks: Sequence[Hook] = (),
+    verbose: bool | None = None,
 ) -> Run:
     """Trains `model` over the clients of `fed` and evaluates it three ways.
 
@@ -60,13 +63,15 @@ def fit(
     that has been that far is read back, with all the rounds it has.
     `loss(output, target)` and each of `metrics` give one number per sample; the first metric judges the model, and more of it is better
     unless `accord.smaller_is_better` marks it. `start` is a state dict, or a safetensors file, to begin from.
-    `budget` is in seconds; a run that spends it stops after the round and can be resumed.
+    `budget` is in seconds; a run that spends it stops after the round and can be resumed. `verbose` tells on standard error how the run
+    goes; left out, it does so on a terminal.
 
     >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
     """
     algorithm = fedavg() if algorithm is None else algorithm
-    for what, value, kind in (("model", model, nn.Module), ("fed", fed, Federation), ("algorithm", algorithm, Algorithm)):
+    kinds: list[tuple[str, object, type]] = [("model", model, nn.Module), ("fed", fed, Federation), ("algorithm", algorithm, Algorithm)]
+    for what, value, kind in [*kinds, ("metrics", metrics or {}, Mapping)]:
         if not isinstance(value, kind):
             raise AccordError(f"{what} must be of type {kind.__name__}, got {value!r}")
     plan = Plan(rounds, sample, evaluate_every, checkpoint_every, min_clients, conditions or Conditions(), budget, seed)
@@ -82,7 +87,8 @@ def fit(
     try:
         # A convolution's algorithm may differ from call to call on CUDA unless told not to; a resumed run must not see that.
         with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True):
-            return Loop(job, plan, make_engine(engine, job), run_folder, hooks).go()
+            watching = sys.stderr.isatty() if verbose is None else verbose
+            return Loop(job, plan, make_engine(engine, job), run_folder, [*hooks, *([narrator()] if watching else [])]).go()
     finally:
         if run_folder is not None:
             run_folder.close()

@@ -33,7 +33,7 @@ def from_arrays(
     >>> fed.x.shape, fed.clients, list(fed.unseen)
     (torch.Size([3, 1]), ['a'], ['b'])
     """
-    if not clients:
+    if not isinstance(clients, Mapping) or not clients:
         raise AccordError("from_arrays got no clients: give a dict from client id to (x, y)")
     pairs = {str(client): _pair(f"client {client}", data) for client, data in clients.items()}
     if len(pairs) < len(clients):

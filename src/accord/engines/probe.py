@@ -73,6 +73,9 @@ def _per_sample(what: str, function: PerSample, output: Any, y: Tensor) -> None:
         got = f"shape {list(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
         hint = ": use reduction='none'" if what == "loss" else ""
         raise AccordError(f"the {what} must give one number per sample, a tensor of shape [{len(y)}], got {got}{hint}")
+    if isinstance(output, Tensor) and not torch.allclose(function(output[:1], y[:1]), values[:1], rtol=1e-3, atol=1e-5, equal_nan=True):
+        shapes = f"outputs of shape {tuple(output.shape)} and targets of shape {tuple(y.shape)}"
+        raise AccordError(f"the {what} of a sample changes with the other samples of its batch: do {shapes} broadcast?")
 
 
 def _trains_on_one(model: nn.Module, x: Tensor) -> bool:
