@@ -176,8 +176,8 @@ def _override(text: str) -> tuple[str, str, Any]:
 
 
 def _drop_options_of_the_old_choice(tables: dict[str, Any], section: str, key: str, value: Any) -> None:
-    """An override that chooses another algorithm, split, mask, model or schedule leaves the file's options for the old one behind. What a new
-    mask takes, stays; an algorithm's numbers never stay, since the rate that suits Adam is far too short for averaging."""
+    """An override that chooses another algorithm, split, mask, model or schedule leaves the file's options for the old one behind. What a
+    new mask takes, stays; an algorithm's numbers never stay, since the rate that suits Adam is far too short for averaging."""
     makers, options = _CHOICES.get((section, key), ({}, ()))
     table = tables.get(section)
     if not isinstance(table, dict) or not isinstance(value, str) or value not in makers or table.get(key) == value:
