@@ -10,18 +10,16 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from accord.cohort import LOST
-from accord.evaluate import TITLES, primary_metric
 from accord.loop import Event
 from accord.run import Run
-from accord.tables import Cells, align, figure, numeric
+from accord.tables import Cells, align, in_short, numeric
 
 
 def news(row: dict[str, Any]) -> str:
     """A round in a few words: `train 92.10 · held-out 91.20 · unseen 90.10 · loss 0.412 · agreement 0.58`."""
     words = []
     if "evaluation" in row:
-        metric = primary_metric(row["evaluation"])
-        words += [f"{TITLES[s]} {figure(v[metric]['by_sample'], metric)}" for s, v in row["evaluation"]["splits"].items()]
+        words += in_short(row["evaluation"])
     if row["train_loss"] is not None:
         words.append(f"loss {row['train_loss']:.3f}")
     if "agreement" in row:

@@ -12,9 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from torch import nn
-
-from accord.data import DATASETS, Federation
+from accord.data import DATASETS
 from accord.describe import label
 from accord.errors import AccordError
 from accord.experiment import Experiment
@@ -22,7 +20,7 @@ from accord.layout import Layout
 from accord.loop import Event, SkippedRound
 from accord.records import RunFolder, take_lock
 from accord.run import Run
-from accord.training import fit
+from accord.training import carry_out
 
 
 class Watcher(Protocol):
@@ -67,44 +65,23 @@ def execute(experiment: Experiment, watcher: Watcher, interrupt: Interrupt, *, r
             watcher.start(f"{label(experiment.algorithm)} · seed {seed}", experiment.settings.train.rounds, reached)
             with interrupt.watching(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", SkippedRound)  # the watcher tells
-                run = _fit(experiment, seed, fed, module, folder, watcher, interrupt)
+                run = carry_out(
+                    module,
+                    fed,
+                    experiment.algorithm,
+                    experiment.training,
+                    experiment.plan(seed),
+                    engine=experiment.settings.run.engine,
+                    device=experiment.settings.run.device,
+                    folder=folder,
+                    hooks=[lambda event: watcher.round(event), lambda event: interrupt.asked],
+                )
         if interrupt.asked and run.stopped:
             run = replace(run, stopped="interrupted")
         watcher.end(run)
         yield run
         if interrupt.asked:
             return
-
-
-def _fit(
-    experiment: Experiment, seed: int, fed: Federation, module: nn.Module, folder: RunFolder, watcher: Watcher, interrupt: Interrupt
-) -> Run:
-    settings, plan, training = experiment.settings, experiment.plan(seed), experiment.training
-    return fit(
-        module,
-        fed,
-        experiment.algorithm,
-        rounds=plan.rounds,
-        sample=plan.sample,
-        epochs=training.epochs,
-        batch=training.batch,
-        lr=training.lr,
-        momentum=training.momentum,
-        weight_decay=training.weight_decay,
-        clip=training.clip,
-        steps=training.steps,
-        evaluate_every=plan.evaluate_every,
-        checkpoint_every=plan.checkpoint_every,
-        min_clients=plan.min_clients,
-        conditions=plan.conditions,
-        budget=plan.budget,
-        seed=seed,
-        engine=settings.run.engine,
-        device=settings.run.device,
-        folder=folder,
-        hooks=[lambda event: watcher.round(event), lambda event: interrupt.asked],
-        verbose=False,
-    )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from accord.cohort import Conditions
 from accord.data.federated import Federation
 from accord.describe import describe, fingerprint
 from accord.engines.contract import Job
-from accord.errors import AccordError
+from accord.errors import AccordError, check_whole
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("rounds", "sample", "evaluate_every", "checkpoint_every", "min_clients"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise AccordError(f"{name} must be a whole number of at least 1, got {value!r}")
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise AccordError(f"seed must be a whole number, got {self.seed!r}")
         if self.budget is not None and not self.budget > 0:

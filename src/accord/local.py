@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from accord.errors import AccordError
+from accord.errors import AccordError, check_whole
 from accord.layout import Layout
 from accord.record import Record, State, total
 from accord.reports import Reports
@@ -145,9 +145,8 @@ class Training:
     def __post_init__(self) -> None:
         object.__setattr__(self, "lr", as_schedule(self.lr))
         for name in ("epochs", "batch", "steps"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise AccordError(f"{name} must be a whole number of at least 1, got {value}")
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name))
         for name in ("momentum", "weight_decay", "clip"):
             if not isinstance(getattr(self, name), int | float | None):
                 raise AccordError(f"{name} must be a number, got {getattr(self, name)!r}")

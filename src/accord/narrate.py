@@ -3,9 +3,8 @@
 import sys
 import time
 
-from accord.evaluate import TITLES, primary_metric
 from accord.loop import Event, Hook
-from accord.tables import figure
+from accord.tables import in_short
 
 
 def narrator() -> Hook:
@@ -16,9 +15,7 @@ def narrator() -> Hook:
         nonlocal first, figures
         first = first or event.round - 1  # a resumed run begins later
         if "evaluation" in event.row:
-            metric = primary_metric(event.row["evaluation"])
-            splits = event.row["evaluation"]["splits"]
-            figures = "".join(f" · {TITLES[name]} {figure(split[metric]['by_sample'], metric)}" for name, split in splits.items())
+            figures = "".join(f" · {words}" for words in in_short(event.row["evaluation"]))
         left = (time.monotonic() - began) / (event.round - first) * (event.rounds - event.round)
         end = "\n" if event.round == event.rounds else ""
         print(f"\r\033[Kround {event.round}/{event.rounds}{figures} · {left:.0f} s left", end=end, file=sys.stderr, flush=True)

@@ -18,6 +18,12 @@ def figure(value: float | None, metric: str) -> str:
     return f"{100 * value:.2f}" if metric == "accuracy" else f"{value:.4g}"
 
 
+def in_short(evaluation: dict[str, Any]) -> list[str]:
+    """`train 92.10`, `held-out 91.20`, `unseen 90.10`."""
+    metric = primary_metric(evaluation)
+    return [f"{TITLES[name]} {figure(split[metric]['by_sample'], metric)}" for name, split in evaluation["splits"].items()]
+
+
 def evaluation_cells(evaluation: dict[str, Any]) -> Cells:
     """One evaluation: a row per split with means and spread over clients."""
     metric = primary_metric(evaluation)

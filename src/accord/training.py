@@ -47,7 +47,7 @@ def fit(
     seed: int = 0,
     engine: str = "auto",
     device: str = "auto",
-    folder: str | Path | RunFolder | None = None,
+    folder: str | Path | None = None,
     resume: bool = True,
     loss: PerSample | None = None,
     metrics: Mapping[str, PerSample] | None = None,
@@ -76,19 +76,51 @@ def fit(
             raise AccordError(f"{what} must be of type {kind.__name__}, got {value!r}")
     plan = Plan(rounds, sample, evaluate_every, checkpoint_every, min_clients, conditions or Conditions(), budget, seed)
     training = Training(epochs, batch, steps, lr, momentum, weight_decay, clip)
-    training.check(algorithm.local)
-    plan.check(fed)
     if start is not None:
         model = warm_start(model, start)
-    layout, chosen_device = Layout.of(model), pick_device(device)
+    watching = sys.stderr.isatty() if verbose is None else verbose
+    hooks = [*hooks, *([narrator()] if watching else [])]
+    return carry_out(
+        model,
+        fed,
+        algorithm,
+        training,
+        plan,
+        engine=engine,
+        device=device,
+        folder=folder,
+        resume=resume,
+        loss=loss,
+        metrics=metrics,
+        hooks=hooks,
+    )
+
+
+def carry_out(
+    model: nn.Module,
+    fed: Federation,
+    algorithm: Algorithm,
+    training: Training,
+    plan: Plan,
+    *,
+    engine: str,
+    device: str,
+    folder: str | Path | RunFolder | None,
+    resume: bool = True,
+    loss: PerSample | None = None,
+    metrics: Mapping[str, PerSample] | None = None,
+    hooks: Sequence[Hook] = (),
+) -> Run:
+    """`fit` for those who have a training and a plan already."""
+    training.check(algorithm.local)
+    plan.check(fed)
     loss, metrics = loss or default_loss(fed.y), default_metrics(fed.y) if metrics is None else metrics
-    job = Job(model, layout, fed, algorithm, training, loss, metrics, seed, chosen_device)
+    job = Job(model, Layout.of(model), fed, algorithm, training, loss, metrics, plan.seed, pick_device(device))
     run_folder = _open(folder, job, plan, resume)
     try:
         # A convolution's algorithm may differ from call to call on CUDA unless told not to; a resumed run must not see that.
         with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True):
-            watching = sys.stderr.isatty() if verbose is None else verbose
-            return Loop(job, plan, make_engine(engine, job), run_folder, [*hooks, *([narrator()] if watching else [])]).go()
+            return Loop(job, plan, make_engine(engine, job), run_folder, hooks).go()
     finally:
         if run_folder is not None:
             run_folder.close()

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from accord import draws
-from accord.data.federate import check_counts, cut_heldout
-from accord.data.federated import AsIs, Federation, Prepare
+from accord.data.federate import assemble, check_counts
+from accord.data.federated import Federation, Prepare
 from accord.errors import AccordError
 
 
@@ -46,17 +46,8 @@ def from_arrays(
     ends = np.cumsum([len(labels) for _, labels in groups.values()]).tolist()
     spans = [torch.arange(start, end) for start, end in zip([0, *ends], ends, strict=False)]
     owned = dict(zip(pairs, spans, strict=False))  # the test set's span, if there is one, is the last and nobody's
-    train, held = cut_heldout({client: rows for client, rows in owned.items() if client not in apart}, heldout, seed)
-    return Federation(
-        x=x,
-        y=y,
-        train=train,
-        heldout=held,
-        unseen={client: rows for client, rows in owned.items() if client in apart},
-        test=spans[-1] if test is not None else None,
-        prepare=prepare or AsIs(),
-        name=name,
-    )
+    test_rows = spans[-1] if test is not None else None
+    return assemble(x, y, owned, apart, heldout=heldout, seed=seed, test=test_rows, prepare=prepare, name=name)
 
 
 def _which_unseen(ids: list[str], unseen: int | Sequence[str | int], seed: int) -> set[str]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from accord import draws
 from accord.data.federated import AsIs, Federation, Prepare, Rows
 from accord.data.partition import SPLITS, Parts
-from accord.errors import AccordError
+from accord.errors import AccordError, check_whole
 
 
 def deal(
@@ -47,17 +47,7 @@ def deal(
     owned = {f"client-{number:0{width}d}": torch.from_numpy(rows[part]) for number, part in enumerate(parts)}
     names = list(owned)
     apart = {names[i] for i in draws.choose(len(names), unseen, seed, "partition", "unseen")}
-    train, held = cut_heldout({client: own for client, own in owned.items() if client not in apart}, heldout, seed)
-    return Federation(
-        x=x,
-        y=y,
-        train=train,
-        heldout=held,
-        unseen={client: own for client, own in owned.items() if client in apart},
-        test=test,
-        prepare=prepare or AsIs(),
-        name=name,
-    )
+    return assemble(x, y, owned, apart, heldout=heldout, seed=seed, test=test, prepare=prepare, name=name)
 
 
 def _split(split: str, options: Mapping[str, Any], y: np.ndarray, clients: int, seed: int) -> Parts:
@@ -72,9 +62,26 @@ def _split(split: str, options: Mapping[str, Any], y: np.ndarray, clients: int, 
 
 def check_counts(clients: int, unseen: int) -> None:
     """Both are whole numbers, and somebody is left to train."""
-    for label, value, least in (("clients", clients, 1), ("unseen", unseen, 0)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise AccordError(f"{label} must be a whole number of at least {least}, got {value!r}")
+    check_whole("clients", clients)
+    check_whole("unseen", unseen, least=0)
+
+
+def assemble(
+    x: Tensor,
+    y: Tensor,
+    owned: Rows,
+    apart: set[str],
+    *,
+    heldout: float,
+    seed: int,
+    test: Tensor | None,
+    prepare: Prepare | None,
+    name: str,
+) -> Federation:
+    """A federation of the clients that own rows: those `apart` are unseen, the others hold out a share of theirs."""
+    train, held = cut_heldout({client: rows for client, rows in owned.items() if client not in apart}, heldout, seed)
+    unseen = {client: rows for client, rows in owned.items() if client in apart}
+    return Federation(x, y, train, held, unseen, test, prepare or AsIs(), name)
 
 
 def cut_heldout(owned: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
