@@ -70,6 +70,11 @@ def splitmix64(key: Tensor | int, counter: Tensor) -> Tensor:
     return z ^ _shift_right(z, 31)
 
 
+def below(bits: Tensor, count: int) -> Tensor:
+    """Whole numbers from 0 to `count` - 1 out of raw 64-bit draws. Fair to one part in 2^24 / `count`."""
+    return (_shift_right(bits, 40) * count) >> 24
+
+
 def device_key(seed: int, purpose: str, *path: int | str) -> int:
     """A key for `splitmix64`: a signed 64-bit number."""
     return (key(seed, purpose, *path) & ((1 << 64) - 1)) - (1 << 63)
