@@ -1,8 +1,11 @@
 """The papers' models. Each constructor draws its first weights from `seed` alone, whatever else used torch's generator before."""
 
 import copy
-from collections.abc import Callable, Mapping
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -10,12 +13,33 @@ from torch import Tensor, nn
 
 from accord.errors import AccordError
 from accord.models.cnn import cnn
+from accord.models.femnist import corrective_cnn, leaf_cnn
 from accord.models.lenet import lenet
-from accord.models.logistic import logistic
+from accord.models.logistic import logistic, mlp
+from accord.models.resnet import resnet18
 
-__all__ = ["MODELS", "cnn", "lenet", "logistic", "warm_start"]
+__all__ = ["MODELS", "cnn", "corrective_cnn", "leaf_cnn", "lenet", "logistic", "mlp", "resnet18", "shaped", "warm_start"]
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"lenet": lenet, "cnn": cnn, "logistic": logistic}
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "lenet": lenet,
+    "cnn": cnn,
+    "logistic": logistic,
+    "mlp": mlp,
+    "resnet18": resnet18,
+    "leaf-cnn": leaf_cnn,
+    "corrective-cnn": corrective_cnn,
+}
+
+
+def shaped(name: str, shape: Sequence[int], classes: int, seed: int, **options: Any) -> nn.Module:
+    """The model of that name for samples of that shape: numbers `(features,)` or pictures `(channels, size, size)`."""
+    make = MODELS[name]
+    flat = [key for key, model in MODELS.items() if "features" in inspect.signature(model).parameters]
+    if name in flat:
+        return make(features=math.prod(shape), classes=classes, seed=seed, **options)
+    if len(shape) != 3 or shape[1] != shape[2]:
+        raise AccordError(f"{name} reads square pictures, and the samples have shape {tuple(shape)}: choose {' or '.join(flat)}")
+    return make(channels=shape[0], size=shape[1], classes=classes, seed=seed, **options)
 
 
 def warm_start(module: nn.Module, source: str | Path | Mapping[str, Tensor]) -> nn.Module:
