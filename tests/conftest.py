@@ -1,6 +1,9 @@
 """Small federations that train in milliseconds, and the quadratics whose optimum is known."""
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # One thread each: tests and the processes they start are small, and threads that wait for each other on a busy machine cost seconds.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -11,6 +14,15 @@ from torch import Tensor, nn
 
 import accord
 from accord.data import Federation
+from accord.errors import AccordError
+
+
+@contextmanager
+def sentence(*parts: str) -> Iterator[None]:
+    """Within it an AccordError is raised whose one line holds these parts in this order."""
+    with pytest.raises(AccordError, match=".*".join(re.escape(part) for part in parts)) as caught:
+        yield
+    assert "\n" not in str(caught.value)
 
 
 def blobs(clients: int = 12, samples: int = 30, features: int = 6, classes: int = 4, unseen: int = 3, seed: int = 0) -> Federation:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accord.data.cache import Arrays
+from accord.data.samples import Samples
 from accord.data.sources import run
 from accord.errors import AccordError
 
@@ -27,27 +27,18 @@ def read_idx(data: bytes) -> Tensor:
     return torch.from_numpy(np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape).copy())
 
 
-def pack_idx(files: Mapping[str, bytes]) -> Arrays:
+def pack_idx(files: Mapping[str, bytes]) -> Samples:
     """MNIST's four files; pictures get a channel dimension, [N, 1, 28, 28]."""
-    return {
-        "train_x": read_idx(files["train-images-idx3-ubyte"]).unsqueeze(1),
-        "train_y": read_idx(files["train-labels-idx1-ubyte"]),
-        "test_x": read_idx(files["t10k-images-idx3-ubyte"]).unsqueeze(1),
-        "test_y": read_idx(files["t10k-labels-idx1-ubyte"]),
-    }
+    x = torch.cat([read_idx(files[f"{part}-images-idx3-ubyte"]) for part in ("train", "t10k")]).unsqueeze(1)
+    train_y, test_y = (read_idx(files[f"{part}-labels-idx1-ubyte"]) for part in ("train", "t10k"))
+    return Samples(x, torch.cat([train_y, test_y]), test=torch.arange(len(train_y), len(x)))
 
 
-def pack_cifar(files: Mapping[str, bytes]) -> Arrays:
+def pack_cifar(files: Mapping[str, bytes]) -> Samples:
     """CIFAR-10's binary form: records of one label byte and 3 x 32 x 32 pixels."""
-    records = torch.stack([torch.frombuffer(bytearray(files[f"{part}.bin"]), dtype=torch.uint8) for part in CIFAR_PARTS])
-    records = records.view(len(CIFAR_PARTS), -1, 1 + 3 * 32 * 32)
-    train, test = records[:-1].flatten(0, 1), records[-1]
-    return {
-        "train_x": train[:, 1:].reshape(-1, 3, 32, 32),
-        "train_y": train[:, 0],
-        "test_x": test[:, 1:].reshape(-1, 3, 32, 32),
-        "test_y": test[:, 0],
-    }
+    parts = [torch.frombuffer(bytearray(files[f"{part}.bin"]), dtype=torch.uint8).view(-1, 1 + 3 * 32 * 32) for part in CIFAR_PARTS]
+    records, test = torch.cat(parts), len(parts[-1])
+    return Samples(records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0], test=torch.arange(len(records) - test, len(records)))
 
 
 def cifar_from_pictures(folder: Path) -> None:

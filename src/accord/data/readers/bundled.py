@@ -4,13 +4,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accord.data.cache import Arrays
+from accord.data.samples import Samples
 from accord.errors import AccordError
 
 TRAINING = 1500  # the first so many; the other 297 are the test set
 
 
-def bundled_digits() -> Arrays:
+def bundled_digits() -> Samples:
     """The digits in MNIST's shape, so that the same models read them."""
     try:
         from sklearn.datasets import load_digits
@@ -18,7 +18,7 @@ def bundled_digits() -> Arrays:
         raise AccordError('the digits come with scikit-learn, which is not installed: pip install "accord-fl[demo]"') from None
     bundle = load_digits()
     x, y = enlarge(bundle.images), torch.from_numpy(bundle.target.astype(np.uint8))
-    return {"train_x": x[:TRAINING], "train_y": y[:TRAINING], "test_x": x[TRAINING:], "test_y": y[TRAINING:]}
+    return Samples(x, y, test=torch.arange(TRAINING, len(y)))
 
 
 def enlarge(pictures: np.ndarray) -> Tensor:
