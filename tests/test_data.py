@@ -95,7 +95,7 @@ def test_split_options_reach_the_split() -> None:
 
 
 BAD_DEALS = [
-    ({"split": "random"}, "there is no split 'random': the splits are iid, labels, dirichlet, quantity"),
+    ({"split": "random"}, "there is no split 'random': the splits are iid, labels, exact, dirichlet, quantity"),
     ({"split": "labels", "alpha": 0.1}, "split 'labels' takes classes and noise, not alpha"),
     ({"split": "iid", "beta": 0.1}, "split 'iid' takes no options, not beta"),
     ({"split": "quantity", "seeds": 1}, "split 'quantity' takes beta, not seeds"),
@@ -236,7 +236,7 @@ def test_optional_packages_are_asked_for_by_name(tmp_path: Path) -> None:
 import sys
 sys.modules.update(dict.fromkeys(["sklearn", "PIL", "torchvision", "rich", "typer", "pydantic"]))  # None: importing it fails
 import accord.data
-from accord.data.formats import cifar_from_pictures
+from accord.data.readers.formats import cifar_from_pictures
 from accord.errors import AccordError
 for attempt in (accord.data.digits, lambda: cifar_from_pictures(".")):
     try:
@@ -255,8 +255,10 @@ for attempt in (accord.data.digits, lambda: cifar_from_pictures(".")):
 
 
 def test_the_package_exports_what_it_says() -> None:
-    assert set(accord.data.DATASETS) == {"mnist", "fashion-mnist", "cifar10", "digits"}
+    expected = """mnist fashion-mnist cifar10 cifar100 tiny-imagenet femnist femnist-digits digits fedcmnist multi-colour-mnist
+    binary-cmnist fedrotmnist fedrotfmnist folder table arrays"""
+    assert list(accord.data.DATASETS) == expected.split()
     assert all(hasattr(accord.data, name) for name in accord.data.__all__)
     assert all(entry.about and entry.size for entry in accord.data.DATASETS.values())
-    with pytest.raises(AccordError, match="there is no data set 'mist': the data sets are mnist, fashion-mnist, cifar10, digits"):
+    with pytest.raises(AccordError, match="there is no data set 'mist': the data sets are mnist, fashion-mnist, cifar10, cifar100"):
         accord.data.get("mist")

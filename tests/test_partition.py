@@ -20,7 +20,8 @@ def classes_of(count: int, kinds: int) -> np.ndarray:
 @settings(max_examples=60, deadline=None)
 def test_every_sample_has_exactly_one_owner(split: str, clients: int, kinds: int, extra: int, seed: int) -> None:
     y = classes_of(max(40 * clients, kinds) + extra, kinds)
-    options = {"labels": {"classes": max(-(-kinds // clients), min(2, kinds))}, "quantity": {"beta": 1.0}}.get(split, {})
+    classes = {"classes": max(-(-kinds // clients), min(2, kinds))}
+    options = {"labels": classes, "exact": classes, "quantity": {"beta": 1.0}}.get(split, {})
     parts = SPLITS[split](y, clients, seed, **options)
     assert len(parts) == clients
     assert all(part.dtype == np.int64 and np.all(np.diff(part) > 0) for part in parts)

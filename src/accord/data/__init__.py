@@ -1,24 +1,76 @@
-"""Data by owner: the image sets, the ways to deal them to clients, and a federation from arrays of your own."""
+"""Data by owner: the data sets, the ways to give them to clients, and federations from data of your own."""
 
-from accord.data.arrays import from_arrays
-from accord.data.federate import deal
+from accord.data.augment import AUGMENTS, CropFlip
+from accord.data.catalogue import (
+    DATASETS,
+    arrays,
+    available,
+    binary_cmnist,
+    cifar10,
+    cifar100,
+    digits,
+    fashion_mnist,
+    fedcmnist,
+    fedrotfmnist,
+    fedrotmnist,
+    femnist,
+    femnist_digits,
+    folder,
+    get,
+    mnist,
+    multi_colour_mnist,
+    table,
+    tiny_imagenet,
+)
+from accord.data.colours import binary, coloured, two_by_two
+from accord.data.datasets import DataSet
+from accord.data.federate import deal, natural, shifted, with_tests
 from accord.data.federated import AsIs, Federation, Scale
-from accord.data.images import DATASETS, ImageSet, available, cifar10, digits, fashion_mnist, get, mnist
+from accord.data.fitting import Standardise, fitted
 from accord.data.partition import SPLITS
+from accord.data.samples import Samples
+from accord.data.shift import SHIFTS, rotated
+from accord.data.yours import from_arrays, from_samples
 
 __all__ = [
+    "AUGMENTS",
     "DATASETS",
+    "SHIFTS",
     "SPLITS",
     "AsIs",
+    "CropFlip",
+    "DataSet",
     "Federation",
-    "ImageSet",
+    "Samples",
     "Scale",
+    "Standardise",
+    "arrays",
     "available",
+    "binary",
+    "binary_cmnist",
     "cifar10",
+    "cifar100",
+    "coloured",
     "deal",
     "digits",
     "fashion_mnist",
+    "fedcmnist",
+    "fedrotfmnist",
+    "fedrotmnist",
+    "femnist",
+    "femnist_digits",
+    "fitted",
+    "folder",
     "from_arrays",
+    "from_samples",
     "get",
     "mnist",
+    "multi_colour_mnist",
+    "natural",
+    "rotated",
+    "shifted",
+    "table",
+    "tiny_imagenet",
+    "two_by_two",
+    "with_tests",
 ]

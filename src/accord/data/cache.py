@@ -1,20 +1,23 @@
 """Data sets at rest: one safetensors file each, written once and whole, however many processes ask for it at the same time."""
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
+from accord.data.samples import Samples
 from accord.errors import AccordError
 
 Progress = Callable[[str, int, int | None], None]  # what is going on, how much is done, how much there is (None: unknown)
-Arrays = dict[str, Tensor]
+
+FORMAT = 2  # of the files; one in an older format is left alone, and its data set is got again
+_TENSORS = ("x", "y", "test", "owner")
 
 
 def folder() -> Path:
@@ -26,18 +29,40 @@ def folder() -> Path:
 
 def path(name: str) -> Path:
     """The file of a data set, whether or not it is there yet."""
-    return folder() / f"{name}.safetensors"
+    return folder() / f"{name}.v{FORMAT}.safetensors"
 
 
-def load(name: str) -> Arrays:
-    """The arrays of a data set that is there."""
+def load(name: str) -> Samples:
+    """A data set that is there. Its samples are mapped from the file, not read: only what is looked at costs memory."""
     try:
-        return load_file(path(name))
-    except (OSError, SafetensorError) as error:
+        with safe_open(path(name), framework="pt") as file:
+            words = json.loads((file.metadata() or {}).get("words", "{}"))
+            tensors = {tensor: file.get_tensor(tensor) for tensor in file.keys()}  # noqa: SIM118 (no mapping)
+        y = tensors.pop("y")
+        return Samples(
+            **tensors,
+            y=y if y.is_floating_point() else y.long(),
+            owners=tuple(words.get("owners", ())),
+            apart=frozenset(words.get("apart", ())),
+            populations=words.get("populations", {}),
+            classes=tuple(words.get("classes", ())),
+        )
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise AccordError(f"{path(name)} cannot be read ({error}): delete it, then run `accord data get {name}`") from None
 
 
-def once(name: str, build: Callable[[Path], Arrays], progress: Progress | None = None) -> Path:
+def _save(samples: Samples, file: Path) -> None:
+    tensors = {name: value.contiguous() for name in _TENSORS if (value := getattr(samples, name)) is not None}
+    words = {
+        "owners": samples.owners,
+        "apart": sorted(samples.apart),
+        "populations": dict(samples.populations),
+        "classes": samples.classes,
+    }
+    save_file(tensors, file, metadata={"words": json.dumps({key: value for key, value in words.items() if value})})
+
+
+def once(name: str, build: Callable[[Path], Samples], progress: Progress | None = None) -> Path:
     """The file of a data set, made by `build(scratch folder)` unless it is there.
 
     Whoever comes second waits and finds it made. A build that fails or is killed leaves no file under the data set's name.
@@ -55,15 +80,15 @@ def once(name: str, build: Callable[[Path], Arrays], progress: Progress | None =
     return made
 
 
-def _build(made: Path, build: Callable[[Path], Arrays]) -> None:
+def _build(made: Path, build: Callable[[Path], Samples]) -> None:
     # The scratch folder has a fixed name because the lock lets only one process use it: what a killed one left is swept up here.
     scratch = made.with_name(f".{made.stem}.partial")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     try:
-        arrays = {name: values.contiguous() for name, values in build(scratch).items()}
+        samples = build(scratch)
         whole = scratch / made.name
-        save_file(arrays, whole)
+        _save(samples, whole)
         whole.chmod(0o644)  # safetensors makes private files; a cache may be shared
         with whole.open("rb") as file:
             os.fsync(file.fileno())  # a rename must not reach the disk before the content does

@@ -1,8 +1,12 @@
-"""Deals one data set to participating and unseen clients, and cuts a participating client's rows into training and held-out."""
+"""Gives one data set to participating and unseen clients, and cuts a participating client's rows into training and held-out.
+
+`deal` makes clients up by a split of the labels; `natural` takes the people the samples came from.
+"""
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +14,10 @@ import torch
 from torch import Tensor
 
 from accord import draws
-from accord.data.federated import AsIs, Federation, Prepare, Rows
+from accord.data.federated import AsIs, Federation, Prepare, Rows, Shifted
 from accord.data.partition import SPLITS, Parts
+from accord.data.samples import Samples
+from accord.data.shift import Shift
 from accord.errors import AccordError, check_whole
 
 
@@ -52,12 +58,114 @@ def deal(
 
 def _split(split: str, options: Mapping[str, Any], y: np.ndarray, clients: int, seed: int) -> Parts:
     if split not in SPLITS:
-        raise AccordError(f"there is no split {split!r}: the splits are {', '.join(SPLITS)}")
+        raise AccordError(f"there is no split {split!r}: the splits are {', '.join(SPLITS)}, and natural where data come with owners")
     takes = [name for name in inspect.signature(SPLITS[split]).parameters if name not in ("y", "clients", "seed")]
     for option in options:
         if option not in takes:
             raise AccordError(f"split {split!r} takes {' and '.join(takes) or 'no options'}, not {option}")
     return SPLITS[split](y, clients, seed, **options)
+
+
+def natural(
+    samples: Samples,
+    *,
+    clients: int | None = None,
+    unseen: int | None = None,
+    population: str | None = None,
+    heldout: float = 0.1,
+    seed: int = 0,
+    prepare: Prepare | None = None,
+    name: str = "data",
+) -> Federation:
+    """A federation of the people the samples came from: `clients` of them participate, others are unseen.
+
+    Where some are there to be tested on (the writers of MNIST's test set), those are the unseen ones; with a `population`, its members
+    alone participate, and everybody else is unseen. Left out, `clients` is everybody who may participate, less the `unseen` asked for, and
+    `unseen` everybody who may be: those set apart, or, where nobody is, those who do not participate.
+    """
+    owned = _owned(samples, name)
+    pool = [client for client in owned if client not in samples.apart]
+    if population is not None:
+        groups = sorted(set(samples.populations.values()))
+        if population not in groups:
+            known = f"one of {', '.join(groups)}" if groups else f"left out: {name} has none"
+            raise AccordError(f"population must be {known}, got {population!r}")
+        pool = [client for client in pool if samples.populations[client] == population]
+    others = [client for client in owned if client not in set(pool)]
+    if clients is None:
+        clients = len(pool) if others else len(pool) - (unseen or 0)
+    check_counts(clients, unseen or 0)
+    taking_part = _drawn(pool, clients, seed, "clients", f"{name} has clients that may participate")
+    away = others or [client for client in pool if client not in set(taking_part)]
+    apart = away if unseen is None else _drawn(away, unseen, seed, "unseen", f"{name} has clients left to be unseen")
+    test = samples.test
+    if test is not None and samples.owner is not None:
+        test = test[samples.owner[test] < 0]  # a test sample with an owner is one of that owner's
+    fed = assemble(
+        samples.x,
+        samples.y,
+        {client: owned[client] for client in [*taking_part, *apart]},
+        set(apart),
+        heldout=heldout,
+        seed=seed,
+        test=test if test is not None and len(test) else None,
+        prepare=prepare,
+        name=name,
+    )
+    populations = {c: samples.populations[c] for c in [*taking_part, *apart] if c in samples.populations}
+    return replace(fed, populations=populations, classes=samples.classes)
+
+
+def _owned(samples: Samples, name: str) -> Rows:
+    """Every natural client's rows, ascending."""
+    if samples.owner is None:
+        raise AccordError(
+            f"split 'natural' needs data that say who they come from, and {name} does not: the splits are {', '.join(SPLITS)}"
+        )
+    order = torch.argsort(samples.owner, stable=True)
+    counts = torch.bincount(samples.owner[samples.owner >= 0], minlength=len(samples.owners)).tolist()
+    nobody = int((samples.owner < 0).sum())
+    parts = dict(zip(samples.owners, order[nobody:].split(counts), strict=True))
+    for client, rows in parts.items():
+        if not len(rows):
+            raise AccordError(f"client {client} of {name} has no samples")
+    return parts
+
+
+def _drawn(names: Sequence[str], count: int, seed: int, key: str, what: str) -> list[str]:
+    if count > len(names):
+        raise AccordError(f"{key} must be at most {len(names)}, got {count}: so many {what}")
+    return [names[i] for i in draws.choose(len(names), count, seed, "partition", f"natural {key}")]
+
+
+def shifted(fed: Federation, shift: Shift, seed: int) -> Federation:
+    """The federation with every owner's samples shifted its own way, and the test sets yet another way."""
+    if fed.x.ndim != 4 or (shift.channels is not None and fed.x.shape[1] != 1):
+        raise AccordError(
+            f"shift {type(shift).__name__} needs grey pictures, and {fed.name} holds samples of shape {tuple(fed.x.shape[1:])}"
+        )
+    owners = [*fed.train, *fed.unseen]
+    owner = torch.full((len(fed.y),), len(owners))
+    for number, client in enumerate(owners):
+        for rows in (fed.train, fed.heldout, fed.unseen):
+            owner[rows.get(client, [])] = number
+    y = shift.relabel(fed.y)
+    tables = shift.tables(owners, int(y.max()) + 1, seed)
+    return replace(fed, y=y, shift=Shifted(shift, owner, tables), classes=fed.classes if y is fed.y else ())
+
+
+def with_tests(fed: Federation, tests: Mapping[str, Samples]) -> Federation:
+    """The federation with further test sets, which come from other places than its own data: another country, another scanner."""
+    others = {}
+    for name, test in tests.items():
+        if (test.x.shape[1:], test.x.dtype) != (fed.x.shape[1:], fed.x.dtype):
+            raise AccordError(
+                f"test set {name} holds {test.x.dtype} samples of shape {tuple(test.x.shape[1:])}, but {fed.name} "
+                f"{fed.x.dtype} of shape {tuple(fed.x.shape[1:])}: they must be alike"
+            )
+        others[name] = torch.arange(len(fed.y), len(fed.y) + len(test.y))
+        fed = replace(fed, x=torch.cat([fed.x, test.x]), y=torch.cat([fed.y, test.y]))
+    return replace(fed, others=fed.others | others)
 
 
 def check_counts(clients: int, unseen: int) -> None:

@@ -2,17 +2,23 @@
 
 Clients are either participating or unseen. A participating client's rows are cut into training and held-out data; an unseen
 client's rows serve evaluation alone. No client has a copy of anything: 3,550 clients cost 3,550 short index tensors.
+
+On the way from a stored sample to what the model reads, in this order: the shift (it looks different at every owner), augmentation (in
+training alone), and preparation (scaling).
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from accord.data.shift import Shift
+
 Rows = dict[str, Tensor]  # client id -> int64 row numbers into the data
 Prepare = Callable[[Tensor], Tensor]  # stored samples -> what the model reads
+Augment = Callable[[Tensor, "int | Tensor"], Tensor]  # (samples of a batch, key of its draws) -> samples
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,23 @@ class AsIs:
 
 
 @dataclass(frozen=True, eq=False)
+class Shifted:
+    """A shift made ready for the owners of a federation. `owner: [N]` numbers them; the test set's number is the last."""
+
+    shift: Shift
+    owner: Tensor
+    tables: dict[str, Tensor]
+
+    def __call__(self, x: Tensor, y: Tensor, rows: Tensor) -> Tensor:
+        return self.shift.apply(x, y, self.owner[rows], rows, self.tables)
+
+    def to(self, device: torch.device | str) -> "Shifted":
+        return replace(self, owner=self.owner.to(device), tables={name: table.to(device) for name, table in self.tables.items()})
+
+
+@dataclass(frozen=True, eq=False)
 class Federation:
-    """One data set dealt to many owners. `x: [N, ...]`, `y: [N, ...]`; every other field says which rows are whose."""
+    """One data set dealt to many owners. `x: [N, ...]`, `y: [N, ...]`; the other fields say which rows are whose, or how they are read."""
 
     x: Tensor
     y: Tensor
@@ -48,6 +69,11 @@ class Federation:
     test: Tensor | None = None  # rows of the data set's own test set, if it has one
     prepare: Prepare = AsIs()
     name: str = "data"
+    others: Rows = field(default_factory=dict)  # further test sets, from other places, by name
+    shift: Shifted | None = None
+    augment: Augment | None = None
+    populations: Mapping[str, str] = field(default_factory=dict)  # client -> the group of people it comes from
+    classes: tuple[str, ...] = ()  # the classes' names, where they have any
 
     @property
     def clients(self) -> list[str]:
@@ -61,13 +87,40 @@ class Federation:
                 yield split, client, rows
         if self.test is not None:
             yield "test", "test", self.test
+        for name, rows in self.others.items():
+            yield "other", name, rows
+
+    def read(self, rows: Tensor, key: "int | Tensor | None" = None) -> tuple[Tensor, Tensor]:
+        """What the model reads of these rows, and their labels. A training step gives the key that augmentation draws from."""
+        x, y = self._seen(rows)
+        if self.augment is not None and key is not None:
+            x = self.augment(x, key)
+        return self.prepare(x), y
+
+    def look(self, rows: Tensor) -> Tensor:
+        """These samples as their owners see them: shifted, but neither augmented nor prepared. For people, not for models."""
+        return self._seen(rows)[0]
+
+    def _seen(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = self.x[rows], self.y[rows]
+        return (x if self.shift is None else self.shift(x, y, rows)), y
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample as the model reads it."""
+        return tuple(self.read(torch.zeros(1, dtype=torch.int64, device=self.x.device))[0].shape[1:])
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model gives for a sample: one per class, or a single one where targets are not classes."""
+        return 1 if self.y.is_floating_point() else max(int(self.y.max()) + 1, len(self.classes))
 
     def to(self, device: torch.device | str) -> "Federation":
         """The same federation with its samples on `device`; row numbers stay on the CPU, where batches are drawn."""
-        return replace(self, x=self.x.to(device), y=self.y.to(device))
+        return replace(self, x=self.x.to(device), y=self.y.to(device), shift=self.shift and self.shift.to(device))
 
     def fingerprint(self) -> str:
-        """A hash of every sample and every client's rows, before `prepare`."""
+        """A hash of every sample and every client's rows, as stored: before shift, augmentation and preparation."""
         digest = hashlib.blake2b(digest_size=16)
         for tensor in (self.x, self.y):
             digest.update(str((tensor.dtype, tuple(tensor.shape))).encode())

@@ -35,8 +35,6 @@ def read_folder(folder: Path, wanted: Mapping[str, Content], archives: tuple[str
 
     Several files may bear one name, as MNIST's and Fashion-MNIST's do side by side: the one with the right content is taken.
     """
-    if not folder.is_dir():
-        raise AccordError(f"{folder} is not a folder")
     good: dict[str, bytes] = {}
     bad: dict[str, str] = {}
     for place in _places(folder, {*wanted, *(f"{name}.gz" for name in wanted), *archives}):
@@ -49,7 +47,7 @@ def read_folder(folder: Path, wanted: Mapping[str, Content], archives: tuple[str
                 else:
                     good[name] = data
         except (EOFError, OSError, zlib.error, tarfile.TarError) as error:
-            bad.setdefault(place.name.removesuffix(".gz"), f"{place} is damaged and cannot be read: {error}")
+            bad.setdefault(place.name.removesuffix(".gz"), f"{place} is damaged and cannot be read: {str(error).partition(chr(10))[0]}")
     if missing := [name for name in wanted if name not in good]:
         raise AccordError(next(iter(bad.values()), f"{folder} holds no {missing[0]}" + _or_archives(archives)))
     return good

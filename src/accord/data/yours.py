@@ -1,5 +1,10 @@
-"""A federation from data the user already has by client: arrays, tensors, lists or a torch `Dataset` each."""
+"""A federation from data the user already has: arrays by client, or all samples at once with a client for each.
 
+Everything ends up in one tensor, so it must fit in memory (on a GPU: in its memory). `from_samples` takes no copy: a `numpy.memmap` stays
+on disk, and only what a batch needs is read.
+"""
+
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,6 +55,52 @@ def from_arrays(
     return assemble(x, y, owned, apart, heldout=heldout, seed=seed, test=test_rows, prepare=prepare, name=name)
 
 
+def from_samples(
+    x: Any,
+    y: Any,
+    client: Any,
+    *,
+    unseen: int | Sequence[str | int] = 0,
+    heldout: float = 0.1,
+    test: Any = None,
+    seed: int = 0,
+    prepare: Prepare | None = None,
+    name: str = "samples",
+) -> Federation:
+    """All samples at once: `x[i]` with label `y[i]` belongs to client `client[i]`, whatever the order; nothing is copied.
+
+    Rows marked in `test` (true or false for each, or row numbers) are the test set, and nobody's. `unseen` as in `from_arrays`.
+
+    >>> fed = from_samples([[0.0], [1.0], [2.0]], [0, 1, 1], ["b", "a", "b"], heldout=0)
+    >>> fed.clients, fed.train["b"]
+    (['a', 'b'], tensor([0, 2]))
+    """
+    x, y = _pair("the data", (x, y))
+    ids, owner = np.unique(np.asarray(client), return_inverse=True)
+    if owner.shape != (len(y),):
+        raise AccordError(f"client must have one entry for each of the {len(y):,} samples, got shape {np.shape(client)}")
+    rows = None if test is None else _marked(test, len(y))
+    if rows is not None:
+        owner[rows.numpy()] = -1
+    order = np.argsort(owner, kind="stable")
+    ends = np.searchsorted(owner[order], np.arange(len(ids) + 1))
+    owned = {str(name): torch.from_numpy(order[ends[i] : ends[i + 1]]) for i, name in enumerate(ids.tolist()) if ends[i] < ends[i + 1]}
+    if not owned:
+        raise AccordError("no client has a sample: give at least one client data")
+    apart = _which_unseen(list(owned), unseen, seed)
+    return assemble(x, y, owned, apart, heldout=heldout, seed=seed, test=rows, prepare=prepare, name=name)
+
+
+def _marked(test: Any, count: int) -> Tensor:
+    """Row numbers, from row numbers or from one truth value per row."""
+    marks = np.asarray(test)
+    if marks.dtype == bool and marks.shape == (count,):
+        return torch.from_numpy(np.flatnonzero(marks))
+    if marks.ndim != 1 or not np.issubdtype(marks.dtype, np.integer) or (marks < 0).any() or (marks >= count).any():
+        raise AccordError(f"test must be row numbers from 0 to {count - 1:,}, or true or false for each of {count:,} samples")
+    return torch.from_numpy(np.unique(marks).astype(np.int64))
+
+
 def _which_unseen(ids: list[str], unseen: int | Sequence[str | int], seed: int) -> set[str]:
     if isinstance(unseen, int):
         check_counts(len(ids), unseen)
@@ -92,8 +143,10 @@ def _tensor(what: str, values: Any) -> Tensor:
             values = torch.stack(values)
         if not isinstance(values, Tensor):
             array = np.asarray(values)
-            # torch wants native byte order, rows in order and memory it may write to: a plain array has all three, so no copy
-            values = torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of memory that may not be written to, such as a file's: nothing here writes
+                # torch wants native byte order and rows in order: a plain array has both, so no copy
+                values = torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C"]))
     except (TypeError, ValueError, RuntimeError) as error:
         raise AccordError(f"{what} is not an array of numbers with one shape for all samples: {error}") from None
     values = values.detach().cpu()

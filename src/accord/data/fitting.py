@@ -1,0 +1,56 @@
+"""Preparation fitted to the data: mean and spread of the training clients' samples, and of nobody else's."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from accord.data.federated import AsIs, Federation, Prepare, Scale
+
+_AT_ONCE = 10_000  # samples
+
+
+@dataclass(frozen=True)
+class Standardise:
+    """Numbers of a table: (x - mean) / std, by column. `x: [B, F]`."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x - torch.tensor(self.mean, device=x.device)) / torch.tensor(self.std, device=x.device)
+
+
+def fitted(fed: Federation) -> Prepare:
+    """Columns of a table and channels of whole-number pictures get mean 0 and spread 1 over the training data; the rest stays as it is."""
+    if fed.x.dtype == torch.uint8 and fed.x.ndim == 4:
+        mean, std = _statistics(fed)
+        return Scale(tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
+    if fed.x.is_floating_point() and fed.x.ndim == 2:
+        mean, std = _statistics(fed)
+        return Standardise(tuple(mean.tolist()), tuple(std.tolist()))
+    return AsIs()
+
+
+def _statistics(fed: Federation) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation by column or channel, in float64; a constant one gets 1, so that it becomes 0 and not a division by 0."""
+    width = fed.x.shape[1]
+    total, square = torch.zeros(width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64)
+    low, high = torch.full((width,), math.inf, dtype=torch.float64), torch.full((width,), -math.inf, dtype=torch.float64)
+    count = 0
+    for part in _parts(fed):
+        total, count = total + part.sum(0), count + len(part)
+        low, high = torch.minimum(low, part.amin(0)), torch.maximum(high, part.amax(0))
+    mean = total / max(count, 1)
+    for part in _parts(fed):
+        square = square + (part - mean).square().sum(0)  # about the mean: the difference of two large sums would lose the digits
+    std = (square / max(count, 1)).sqrt()
+    return mean, torch.where(low < high, std, 1.0)  # not `std > 0`: rounding may leave a constant column a little spread
+
+
+def _parts(fed: Federation) -> Iterator[Tensor]:
+    """The training samples as [n, F] numbers of one column or channel each, some thousands of samples at a time."""
+    for rows in torch.cat([torch.zeros(0, dtype=torch.int64), *fed.train.values()]).split(_AT_ONCE):
+        yield fed.x[rows].double().movedim(1, -1).flatten(0, -2)
