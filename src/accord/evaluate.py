@@ -1,12 +1,13 @@
 """Three-way evaluation: training data, held-out data of the same clients, and clients that never took part (docs/mathematics.md).
 
 An evaluation is plain data, ready for JSON: per split and metric the mean over samples and over clients, the worst client and the
-10/50/90 % quantiles; and the two gaps, out-of-sample (train minus held-out) and participation (held-out minus unseen).
+10/50/90 % quantiles; and the two gaps, out-of-sample (train minus held-out) and participation (held-out minus unseen). Parts of a split,
+such as the unseen clients of one population, and further test sets get a row each of their own.
 """
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,10 @@ SPLITS = ("train", "heldout", "unseen", "test")
 TITLES = {"train": "train", "heldout": "held-out", "unseen": "unseen", "test": "test"}
 GAPS = {"out_of_sample": ("train", "heldout"), "participation": ("heldout", "unseen")}
 
+Parts = dict[str, set[tuple[str, str]]]  # what a part is called -> its (split, client)
 
-def summarise(table: Table) -> Evaluation:
+
+def summarise(table: Table, parts: Parts | None = None) -> Evaluation:
     """The evaluation of one model. Clients without samples in a split do not count in it."""
     of_split = np.array([split for split, _ in table.groups])
     evaluation: Evaluation = {"splits": {}, "gaps": {}, "smaller_is_better": sorted(table.smaller)}
@@ -29,6 +32,11 @@ def summarise(table: Table) -> Evaluation:
         here = (of_split == split) & (table.samples > 0)
         if here.any():
             evaluation["splits"][split] = _split(table, here)
+    others: Parts = {f"test, {name}": {(split, name)} for split, name in table.groups if split == "other"}
+    for name, members in {**(parts or {}), **others}.items():
+        here = np.array([group in members for group in table.groups]) & (table.samples > 0)
+        if here.any():
+            evaluation.setdefault("parts", {})[name] = _split(table, here)
     for gap, (first, second) in GAPS.items():
         if first in evaluation["splits"] and second in evaluation["splits"]:
             a, b = evaluation["splits"][first], evaluation["splits"][second]
@@ -54,6 +62,22 @@ def _split(table: Table, here: np.ndarray) -> dict[str, Any]:
             "q90": float(q90),
         }
     return row
+
+
+def by_population(populations: Mapping[str, str], groups: Collection[tuple[str, str]]) -> Parts:
+    """Held-out and unseen clients by the population they come from, where there are several."""
+    parts: Parts = {}
+    for split in ("heldout", "unseen"):
+        for population in sorted(set(populations.values())) if len(set(populations.values())) > 1 else []:
+            parts[f"{TITLES[split]}, {population}"] = {(s, c) for s, c in groups if s == split and populations.get(c) == population}
+    return parts
+
+
+def by_turn(took_part: Collection[str], groups: Collection[tuple[str, str]]) -> Parts:
+    """Held-out data of the clients that took part in the round just done, and of those that did not, where there are both."""
+    heldout = {group for group in groups if group[0] == "heldout"}
+    in_it = {(split, client) for split, client in heldout if client in took_part}
+    return {"held-out, in this round": in_it, "held-out, not in it": heldout - in_it} if in_it and in_it != heldout else {}
 
 
 def merge_alone(own: Sequence[Table], shared: Sequence[Table]) -> Table:

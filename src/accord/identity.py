@@ -51,10 +51,13 @@ class Plan:
 
 def identity(job: Job, plan: Plan) -> dict[str, Any]:
     """The settings of a run made in Python: model and data by their content, functions by their code, everything else by value."""
+    shift, augment = job.fed.shift, job.fed.augment
     return {
         "model": describe(job.module),
         "data": job.fed.fingerprint(),
         "prepare": describe(job.fed.prepare),
+        **({"shift": [describe(shift.shift), describe(shift.tables)]} if shift else {}),
+        **({"augment": describe(augment)} if augment else {}),
         "algorithm": describe(job.algorithm),
         "training": describe(job.training),
         "plan": describe(plan.that_changes_results()),

@@ -16,7 +16,7 @@ from accord.describe import label
 from accord.diagnose import of_round
 from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
 from accord.environment import environment
-from accord.evaluate import merge_alone, per_client, summarise
+from accord.evaluate import by_population, by_turn, merge_alone, per_client, summarise
 from accord.identity import Plan
 from accord.progress import Progress
 from accord.record import State
@@ -77,7 +77,7 @@ class Loop:
                 stopped = self._one_round(began)
             if stopped is None and self.folder:
                 if "evaluation" not in self.rows[-1]:  # it had been stopped here, and is asked for no more
-                    self.rows[-1] = plain(self.rows[-1] | {"evaluation": self._evaluate(), "off_schedule": True})
+                    self.rows[-1] = plain(self.rows[-1] | {"evaluation": self._evaluate(self.rows[-1]), "off_schedule": True})
                     self.folder.amend(self.rows)
                 self._finish(self.folder)
             return self._run(stopped)
@@ -90,11 +90,11 @@ class Loop:
         self.progress, row = self._train(number)
         trained = time.monotonic()
         if number % self.plan.evaluate_every == 0:
-            row["evaluation"] = self._evaluate()
+            row["evaluation"] = self._evaluate(row)
             self.progress = self.progress.judged(row["evaluation"])
         elif number == self.plan.rounds:
             # A longer run would not look at this round, so its checkpoint must not know of it either: see `_run`.
-            row |= {"evaluation": self._evaluate(), "off_schedule": True}
+            row |= {"evaluation": self._evaluate(row), "off_schedule": True}
         row = plain(row)
         self.rows.append(row)
         now = time.monotonic()
@@ -158,9 +158,18 @@ class Loop:
 
     # ----------------------------------------------------------------------------------------------------------- evaluation
 
-    def _evaluate(self) -> dict[str, Any]:
-        self.last_table = self._evaluated()
-        return summarise(self.last_table)
+    def _evaluate(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Three ways, after the round that `row` tells of."""
+        self.last_table = table = self._evaluated()
+        groups = set(table.groups)
+        return summarise(table, by_turn(self._took_part(row), groups) | by_population(self.job.fed.populations, groups))
+
+    def _took_part(self, row: dict[str, Any]) -> set[str]:
+        """The clients whose reports made this round's step. Told by the row alone, so that a resumed run tells the same."""
+        if "skipped" in row or self.job.algorithm.local.pooled:
+            return set()
+        invited = invite(self.job.fed.clients, self.plan.sample, self.plan.conditions, self.job.seed, row["round"])
+        return {guest.client for guest in invited} - set(row["left_out"])
 
     def _evaluated(self) -> Table:
         if self.job.algorithm.local.alone:

@@ -33,6 +33,8 @@ def evaluation_cells(evaluation: dict[str, Any]) -> Cells:
         one_group = split == "test"  # the test set is nobody's: it has a mean and no spread
         figures = [figure(row[metric][c], metric) if c == "by_sample" or not one_group else "" for c in _COLUMNS]
         cells.append([TITLES[split], "" if one_group else str(row["clients"]), f"{row['samples']:,}", *figures])
+    for part, row in evaluation.get("parts", {}).items():
+        cells.append([part, str(row["clients"]), f"{row['samples']:,}", *(figure(row[metric][c], metric) for c in _COLUMNS)])
     for gap in evaluation["gaps"]:
         means = evaluation["gaps"][gap][metric]
         cells.append([_GAP_TITLES[gap], "", "", *(figure(means[c], metric) if c in means else "" for c in _COLUMNS)])

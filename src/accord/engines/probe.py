@@ -29,7 +29,7 @@ def probe(job: Job) -> Probed:
         if name in ("loss", "clients", "samples"):
             raise AccordError(f"a metric cannot be called {name!r}: that name is taken in every evaluation")
     rows = rows.repeat(2)[:2]
-    x, y = job.fed.prepare(job.fed.x[rows]).to(job.device), job.fed.y[rows].to(job.device)
+    x, y = (part.to(job.device) for part in job.fed.read(rows))
     with torch.no_grad(), torch.random.fork_rng(devices=[job.device] if job.device.type == "cuda" else []):
         model = _copied(job.module).to(job.device).train()
         output, drops_out = _run(model, x)

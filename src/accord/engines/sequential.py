@@ -92,7 +92,8 @@ class Sequential:
         gradients = torch.zeros_like(start) if "mean_gradient" in job.algorithm.needs else None
         on_device = torch.cat(plan).to(job.device).split([len(batch) for batch in plan])
         for number, batch in enumerate(on_device):
-            gradient, loss = self._gradient(w, {**buffers, **fixed}, batch, ("dropout", work.round, member.client, number))
+            at = (work.round, member.client, number)
+            gradient, loss = self._gradient(w, {**buffers, **fixed}, batch, ("dropout", *at), self._augment_key(*at))
             with torch.no_grad():
                 loss_sum += loss * len(batch)
                 if training.clip is not None:
@@ -128,9 +129,9 @@ class Sequential:
         lr = self.job.training.lr_at(work.round)
         return replace(reports, after=self.job.algorithm.local.keep(work.memory["local"], before, reports, lr))
 
-    def _gradient(self, w: Tensor, buffers: State, rows: Tensor, key: Key) -> tuple[Tensor, Tensor]:
+    def _gradient(self, w: Tensor, buffers: State, rows: Tensor, key: Key, augment: int | None = None) -> tuple[Tensor, Tensor]:
         """Gradient `[P]` and value of the mean loss over `rows`. Buffers are updated in place; dropout draws from `key`."""
-        x, y = self._samples(rows)
+        x, y = self.fed.read(rows, augment)
         with self._dropout(*key):
             output = functional_call(self.module, {**self.job.layout.unpack(w), **buffers}, (x,))
         loss = self.job.loss(output, y).mean()
@@ -164,7 +165,7 @@ class Sequential:
                 self._seed_torch("evaluate", start)
                 split, client, _ = groups[owner[start]]
                 with _naming(f"evaluation failed at or soon after {split} data of client {client}"), self._dropout("evaluate", start):
-                    x, y = self._samples(all_rows[start : start + size].to(self.job.device))
+                    x, y = self.fed.read(all_rows[start : start + size].to(self.job.device))
                     output = functional_call(self.module, state, (x,))
                     for name, function in functions.items():
                         values[name][start : start + size] = function(output, y).double().cpu().numpy()
@@ -174,8 +175,8 @@ class Sequential:
 
     # ------------------------------------------------------------------------------------------------------------- helpers
 
-    def _samples(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return self.fed.prepare(self.fed.x[rows]), self.fed.y[rows]
+    def _augment_key(self, *path: int | str) -> int | None:
+        return None if self.fed.augment is None else draws.device_key(self.job.seed, "augment", *path)
 
     @contextmanager
     def _own_generator(self) -> Iterator[None]:
