@@ -10,7 +10,6 @@ from safetensors.torch import save_file
 
 import accord
 from accord.algorithm import ALGORITHMS, fedadam
-from accord.data import DATASETS, SPLITS
 from accord.engines import ENGINES
 from accord.errors import AccordError
 from accord.execute import as_text
@@ -20,6 +19,7 @@ from accord.mask import MASKS, and_mask, gma
 from accord.models import MODELS
 from accord.schedule import SCHEDULES, cosine
 from accord.settings import SECTIONS, Settings, keys
+from accord.supply import NO_AUGMENT, NO_SHIFT, WAYS
 
 QUICKSTART = Path(__file__).parents[1] / "experiments" / "quickstart.toml"
 
@@ -44,7 +44,7 @@ def test_a_file_becomes_the_objects_it_describes() -> None:
     experiment = read(QUICKSTART)
     assert experiment.algorithm == fedadam(lr=0.02, mask=gma(0.4))
     assert experiment.training == Training(epochs=1, batch=32, lr=0.01, momentum=0.9)
-    assert experiment.split_options == {"classes": 2, "noise": 0.1}
+    assert experiment.supply.split_options == {"classes": 2, "noise": 0.1}
     plan = experiment.plan(3)
     assert (plan.rounds, plan.sample, plan.seed) == (200, 10, 3)
     assert experiment.text == QUICKSTART.read_text()
@@ -299,9 +299,9 @@ def test_weights_to_start_from_count_by_content(tmp_path: Path) -> None:
         ("algorithm.name=local_only algorithm.lr=1", "algorithm.lr has no meaning with algorithm.name = 'local_only', got 1.0"),
         ("algorithm.name=scaffold algorithm.option=III", "algorithm.option must be 'mean', 'I' or 'II', got 'III'"),
         # names
-        ("data.name=mnsit", "data.name must be one of mnist, fashion-mnist, cifar10, digits, got 'mnsit'"),
-        ("data.split=random", "data.split must be one of iid, labels, dirichlet, quantity, got 'random'"),
-        ("model.name=vgg", "model.name must be one of lenet, cnn, logistic, got 'vgg'"),
+        ("data.name=mnsit", "data.name must be one of mnist, fashion-mnist, cifar10, cifar100, tiny-imagenet, femnist, "),
+        ("data.split=random", "data.split must be one of iid, labels, exact, dirichlet, quantity, natural, got 'random'"),
+        ("model.name=vgg", "model.name must be one of lenet, cnn, logistic, mlp, resnet18, leaf-cnn, corrective-cnn, got 'vgg'"),
         ("train.schedule=linear", "train.schedule must be one of constant, exponential, steps, cosine, got 'linear'"),
         ("algorithm.name=fedadm", "algorithm.name must be one of fedavg, "),
         ("algorithm.mask=gm", "algorithm.mask must be one of none, gma, and, got 'gm'"),
@@ -405,7 +405,7 @@ def test_weights_to_start_from_must_fit(digits: Path, tmp_path: Path, monkeypatc
     for file in (other, tmp_path / "broken"):
         with pytest.raises(AccordError, match=r"^model\.start: "):
             started(file).module(fed, 0)
-    with pytest.raises(AccordError, match=r"^model\.start must be a safetensors file, got '.*missing'"):
+    with pytest.raises(AccordError, match=r"^model\.start must be a safetensors file that can be read, got '.*missing'"):
         started(tmp_path / "missing").check_here()
 
 
@@ -425,8 +425,9 @@ def test_a_device_that_is_not_here_is_refused_by_its_key(device: str) -> None:
 @pytest.mark.parametrize(
     ("key", "names"),
     [
-        ("data.name", DATASETS),
-        ("data.split", SPLITS),
+        ("data.split", WAYS),
+        ("data.shift", NO_SHIFT),
+        ("data.augment", NO_AUGMENT),
         ("model.name", MODELS),
         ("train.schedule", SCHEDULES),
         ("algorithm.name", ALGORITHMS),
@@ -479,7 +480,7 @@ def test_another_choice_drops_the_options_of_the_old_one(overrides: list[str], a
 
 
 def test_another_split_drops_the_options_of_the_old_one() -> None:
-    assert parse(FILE, ["data.split=iid"]).split_options == {}
-    assert parse(FILE, ["data.split=dirichlet", "data.alpha=0.3"]).split_options == {"alpha": 0.3}
+    assert parse(FILE, ["data.split=iid"]).supply.split_options == {}
+    assert parse(FILE, ["data.split=dirichlet", "data.alpha=0.3"]).supply.split_options == {"alpha": 0.3}
     with pytest.raises(AccordError, match="algorithm.mu has no meaning"):
         parse(FILE, ["algorithm.name=fedavg", "algorithm.mu=0.1"])  # what is given with the choice must fit it

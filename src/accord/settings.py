@@ -19,29 +19,64 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+def _listed(value: Any) -> Any:
+    """A single number or word where a list belongs is a list of one."""
+    return [value] if isinstance(value, str | int | float) and not isinstance(value, bool) else value
+
+
 class DataSection(Section):
     """[data]: which set, dealt to whom."""
 
-    name: str = Field("mnist", description="the data set: mnist, fashion-mnist, cifar10 or digits")
-    clients: int = Field(100, ge=1, description="clients that take part in training")
-    split: str = Field("iid", description="how samples are dealt to clients: iid, labels, dirichlet or quantity")
-    classes: int | None = Field(None, ge=1, description="labels: main classes per client")
+    name: str = Field("mnist", description="the data set; `accord data list` has them all")
+    clients: int | None = Field(None, ge=1, description="clients that take part in training; left out, 100, or all where they are natural")
+    split: str | None = Field(
+        None, description="who gets what: iid, labels, exact, dirichlet, quantity, or natural; left out, natural where data is by client"
+    )
+    classes: int | None = Field(None, ge=1, description="labels, exact: main classes per client")
     noise: float | None = Field(None, ge=0, le=1, description="labels: share of the data dealt evenly to all clients")
     alpha: float | None = Field(None, gt=0, description="dirichlet: small values give each client few classes")
     beta: float | None = Field(None, gt=0, description="quantity: small values give clients of very different sizes")
-    unseen: int = Field(0, ge=0, description="further clients that never train and are only evaluated on")
+    population: str | None = Field(None, description="natural: only clients of this group take part, the others are unseen")
+    unseen: int | None = Field(
+        None, ge=0, description="further clients that never train and are only evaluated on; left out, none, or all others where natural"
+    )
     heldout: float = Field(0.1, ge=0, lt=1, description="share of a participating client's data kept for evaluation")
+    shift: str | None = Field(
+        None, description="what looks different at every client: none, coloured, two-by-two, binary, rotated; left out, the data set's own"
+    )
+    palette: str | None = Field(None, description="coloured: each client its own colours (client), or all the same (shared)")
+    colours: int | None = Field(None, description="coloured: colours of a class at a client")
+    background: bool | None = Field(None, description="coloured: colour the background too")
+    flip_low: float | None = Field(None, description="binary: how often colour and label disagree at the first client")
+    flip_high: float | None = Field(None, description="binary: how often at the last client")
+    flip_test: float | None = Field(None, description="binary: how often in the test set")
+    angles: list[float] | None = Field(None, description="rotated: degrees, counter-clockwise")
+    by: str | None = Field(None, description="rotated: an angle for each class, or one for each client")
+    augment: str | None = Field(None, description="how training pictures are varied: none, crop, flip or crop-flip")
+    pad: int | None = Field(None, description="crop, crop-flip: black pixels around a picture before it is cropped")
+    tests: list[str] = Field([], description="further test sets: .npz files with x and y, known by their names")
+    client: str | None = Field(None, description="table: the column of clients")
+    label: str | None = Field(None, description="table: the column of labels")
+    size: int | None = Field(None, ge=1, description="folder: pictures are resized to so many pixels a side")
+    channels: int | None = Field(None, description="folder: 1 for grey, 3 for colour")
     seed: Seed | None = Field(None, description="seed of the deal; the run's own if left out")
-    source: str | None = Field(None, description="a folder that holds the data set's files")
+    source: str | None = Field(None, description="a folder that holds the data set's files, or your own file or folder")
+
+    @field_validator("tests", "angles", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return _listed(value)
 
 
 class ModelSection(Section):
     """[model]: which network."""
 
-    name: str = Field("lenet", description="the network: lenet, cnn or logistic")
+    name: str = Field("lenet", description="the network: lenet, cnn, logistic, mlp, resnet18, leaf-cnn or corrective-cnn")
     width: int | None = Field(None, ge=1, description="cnn: channels of the first convolution")
-    hidden: int | None = Field(None, ge=1, description="cnn: units of the hidden layer")
+    hidden: int | None = Field(None, ge=1, description="cnn, mlp: units of the hidden layer")
     dropout: float | None = Field(None, ge=0, lt=1, description="cnn: share dropped before the hidden layer")
+    norm: str | None = Field(None, description="resnet18: group or batch normalisation")
+    groups: int | None = Field(None, ge=1, description="resnet18: groups of group normalisation")
     start: str | None = Field(None, description="a safetensors file with the weights to start from")
 
 
@@ -103,8 +138,8 @@ class RunSection(Section):
 
     @field_validator("seeds", mode="before")
     @classmethod
-    def _one_seed_is_a_list(cls, value: Any) -> Any:
-        return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return _listed(value)
 
 
 class Settings(Section):
