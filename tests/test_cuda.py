@@ -1,5 +1,7 @@
 """The same mathematics on a CUDA device as on the CPU. Skipped where there is none."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from torch import nn
 import accord
 from accord import and_mask, gma, mean
 from accord.aggregate import combine
+from accord.data import SHIFTS, AsIs, CropFlip, Scale, deal, shifted
 from conftest import blobs, mlp
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -61,3 +64,17 @@ def test_a_resumed_run_is_bit_identical(tmp_path) -> None:
     train("parts", 6)
     parts, straight = train("parts", 10), train("straight", 10)
     assert torch.equal(parts.last.vector, straight.last.vector)
+
+
+@pytest.mark.parametrize("shift", [None, *SHIFTS])
+def test_shifted_and_augmented_pictures_are_the_same_bits(shift: str | None) -> None:
+    x = torch.arange(60 * 64, dtype=torch.int64).remainder(251).to(torch.uint8).view(60, 1, 8, 8)
+    fed = deal(x, torch.arange(60) % 10, clients=5, unseen=1, prepare=Scale((0.1,), (0.3,)))
+    fed = replace(fed if shift is None else shifted(fed, SHIFTS[shift](), 0), augment=CropFlip(2))
+    rows = torch.arange(60)
+    here, there = fed.read(rows, 7)[0], fed.to("cuda").read(rows.cuda(), 7)[0]
+    assert torch.allclose(there.cpu(), here, atol=1e-6)  # bits are equal before scaling, which divides
+    assert torch.equal(replace(fed, prepare=AsIs()).to("cuda").read(rows.cuda(), 7)[0].cpu(), replace(fed, prepare=AsIs()).read(rows, 7)[0])
+    model = accord.models.logistic(features=here[0].numel(), classes=fed.outputs)
+    runs = [accord.fit(model, fed, rounds=2, batch=4, device=device) for device in ("cpu", "cuda")]
+    assert torch.allclose(runs[1].last.vector.cpu(), runs[0].last.vector, atol=1e-4)

