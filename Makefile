@@ -12,7 +12,7 @@ help:
 	@echo "make test    set up, run the whole test suite (left out with MARKS='not slow': the slow part)"
 	@echo "make check   format, lint and types"
 	@echo "make format  put files into the project's format"
-	@echo "make bench   time aggregation, import and client rounds"
+	@echo "make bench   time aggregation, import, client rounds and data"
 
 # torch is installed first and pinned: a later, looser request for it then finds it there.
 $(READY): pyproject.toml constraints.txt
@@ -39,6 +39,7 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/data.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
