@@ -50,14 +50,15 @@ def ready() -> None:
 def femnist() -> None:
     """805,263 pictures of 3,550 writers, as LEAF counts them."""
     count, writers = 805_263, 3_550
-    samples = Samples(
-        torch.zeros(count, 1, 28, 28, dtype=torch.uint8),
-        torch.arange(count) % 62,
-        owner=torch.arange(count) * 7919 % writers,
-        owners=tuple(f"writer-{number:04d}" for number in range(writers)),
+    cache.once(
+        "femnist",
+        lambda scratch: Samples(
+            torch.zeros(count, 1, 28, 28, dtype=torch.uint8),
+            torch.arange(count) % 62,
+            owner=torch.arange(count) * 7919 % writers,
+            owners=tuple(f"writer-{number:04d}" for number in range(writers)),
+        ),
     )
-    cache.once("femnist", lambda scratch: samples)
-    del samples
     before, started = resident(), time.perf_counter()
     loaded = cache.load("femnist")
     fed = natural(loaded, clients=3000)

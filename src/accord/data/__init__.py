@@ -1,6 +1,7 @@
 """Data by owner: the data sets, the ways to give them to clients, and federations from data of your own."""
 
 from accord.data.augment import AUGMENTS, CropFlip
+from accord.data.bridges import from_flwr_datasets, from_huggingface, from_torch
 from accord.data.catalogue import (
     DATASETS,
     arrays,
@@ -62,7 +63,10 @@ __all__ = [
     "fitted",
     "folder",
     "from_arrays",
+    "from_flwr_datasets",
+    "from_huggingface",
     "from_samples",
+    "from_torch",
     "get",
     "mnist",
     "multi_colour_mnist",

@@ -77,23 +77,25 @@ class Columns:
                 yield who, first, samples, labels[first : first + len(samples)]
 
     def _samples(self, who: str, data: Any, at_once: int) -> Iterator[tuple[int, Tensor]]:
-        column, pictures = self.features[0], kind(data.features[self.features[0]]) == "pictures"
+        column, what = self.features[0], kind(data.features[self.features[0]])
         view = data.select_columns(list(self.features))
-        if pictures:
+        if what == "pictures":
             library("PIL", "huggingface")
             if not view.features[column].decode:
                 view = view.cast_column(column, library("datasets", "huggingface").Image())
-        view = view.with_format(None) if pictures else view.with_format("numpy", dtype=np.float32)
+        # Arrow gives columns of numbers whole; the library's way to NumPy looks at each number, but knows arrays
+        view = view.with_format({"pictures": None, "arrays": "numpy"}.get(what, "arrow"))
         for first in range(0, len(data), at_once):
             try:
-                rows = view[first : first + at_once]
+                with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is found
+                    rows = view[first : first + at_once]
+                    if what in _BESIDE:
+                        samples = stacked(who, first, rows[column])
+                    else:
+                        samples = torch.from_numpy(np.stack([np.asarray(rows[name], dtype=np.float32) for name in self.features], 1))
             except OSError as error:
                 raise AccordError(f"a picture in or after row {first:,} of {who} cannot be decoded: {error}") from None
-            if pictures or kind(data.features[column]) == "arrays":
-                yield first, finite(stacked(who, first, rows[column]), who, first)
-            else:
-                numbers = [torch.from_numpy(np.asarray(rows[name], dtype=np.float32)) for name in self.features]
-                yield first, finite(torch.stack(numbers, 1), who, first)
+            yield first, finite(samples if what == "pictures" else samples.float(), who, first)
 
     def _labels(self, who: str, data: Any) -> Tensor:
         values, what = _filled(who, data, self.label), kind(data.features[self.label])
