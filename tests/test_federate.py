@@ -179,12 +179,12 @@ def test_training_is_augmented_and_evaluation_is_not() -> None:
     fed = replace(pictures(), augment=CropFlip(2))
     plain = {picture.numpy().tobytes() for picture in Scale()(fed.x)}
     SEEN.clear(), OTHER.clear()
-    accord.fit(Seen(), fed, rounds=2, batch=4)
+    accord.fit(Seen(), fed, rounds=2, batch=4, device="cpu")
     first = torch.cat(SEEN[2:])  # after the look at the model before training
     assert sum(picture.numpy().tobytes() in plain for picture in first) < len(first) / 4
     assert all(picture.numpy().tobytes() in plain for batch in OTHER for picture in batch)
     SEEN.clear()
-    accord.fit(Seen(), fed, rounds=2, batch=4)
+    accord.fit(Seen(), fed, rounds=2, batch=4, device="cpu")
     assert torch.equal(torch.cat(SEEN[2:]), first)  # the same draws, whatever ran before
 
 
