@@ -1,0 +1,47 @@
+"""The work that engines and peers are timed on, and the data it is done on: random pictures, since speed does not depend on what they show.
+
+A measurement is `rounds` rounds of FedAvg, then one evaluation of the global model on `test` samples.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from accord.models import shaped
+
+
+@dataclass(frozen=True)
+class Work:
+    """`sample` of `clients` clients take part in a round, each with `samples` samples, in batches of `batch`, for one epoch."""
+
+    name: str
+    what: str
+    clients: int
+    sample: int
+    samples: int
+    batch: int
+    shape: tuple[int, int, int]
+    classes: int
+    model: str
+    rounds: int = 1
+    test: int = 10_000
+    lr: float = 0.01
+    momentum: float = 0.9
+
+    def module(self) -> nn.Module:
+        return shaped(self.model, self.shape, self.classes, seed=0)
+
+    def data(self) -> tuple[Tensor, Tensor]:
+        """Bytes and labels: clients one after another, then the test set."""
+        count = self.clients * self.samples + self.test
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randint(0, 256, (count, *self.shape), dtype=torch.uint8, generator=generator)
+        return x, torch.randint(0, self.classes, (count,), generator=generator)
+
+
+W1 = Work("W1", "10 clients x 6000, LeNet, batch 32", 10, 10, 6000, 32, (1, 28, 28), 10, "lenet")
+W2 = Work("W2", "10 of 500 clients x 120, LeNet, batch 20", 500, 10, 120, 20, (1, 28, 28), 10, "lenet", rounds=10)
+W3 = Work("W3", "30 of 3,550 clients x 200, LEAF CNN, batch 20", 3550, 30, 200, 20, (1, 28, 28), 62, "leaf-cnn", test=2000)
+W4 = Work("W4", "10 clients x 5000, ResNet-18 with GroupNorm, batch 32", 10, 10, 5000, 32, (3, 32, 32), 10, "resnet18", test=2000)
+WORKS = {work.name: work for work in (W1, W2, W3, W4)}
