@@ -213,3 +213,15 @@ def test_resolved_settings_say_what_the_shift_is() -> None:
     assert data["shift"] == "rotated" and data["by"] == "class" and list(data["angles"])[:2] == [10, -10] and data["pad"] == 4
     natural = parse("", ("data.name=femnist",)).resolved()["data"]
     assert natural["split"] == "natural" and "clients" not in natural and "unseen" not in natural
+
+
+def test_other_files_under_the_same_name_make_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FEMNIST has no checksum, so what was kept tells runs apart."""
+    folders = []
+    for users in (4, 6):
+        monkeypatch.setenv("ACCORD_CACHE", str(tmp_path / f"cache-{users}"))
+        folders.append(parse("", ("data.name=femnist", f"data.source={leaf_folder(tmp_path / f'leaf-{users}', users)}")).folder(0))
+    assert folders[0] != folders[1]
+    told: list[str] = []
+    accord.data.femnist(source=tmp_path / "leaf-4", progress=lambda label, done, total: told.append(label))
+    assert told == [f"femnist is kept already, so {tmp_path / 'leaf-4'} is not looked at"]

@@ -162,6 +162,14 @@ def test_describe_lists_the_largest_of_many_classes_and_numbers_without_any(env:
     assert "(the share of the targets' variance between clients)" in numbers[1] and "classes" not in numbers[1]
 
 
+def test_describe_draws_names_with_dollars(env: dict[str, str], here: Path) -> None:
+    """To matplotlib, what stands between two dollars is a formula."""
+    rows = [f"{client},{label},{number}" for number in range(4) for client in ("$a_$", "b") for label in ("$\\bad{$", "$5")]
+    (here / "prices.csv").write_text("\n".join(["client,label,size", *rows]))
+    ((code, _, err),) = batch(env, here, [["data", "describe", "table", "source=prices.csv", "--plot", "prices.png"]])
+    assert code == 0 and (here / "prices.png").read_bytes().startswith(b"\x89PNG"), err
+
+
 def test_describe_draws(env: dict[str, str], here: Path) -> None:
     tall = [["data", "describe", "digits", "split=exact", f"clients={clients}", "--plot", f"{clients}.png"] for clients in (5, 25)]
     many = [["data", "describe", "digits", "clients=101", "--plot", name] for name in ("many.PDF", "many.svg")]
@@ -260,6 +268,8 @@ BAD = [
     (["preview", "mnsit"], f"'mnsit' {NEITHER}"),
     (["preview", "arrays", "source=mine.npz"], "a preview shows pictures of 1 or 3 channels, and arrays holds samples of 2 numbers"),
     (["preview", "digits", "--clients", "0"], "see accord data preview --help"),
+    (["describe", "arrays", "source=half.npz"], "array client in half.npz has shape [12]: [13] is right"),
+    (["preview", "digits", "--samples", "1000000000"], "a sheet has room for 10,000 pictures, not for 1,000,000,000 in each of"),
     (["preview", "digits", "--samples", "some"], "see accord data preview --help"),
     (["preview", "digits", "-o", "x.jpg"], "--output must be a file that ends in .png, got 'x.jpg'"),
     (["preview", "digits", "-o", "x"], "--output must be a file that ends in .png, got 'x'"),
@@ -269,6 +279,7 @@ BAD = [
 
 
 def test_bad_input_is_one_sentence_and_exit_code_two(env: dict[str, str], here: Path) -> None:
+    np.savez(here / "half.npz", x=np.zeros((13, 2)), y=np.zeros(13, dtype=int), client=np.zeros(12, dtype=int))
     (here / "folder.png").mkdir()
     before = set(here.iterdir())
     for (words, sentence), (code, out, err) in zip(BAD, batch(env, here, [["data", *words] for words, _ in BAD]), strict=True):

@@ -142,6 +142,17 @@ def test_binary_labels_and_corner_cases() -> None:
     assert result.flatten(1).tolist() == [[255, 0, 0], [0, 255, 0], [0, 255, 0], [255, 0, 0]]
 
 
+def test_binary_gives_unseen_clients_rates_from_the_whole_range() -> None:
+    """Owners come with the unseen ones last. Rates go by name, so who is unseen changes nobody's, and unseen ones are not the worst."""
+    rates = {}
+    for owners in (names(5), ["c1", "c4", "c2", "c0", "c3"]):
+        *flips, test = binary().tables(owners, 2, seed=0)["flip"].tolist()
+        rates[tuple(owners)] = dict(zip(owners, flips, strict=True))
+        assert test == round(0.9 * 2**53)
+    first, second = rates.values()
+    assert first == second and sorted(first.values()) == list(first.values())
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [

@@ -76,7 +76,7 @@ def test_a_population_trains_and_the_others_are_unseen() -> None:
     [
         ({"clients": 7}, "clients must be at most 6, got 7"),
         ({"clients": 4, "unseen": 3}, "unseen must be at most 2, got 3"),
-        ({"unseen": 6}, "clients must be a whole number of at least 1, got 0"),
+        ({"unseen": 6}, "unseen must be at most 5, got 6: one of the 6 clients must participate"),
         ({"population": "old"}, "population must be left out: data has none, got 'old'"),
     ],
 )
@@ -90,6 +90,8 @@ def test_owners_must_be_known_and_have_samples() -> None:
         natural(replace(people(), owner=None))
     with pytest.raises(AccordError, match="client p6 of data has no samples"):
         natural(replace(people(), owners=tuple(f"p{i}" for i in range(7))))
+    with pytest.raises(AccordError, match="nobody can participate: every sample of data is in a test set"):
+        natural(people(apart=frozenset(f"p{i}" for i in range(6))))
     with pytest.raises(AccordError, match="population must be one of old, young, got 'odd'"):
         natural(people(populations={f"p{i}": "young" if i else "old" for i in range(6)}), population="odd")
 
@@ -113,6 +115,14 @@ def test_a_shift_knows_whose_every_row_is() -> None:
     rows = fed.train[owners[0]]
     expected = fed.shift.tables["foreground"][0, fed.y[rows], 0][:, :, None, None] * fed.x[rows] / 255
     assert torch.allclose(fed.read(rows)[0], expected)
+
+
+def test_a_shift_refuses_what_it_would_get_wrong() -> None:
+    fed = pictures()
+    with pytest.raises(AccordError, match="shift rotated goes by class, and the targets of data are numbers, not classes"):
+        shifted(replace(fed, y=fed.y + 0.5), rotated(), seed=0)
+    with pytest.raises(AccordError, match=r"shift coloured needs pixels from 0 to 255 \(uint8\), and those of data are torch.float32"):
+        shifted(replace(fed, x=fed.x / 255), coloured(background=True), seed=0)
 
 
 def test_colours_and_angles_of_the_test_set_are_nobodys() -> None:
@@ -202,6 +212,30 @@ def test_further_test_sets_are_evaluated_under_their_names(tmp_path: Path) -> No
     assert "test, usps" in str(run)
     with pytest.raises(AccordError, match=r"test set small holds torch.uint8 samples of shape \(1, 5, 5\), but data torch.uint8"):
         with_tests(fed, {"small": Samples(torch.zeros(2, 1, 5, 5, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64))})
+
+
+def test_further_test_sets_leave_the_labels_what_they_are() -> None:
+    """Float labels, joined to classes, would turn everybody's classes into numbers, and the run into a regression."""
+    fed, x = pictures(), torch.zeros(2, 1, 6, 6, dtype=torch.uint8)
+    with pytest.raises(AccordError, match="test set usps has targets that are floats, but data has classes: save its y as whole numbers"):
+        with_tests(fed, {"usps": Samples(x, torch.tensor([0.0, 1.0]))})
+    both = with_tests(fed, {"usps": Samples(x, torch.tensor([3, 4])), "svhn": Samples(x[:1] + 9, torch.tensor([5]))})
+    assert both.y.dtype == torch.int64 and torch.equal(both.y[:60], fed.y)
+    assert both.y[both.others["usps"]].tolist() == [3, 4] and both.x[both.others["svhn"]].unique().tolist() == [9]
+    numbers = with_tests(replace(fed, y=fed.y.float()), {"usps": Samples(x, torch.tensor([3, 4]))})
+    assert numbers.y.dtype == torch.float32
+
+
+def test_further_test_sets_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for place in ("here", "there"):
+        (tmp_path / place).mkdir()
+        np.savez(tmp_path / place / "usps.npz", x=np.zeros((7, 4)), y=np.arange(7))
+    mine = {"source": tmp_path / "here" / "usps.npz", "split": "iid", "clients": 2}
+    fed = accord.data.arrays(tests=["~/there/usps.npz"], **mine)
+    assert len(fed.others["usps"]) == 7
+    with pytest.raises(AccordError, match=r"tests must differ in their names, got .*here/usps.npz and .*there/usps.npz"):
+        accord.data.arrays(tests=[tmp_path / "here" / "usps.npz", tmp_path / "there" / "usps.npz"], **mine)
 
 
 def test_preparation_is_fitted_to_training_rows_alone() -> None:

@@ -115,6 +115,7 @@ SPOILT = [
     (spoilt(x=[0.5, 0.5]), "has pictures of 1 pixels: 784 (28 x 28) are right"),
     (spoilt(x=[[0.5] * 783, [0.5] * 784]), "has pictures of different lengths, or not of numbers: each is 784 numbers"),
     (spoilt(x=[["ink"] * 784] * 2), "has pictures of different lengths, or not of numbers: each is 784 numbers"),
+    (spoilt(x=[[10**400] * 784] * 2), "has pictures of different lengths, or not of numbers: each is 784 numbers"),
     (spoilt(x=[[0.5] * 784, [1.5] * 784]), "has a pixel of 1.5: pixels go from 0 to 1"),
     (spoilt(x=[[0.5] * 784, [-0.25] * 784]), "has a pixel of -0.25: pixels go from 0 to 1"),
     (spoilt(x=[[0.5] * 784, [float("nan")] * 784]), "has a pixel of nan: pixels go from 0 to 1"),

@@ -215,3 +215,8 @@ def test_what_is_no_picture_is_refused() -> None:
         preview.lay_out(numbered([0, 1] * 5, clients=2))
     with pytest.raises(AccordError, match="clients must be a whole number of at least 1, got 0"):
         preview.lay_out(pictures(), clients=0)
+
+
+def test_a_sheet_without_end_is_refused() -> None:
+    with pytest.raises(AccordError, match="a sheet has room for 10,000 pictures, not for 1,000,000,000,000 in each of"):
+        preview.lay_out(pictures(), samples=10**12)

@@ -222,7 +222,7 @@ def test_small_files_are_not_taken_for_the_real_mnist(own_cache: Path, tmp_path:
 def test_a_damaged_file_in_the_cache_is_named(own_cache: Path) -> None:
     own_cache.mkdir()
     (own_cache / "mnist.v2.safetensors").write_bytes(b"half")
-    with pytest.raises(AccordError, match=r"mnist\.v2\.safetensors cannot be read .* delete it, then run `accord data get mnist`"):
+    with pytest.raises(AccordError, match=r"mnist\.v2\.safetensors cannot be read .* delete it, and it is made again"):
         accord.data.mnist()
 
 

@@ -175,3 +175,30 @@ def test_the_digest_tells_every_change_and_nothing_else(tmp_path: Path) -> None:
     os.utime(one, ns=(status.st_atime_ns, status.st_mtime_ns))
     changed.add(tree_digest(tmp_path / "one"))
     assert len(changed - {first}) == 3
+
+
+def test_the_digest_follows_links_as_reading_does(tmp_path: Path) -> None:
+    """Folders of links to hospitals' folders: other hospitals, or another picture in one of them, are other data."""
+    write(tmp_path / "all", ann__cat__1=10, bob__cat__1=20)
+    for name in ("ann", "bob"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").symlink_to(tmp_path / "all" / name)
+    assert read_tree(tmp_path / "bob").x.unique().tolist() == [20]
+    first = tree_digest(tmp_path / "bob")
+    assert first != tree_digest(tmp_path / "ann")
+    write(tmp_path / "all", bob__cat__2=30)
+    second = tree_digest(tmp_path / "bob")
+    (tmp_path / "bob" / "x" / "cat" / "loop").symlink_to(tmp_path / "bob")  # a way without end, which is told and not walked
+    assert len({first, second, tree_digest(tmp_path / "bob")}) == 3
+    with sentence("is a folder inside a class's folder"):
+        read_tree(tmp_path / "bob")
+
+
+def test_pictures_too_large_for_memory_get_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    write(tmp_path, ann__cat__1=10)
+    monkeypatch.setattr(np, "empty", full)
+    with sentence("1 pictures of this size do not fit in memory: take a smaller size"):
+        read_tree(tmp_path, size=8)

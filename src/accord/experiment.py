@@ -71,7 +71,9 @@ class Experiment:
         """Refuses what this machine cannot do, before anything is fetched."""
         with blaming("run", "device"):
             pick_device(self.settings.run.device)
-        self.identity()  # reads the file to start from
+        self.supply.check_here()
+        if self.settings.model.start is not None:
+            digest("model.start", self.settings.model.start, "safetensors file")
 
     def federation(self, seed: int, progress: Progress | None = None) -> Federation:
         """The data set, given to its clients. Fetches it first if it is not there yet."""
@@ -167,6 +169,8 @@ def _drop_options_of_the_old_choice(tables: dict[str, Any], section: str, key: s
     """An override that chooses another algorithm, split, mask, model or schedule leaves the file's options for the old one behind. What a
     new mask takes, stays; an algorithm's numbers never stay, since the rate that suits Adam is far too short for averaging."""
     makers, options = _CHOICES.get((section, key), ({}, ()))
+    if (section, key) == ("data", "name"):
+        options = (*options, *SHIFT_KEYS)  # another data set has another shift of its own
     table = tables.get(section)
     if not isinstance(table, dict) or not isinstance(value, str) or value not in makers or table.get(key) == value:
         return
@@ -179,6 +183,8 @@ def _drop_options_of_the_old_choice(tables: dict[str, Any], section: str, key: s
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
+    except RecursionError:
+        raise AccordError(f"{text[:20]}... is nested too deeply to be a setting") from None
     except tomllib.TOMLDecodeError:
         return [_value(part.strip()) for part in text.split(",")] if "," in text else text
 

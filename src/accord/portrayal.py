@@ -141,7 +141,7 @@ def plot(portrait: Portrait, suffix: str) -> bytes:
     if effective := portrait.effective_classes:
         numbers += f", {effective.found:.2f} effective classes per client (even deal: {effective.by_chance:.2f})"
     width = int(14 * figure.get_figwidth())  # characters of the title that fit
-    figure.suptitle("\n".join([*textwrap.wrap(portrait.what, width), *textwrap.wrap(numbers, width)]), fontsize=9)
+    figure.suptitle("\n".join([*textwrap.wrap(portrait.what, width), *textwrap.wrap(numbers, width)]), fontsize=9, parse_math=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format=suffix.lstrip("."), dpi=150)
     return buffer.getvalue()
@@ -156,8 +156,9 @@ def _heat_map(portrait: Portrait, clients: Sequence[Owner]) -> Any:
     axes = figure.subplots()
     image = axes.imshow(counts, aspect="auto", cmap="Blues", vmin=0)
     figure.colorbar(image, ax=axes, label="samples", fraction=0.05, aspect=40)
-    axes.set_xticks(range(columns), portrait.classes, rotation=90 if max(map(len, portrait.classes)) > 3 else 0, fontsize=8)
-    axes.set_yticks(range(rows), [_title(owner) for owner in clients], fontsize=8 if rows <= 40 else 5)
+    turned = 90 if max(map(len, portrait.classes)) > 3 else 0
+    axes.set_xticks(range(columns), portrait.classes, rotation=turned, fontsize=8, parse_math=False)  # a $ in a name is a $
+    axes.set_yticks(range(rows), [_title(owner) for owner in clients], fontsize=8 if rows <= 40 else 5, parse_math=False)
     axes.set(xlabel="class")
     if rows <= 20 and columns <= COLUMNS:
         for (row, column), count in np.ndenumerate(counts):

@@ -130,7 +130,7 @@ class RunSection(Section):
     """[run]: seeds, machine, place. Nothing here but the seeds changes a result."""
 
     seeds: list[Seed] = Field([0], min_length=1, description="one run per seed")
-    engine: str = Field("auto", description="what trains the clients: auto or sequential")
+    engine: str = Field("auto", description="what trains the clients: auto, sequential, processes or vectorised")
     device: str = Field("auto", description="auto, cpu or cuda")
     folder: str = Field("runs", min_length=1, description="where run folders go")
     checkpoint_every: int = Field(10, ge=1, description="rounds between two checkpoints")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from accord.choices import Makers, blaming, chosen, defaults, known, without_defaults
-from accord.data import AUGMENTS, DATASETS, SHIFTS, SPLITS, Federation, natural
+from accord.data import AUGMENTS, DATASETS, SHIFTS, SPLITS, Federation, cache, get, natural
 from accord.data.cache import Progress
-from accord.data.datasets import DataSet
+from accord.data.datasets import MADE_UP, DataSet
 from accord.data.federated import Augment
 from accord.data.readers.tree import tree_digest
 from accord.data.shift import Shift
@@ -22,7 +22,6 @@ SHIFT_KEYS = ("palette", "colours", "background", "flip_low", "flip_high", "flip
 AUGMENT_KEYS = ("pad",)
 FILE_KEYS = ("client", "label", "size", "channels")
 
-MADE_UP = 100  # clients, where they are made up and nobody says how many
 WAYS: Makers = {**SPLITS, "natural": natural}
 NO_SHIFT: Makers = {"none": lambda: None, **SHIFTS}
 NO_AUGMENT: Makers = {"none": lambda: None, **AUGMENTS}
@@ -83,9 +82,19 @@ class Supply:
             own["augment"] = describe(self.augment)
         if section.tests:
             own["tests"] = {Path(file).stem: digest("data.tests", file, ".npz file") for file in section.tests}
+        if self.data.kept is not None and not self.data.pinned:
+            get(self.data.kept, section.source)
+            own["content"] = cache.content(self.data.kept)
         if self.data.kept is None:
             own["content"] = digest("data.source", section.source or "", "file or folder")
         return own
+
+    def check_here(self) -> None:
+        """Refuses files of the user's that are not there, before anything is fetched."""
+        for file in self.section.tests:
+            digest("data.tests", file, ".npz file")
+        if self.data.kept is None:
+            digest("data.source", self.section.source or "", "file or folder")
 
     def resolved(self) -> dict[str, Any]:
         """Every setting that applies, defaults filled in."""
@@ -119,7 +128,8 @@ def make_supply(section: DataSection) -> Supply:
 
 
 def digest(key: str, path: str, kind: str = "file") -> str:
-    """A file, or a folder of pictures, by its content, so that another one under the same name makes another run."""
+    """A file by its content, a folder of pictures by its files' names, sizes and times of change, so that others under the same name
+    make another run."""
     place = Path(path).expanduser()
     try:
         if place.is_dir():

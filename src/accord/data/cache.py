@@ -1,6 +1,7 @@
 """Data sets at rest: one safetensors file each, written once and whole, however many processes ask for it at the same time."""
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
@@ -48,18 +50,36 @@ def load(name: str) -> Samples:
             classes=tuple(words.get("classes", ())),
         )
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise AccordError(f"{path(name)} cannot be read ({error}): delete it, then run `accord data get {name}`") from None
+        raise AccordError(_unreadable(name, error)) from None
+
+
+def _unreadable(name: str, error: Exception) -> str:
+    return f"{path(name)} cannot be read ({error}): delete it, and it is made again when it is needed"
 
 
 def _save(samples: Samples, file: Path) -> None:
     tensors = {name: value.contiguous() for name in _TENSORS if (value := getattr(samples, name)) is not None}
+    content = hashlib.blake2b(digest_size=16)
+    for name, value in tensors.items():
+        content.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        content.update(value.reshape(-1).view(torch.uint8).numpy().data)
     words = {
         "owners": samples.owners,
         "apart": sorted(samples.apart),
         "populations": dict(samples.populations),
         "classes": samples.classes,
     }
-    save_file(tensors, file, metadata={"words": json.dumps({key: value for key, value in words.items() if value})})
+    metadata = {"words": json.dumps({key: value for key, value in words.items() if value}), "content": content.hexdigest()}
+    save_file(tensors, file, metadata=metadata)
+
+
+def content(name: str) -> str:
+    """A hash of the samples of a data set that is there, made when they were written."""
+    try:
+        with safe_open(path(name), framework="pt") as file:
+            return str(file.metadata()["content"])
+    except (OSError, SafetensorError, KeyError, TypeError) as error:
+        raise AccordError(_unreadable(name, error)) from None
 
 
 def once(name: str, build: Callable[[Path], Samples], progress: Progress | None = None) -> Path:

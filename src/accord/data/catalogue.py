@@ -53,6 +53,8 @@ _RECIPES: dict[str, Callable[[Path, Source, Progress | None], Samples]] = {
 
 def _kept(name: str) -> Load:
     def load(source: Source, progress: Progress | None) -> Samples:
+        if source is not None and cache.path(name).exists() and progress:
+            progress(f"{name} is kept already, so {source} is not looked at", 0, None)
         get(name, source, progress)
         return cache.load(name)
 
@@ -132,6 +134,7 @@ cifar100 = DataSet(
     size="184 MB",
     load=_kept("cifar100"),
     kept="cifar100",
+    pinned=False,
     prepare=Scale((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 )
 tiny_imagenet = DataSet(
@@ -140,6 +143,7 @@ tiny_imagenet = DataSet(
     size="1.4 GB",
     load=_kept("tiny-imagenet"),
     kept="tiny-imagenet",
+    pinned=False,
     prepare=Scale((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)),
 )
 femnist = DataSet(
@@ -148,6 +152,7 @@ femnist = DataSet(
     size="640 MB",
     load=_kept("femnist"),
     kept="femnist",
+    pinned=False,
     prepare=Scale(),
     split="natural",
     tested_on=0.1,

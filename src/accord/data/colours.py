@@ -98,7 +98,7 @@ class binary:
     """Binary coloured MNIST (the workshop paper, after Arjovsky et al., 2019, without their label noise): is the digit at least 5?
 
     Digits below 5 are red and the others green, but flipped with a probability that goes evenly from `flip_low` at the first
-    client to `flip_high` at the last, and is `flip_test` in the test set: there colour tells the wrong label.
+    client, by name, to `flip_high` at the last, and is `flip_test` in the test set: there colour tells the wrong label.
     """
 
     flip_low: float = 0.1
@@ -117,7 +117,8 @@ class binary:
 
     def tables(self, owners: Sequence[str], classes: int, seed: int) -> dict[str, Tensor]:
         """`flip: [owners + 1]`, in 2^-53: draws are compared with it as whole numbers."""
-        rates = [*np.linspace(self.flip_low, self.flip_high, len(owners)), self.flip_test]
+        place = np.argsort(np.argsort(owners))  # by name: `owners` has the unseen ones last, and theirs must not be the highest rates
+        rates = [*np.linspace(self.flip_low, self.flip_high, len(owners))[place], self.flip_test]
         return {"key": sample_keys(owners, seed), "flip": torch.tensor([round(float(rate) * 2**53) for rate in rates])}
 
     def apply(self, x: Tensor, y: Tensor, owner: Tensor, sample: Tensor, tables: Tables) -> Tensor:

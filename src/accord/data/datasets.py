@@ -19,6 +19,7 @@ from accord.data.samples import Samples
 from accord.data.shift import SHIFTS, Shift
 from accord.errors import AccordError
 
+MADE_UP = 100  # clients, where they are made up and nobody says how many
 Source = str | Path | None
 Load = Callable[..., Samples]  # (source, progress, options of its own) -> the data set
 
@@ -32,6 +33,7 @@ class DataSet:
     load: Load
     size: str = "yours"
     kept: str | None = None  # its name in the cache; None: read where it lies
+    pinned: bool = True  # what is kept is known to the last byte; if not, it depends on the files that were there
     prepare: Prepare | None = None  # None: fitted to the training data
     split: str = "iid"  # if none is asked for
     owners: Callable[[Samples, Source, Progress | None], Samples] | None = None  # adds its natural clients
@@ -68,10 +70,10 @@ class DataSet:
             fed = natural(self._with_owners(source, progress, own), clients=clients, unseen=unseen, **common, **options)
         else:
             samples = self.load(source, progress, **own)
-            clients, unseen, test = 100 if clients is None else clients, unseen or 0, self._test(samples)
+            clients, unseen, test = MADE_UP if clients is None else clients, unseen or 0, self._test(samples)
             fed = deal(samples.x, samples.y, split=split, clients=clients, unseen=unseen, test=test, **common, **options)
             fed = replace(fed, classes=samples.classes)
-        fed = with_tests(fed, {Path(file).stem: read_npz(Path(file)) for file in tests})
+        fed = with_tests(fed, _further(tests))
         chosen = _made("shift", self.shift if shift is None else shift, SHIFTS)
         if chosen is not None:
             fed = shifted(fed, chosen, seed)
@@ -93,6 +95,16 @@ class DataSet:
 def options_of(load: Load) -> list[str]:
     """What a loader can be told beyond where to look."""
     return [name for name in inspect.signature(load).parameters if name not in ("source", "progress")]
+
+
+def _further(tests: Sequence[str | Path]) -> dict[str, Samples]:
+    """Further test sets by their names."""
+    files: dict[str, Path] = {}
+    for file in (Path(test).expanduser() for test in tests):
+        if other := files.get(file.stem):
+            raise AccordError(f"tests must differ in their names, got {other} and {file}: results are told apart by them")
+        files[file.stem] = file
+    return {name: read_npz(file) for name, file in files.items()}
 
 
 def _check_options(options: Mapping[str, Any], takes: Sequence[str], what: str) -> None:

@@ -91,13 +91,17 @@ def natural(
             known = f"one of {', '.join(groups)}" if groups else f"left out: {name} has none"
             raise AccordError(f"population must be {known}, got {population!r}")
         pool = [client for client in pool if samples.populations[client] == population]
+    if not pool:
+        raise AccordError(f"nobody can participate: every sample of {name} is in a test set, or of a client that is there to be tested on")
     others = [client for client in owned if client not in set(pool)]
     if clients is None:
         clients = len(pool) if others else len(pool) - (unseen or 0)
+        if clients < 1:
+            raise AccordError(f"unseen must be at most {len(pool) - 1}, got {unseen}: one of the {len(pool)} clients must participate")
     check_counts(clients, unseen or 0)
-    taking_part = _drawn(pool, clients, seed, "clients", f"{name} has clients that may participate")
+    taking_part = _drawn(pool, clients, seed, "clients", f"clients of {name} may participate")
     away = others or [client for client in pool if client not in set(taking_part)]
-    apart = away if unseen is None else _drawn(away, unseen, seed, "unseen", f"{name} has clients left to be unseen")
+    apart = away if unseen is None else _drawn(away, unseen, seed, "unseen", f"clients of {name} are left to be unseen")
     test = samples.test
     if test is not None and samples.owner is not None:
         test = test[samples.owner[test] < 0]  # a test sample with an owner is one of that owner's
@@ -144,6 +148,10 @@ def shifted(fed: Federation, shift: Shift, seed: int) -> Federation:
         raise AccordError(
             f"shift {type(shift).__name__} needs grey pictures, and {fed.name} holds samples of shape {tuple(fed.x.shape[1:])}"
         )
+    if shift.channels is not None and fed.x.dtype != torch.uint8:
+        raise AccordError(f"shift {type(shift).__name__} needs pixels from 0 to 255 (uint8), and those of {fed.name} are {fed.x.dtype}")
+    if fed.y.is_floating_point():
+        raise AccordError(f"shift {type(shift).__name__} goes by class, and the targets of {fed.name} are numbers, not classes")
     owners = [*fed.train, *fed.unseen]
     owner = torch.full((len(fed.y),), len(owners))
     for number, client in enumerate(owners):
@@ -156,16 +164,21 @@ def shifted(fed: Federation, shift: Shift, seed: int) -> Federation:
 
 def with_tests(fed: Federation, tests: Mapping[str, Samples]) -> Federation:
     """The federation with further test sets, which come from other places than its own data: another country, another scanner."""
-    others = {}
+    others, first = {}, len(fed.y)
     for name, test in tests.items():
         if (test.x.shape[1:], test.x.dtype) != (fed.x.shape[1:], fed.x.dtype):
             raise AccordError(
                 f"test set {name} holds {test.x.dtype} samples of shape {tuple(test.x.shape[1:])}, but {fed.name} "
                 f"{fed.x.dtype} of shape {tuple(fed.x.shape[1:])}: they must be alike"
             )
-        others[name] = torch.arange(len(fed.y), len(fed.y) + len(test.y))
-        fed = replace(fed, x=torch.cat([fed.x, test.x]), y=torch.cat([fed.y, test.y]))
-    return replace(fed, others=fed.others | others)
+        if test.y.is_floating_point() and not fed.y.is_floating_point():  # joined, they would turn everybody's classes into numbers
+            raise AccordError(f"test set {name} has targets that are floats, but {fed.name} has classes: save its y as whole numbers")
+        others[name] = torch.arange(first, first + len(test.y))
+        first += len(test.y)
+    if not tests:
+        return fed
+    x, y = [fed.x, *(test.x for test in tests.values())], [fed.y, *(test.y.to(fed.y.dtype) for test in tests.values())]
+    return replace(fed, x=torch.cat(x), y=torch.cat(y), others=fed.others | others)
 
 
 def check_counts(clients: int, unseen: int) -> None:

@@ -7,18 +7,26 @@ On the way from a stored sample to what the model reads, in this order: the shif
 training alone), and preparation (scaling).
 """
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from accord.data.shift import Shift
 
 Rows = dict[str, Tensor]  # client id -> int64 row numbers into the data
 Prepare = Callable[[Tensor], Tensor]  # stored samples -> what the model reads
 Augment = Callable[[Tensor, "int | Tensor"], Tensor]  # (samples of a batch, key of its draws) -> samples
+
+
+@functools.lru_cache(maxsize=256)
+def constants(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Numbers as a float32 tensor on the device, made once: a copy from the host for every batch would cost more than the arithmetic."""
+    return torch.tensor(values, device=device)
 
 
 @dataclass(frozen=True)
@@ -29,9 +37,7 @@ class Scale:
     std: tuple[float, ...] = (1.0,)
 
     def __call__(self, x: Tensor) -> Tensor:
-        mean = torch.tensor(self.mean, device=x.device).view(-1, 1, 1)
-        std = torch.tensor(self.std, device=x.device).view(-1, 1, 1)
-        return (x.float() / 255.0 - mean) / std
+        return (x.float() / 255.0 - constants(self.mean, x.device).view(-1, 1, 1)) / constants(self.std, x.device).view(-1, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -91,17 +97,22 @@ class Federation:
             yield "other", name, rows
 
     def read(self, rows: Tensor, key: "int | Tensor | None" = None) -> tuple[Tensor, Tensor]:
-        """What the model reads of these rows, and their labels. A training step gives the key that augmentation draws from."""
-        x, y = self._seen(rows)
+        """What the model reads of these rows, and their labels. A training step gives the key that augmentation draws from.
+
+        Rows may be those of several lanes, `[L, B]`, with a key for each lane, `[L]`.
+        """
+        x, y = self._seen(rows.reshape(-1))
         if self.augment is not None and key is not None:
-            x = self.augment(x, key)
-        return self.prepare(x), y
+            x = self.augment(x, key) if rows.ndim == 1 else vmap(self.augment)(x.view(*rows.shape, *x.shape[1:]), key).flatten(0, 1)
+        x = self.prepare(x)
+        return x.view(*rows.shape, *x.shape[1:]), y.view(*rows.shape, *y.shape[1:])
 
     def look(self, rows: Tensor) -> Tensor:
         """These samples as their owners see them: shifted, but neither augmented nor prepared. For people, not for models."""
         return self._seen(rows)[0]
 
     def _seen(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        rows = rows.to(self.x.device)
         x, y = self.x[rows], self.y[rows]
         return (x if self.shift is None else self.shift(x, y, rows)), y
 
@@ -118,6 +129,17 @@ class Federation:
     def to(self, device: torch.device | str) -> "Federation":
         """The same federation with its samples on `device`; row numbers stay on the CPU, where batches are drawn."""
         return replace(self, x=self.x.to(device), y=self.y.to(device), shift=self.shift and self.shift.to(device))
+
+    def prepared(self, most: int) -> "Federation":
+        """The same federation with every sample stored as the model reads it, if that takes at most so many bytes: what a shift and
+        preparation make of a sample is always the same. Augmentation is not, so with one nothing can be done ahead."""
+        first = self.read(torch.zeros(1, dtype=torch.int64, device=self.x.device))[0]
+        if self.augment is not None or first.nbytes * len(self.y) > most or (self.shift is None and self.prepare == AsIs()):
+            return self
+        x = first.new_empty(len(self.y), *first.shape[1:])
+        for rows in torch.arange(len(self.y), device=self.x.device).split(8192):
+            x[rows] = self.read(rows)[0]
+        return replace(self, x=x, shift=None, prepare=AsIs())
 
     def fingerprint(self) -> str:
         """A hash of every sample and every client's rows, as stored: before shift, augmentation and preparation."""

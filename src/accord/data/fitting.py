@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from accord.data.federated import AsIs, Federation, Prepare, Scale
+from accord.data.federated import AsIs, Federation, Prepare, Scale, constants
 
 _AT_ONCE = 10_000  # samples
 
@@ -20,7 +20,7 @@ class Standardise:
     std: tuple[float, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
-        return (x - torch.tensor(self.mean, device=x.device)) / torch.tensor(self.std, device=x.device)
+        return (x - constants(self.mean, x.device)) / constants(self.std, x.device)
 
 
 def fitted(fed: Federation) -> Prepare:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 UNSEEN_ROWS = 3
+MOST_TILES = 10_000  # of a sheet: up to 600 MB
 LEAST, MOST = 48, 128  # pixels of a tile's longer side: small pictures are enlarged a whole number of times, large ones made smaller
 GAP, MARGIN, LETTERS = 4, 8, 13  # pixels between tiles, around the sheet, and of the letters' height
 LINE = LETTERS + 5
@@ -33,7 +34,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Which samples go where. `tile` is the width and height of a picture, `left` and `top` the room for titles."""
+    """Which samples go where. `tile` is the width and height of a picture, `left` the room for titles."""
 
     strips: tuple[Strip, ...]
     captions: tuple[str, ...]  # of the columns; empty where every picture has its own
@@ -75,6 +76,8 @@ def lay_out(fed: Federation, clients: int = 8, samples: int = 10) -> Sheet:
     room = {PARTICIPATING: clients, UNSEEN: UNSEEN_ROWS, TEST: len(fed.others) + 1}
     owned = [(kind, name, rows) for kind, name, rows in all_owned(fed) if len(rows)]
     chosen = [owner for kind in room for owner in [o for o in owned if o[0] == kind][: room[kind]]]
+    if len(chosen) * samples > MOST_TILES:
+        raise AccordError(f"a sheet has room for {MOST_TILES:,} pictures, not for {samples:,} in each of {len(chosen):,} rows: show fewer")
     titles = [f"{name} (unseen)" if kind == UNSEEN else name for kind, name, _ in chosen]
     captions: tuple[str, ...] = ()
     if fed.y.ndim == 1 and not fed.y.is_floating_point():

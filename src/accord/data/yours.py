@@ -67,7 +67,8 @@ def from_samples(
     prepare: Prepare | None = None,
     name: str = "samples",
 ) -> Federation:
-    """All samples at once: `x[i]` with label `y[i]` belongs to client `client[i]`, whatever the order; nothing is copied.
+    """All samples at once: `x[i]` with label `y[i]` belongs to client `client[i]`, whatever the order. Nothing is copied but float64, which
+    becomes float32: a file of it would be read whole.
 
     Rows marked in `test` (true or false for each, or row numbers) are the test set, and nobody's. `unseen` as in `from_arrays`.
 

@@ -158,7 +158,7 @@ def _pixels(values: Any, where: str) -> np.ndarray:
     try:
         pixels = np.asarray(values, dtype=np.float32)
         pixels = pixels.reshape(len(pixels), -1)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         raise AccordError(f"{where} has pictures of different lengths, or not of numbers: each is {SIDE * SIDE} numbers") from None
     if pixels.shape[1] != SIDE * SIDE:
         raise AccordError(f"{where} has pictures of {pixels.shape[1]} pixels: {SIDE * SIDE} (28 x 28) are right")

@@ -14,6 +14,7 @@ from accord.data.samples import Samples
 from accord.errors import AccordError
 
 KEYS = ("x", "y", "client", "test")
+CLASSES = 1_000_000  # a model has an output for every number up to the largest label, so one of 10^9 is an id, not a class
 
 
 def read_npz(path: str | Path) -> Samples:
@@ -32,7 +33,7 @@ def read_npz(path: str | Path) -> Samples:
         raise AccordError(f"x in {path} has shape {_shape(arrays['x'])}: one entry for each sample is right, and at least one sample")
     for name in ("y", "client"):
         if name in arrays and arrays[name].shape != (rows,):
-            raise AccordError(f"{name} in {path} has shape {_shape(arrays[name])}: [{rows}] is right, one entry for each sample in x")
+            raise AccordError(f"array {name} in {path} has shape {_shape(arrays[name])}: [{rows}] is right, one entry for each sample in x")
     test = _test(arrays["test"], rows, path) if "test" in arrays else None
     owner, owners = _owners(_names(arrays["client"], path), test) if "client" in arrays else (None, ())
     return Samples(_x(arrays["x"], path), _y(arrays["y"], path), test=test, owner=owner, owners=owners)
@@ -89,6 +90,8 @@ def _x(x: np.ndarray, path: Path) -> Tensor:
     where = f"x in {path}"
     if x.dtype != np.uint8 and x.dtype.kind != "f":
         raise AccordError(f"{where} holds {x.dtype}: uint8 (pictures) or floats (features) are right")
+    if not x.size:
+        raise AccordError(f"{where} has shape {_shape(x)}: a sample needs at least one number")
     if x.ndim < 2:
         raise AccordError(f"{where} has shape {_shape(x)}: a sample needs a dimension of its own, [N, F] or [N, C, H, W]")
     if x.dtype.kind == "f":
@@ -108,8 +111,10 @@ def _y(y: np.ndarray, path: Path) -> Tensor:
         return _finite(y, where)
     if y.dtype.kind not in "iub":
         raise AccordError(f"{where} holds {y.dtype}: whole numbers (classes) or floats (a regression's targets) are right")
-    if y.min() < 0 or y.max() > np.iinfo(np.int64).max:
-        raise AccordError(f"{where} has a label of {y.min() if y.min() < 0 else y.max()}: classes are whole numbers from 0 on")
+    if y.min() < 0 or y.max() >= CLASSES:
+        raise AccordError(
+            f"{where} has a label of {y.min() if y.min() < 0 else y.max()}: classes are whole numbers from 0 on, below {CLASSES:,}"
+        )
     return torch.from_numpy(y.astype(np.int64))
 
 
@@ -134,7 +139,7 @@ def _owners(names: list[str], test: Tensor | None) -> tuple[Tensor, tuple[str, .
 
 def _names(clients: np.ndarray, path: Path) -> list[str]:
     if clients.dtype.kind not in "iuUS":
-        raise AccordError(f"client in {path} holds {clients.dtype}: whole numbers or text are right")
+        raise AccordError(f"array client in {path} holds {clients.dtype}: whole numbers or text are right")
     if clients.dtype.kind == "S":
         return [name.decode("utf-8", "replace") for name in clients.tolist()]
     return [str(name) for name in clients.tolist()]

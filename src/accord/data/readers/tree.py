@@ -43,8 +43,12 @@ def read_tree(folder: str | Path, size: int | None = None, channels: int = 3, pr
     classes = in_order(kinds)
     number = {name: place for place, name in enumerate(classes)}
     owner = torch.tensor([client for client, _, _ in listed])
+    try:
+        x = _pictures([path for _, _, path in listed], size, channels, progress)
+    except MemoryError:
+        raise AccordError(f"{len(listed):,} pictures of this size do not fit in memory: take a smaller size, or fewer pictures") from None
     return Samples(
-        torch.from_numpy(_pictures([path for _, _, path in listed], size, channels, progress)),
+        torch.from_numpy(x),
         torch.tensor([number[kind] for _, kind, _ in listed]),
         test=torch.nonzero(owner < 0)[:, 0] if (owner < 0).any() else None,
         owner=owner,
@@ -54,12 +58,18 @@ def read_tree(folder: str | Path, size: int | None = None, channels: int = 3, pr
 
 
 def tree_digest(folder: str | Path) -> str:
-    """A hash of the names, sizes and times of change of all files below: it stays the same as long as they do."""
+    """A hash of the names, sizes and times of change of all files below: it stays the same as long as they do.
+
+    Links are followed, as they are when pictures are read, but no deeper than pictures lie: a link to a folder above it has no end.
+    """
     digest, folder = hashlib.blake2b(digest_size=16), Path(folder)
     if not folder.is_dir():
         raise AccordError(f"{folder} is not a folder")
-    for at, below, names in os.walk(folder):
+    for at, below, names in os.walk(folder, followlinks=True):
         below[:] = sorted(name for name in below if not _ignored(name))
+        if len(Path(at).relative_to(folder).parts) == 2:  # <client>/<class>: a folder in it is told, and not entered
+            digest.update("".join(f"{name}/" for name in below).encode("utf-8", "surrogateescape"))
+            below.clear()
         for name in sorted(name for name in names if not _ignored(name)):
             path = Path(at) / name
             try:
