@@ -13,7 +13,7 @@ from accord.layout import Layout
 
 def test_public_names() -> None:
     expected = """AccordError Algorithm Conditions Run aggregate and_mask data draws fedadagrad fedadam fedavg fedavgm fedprox fedsgd
-    fedyogi fit gma local local_only masked mean models pooled scaffold schedule server smaller_is_better"""
+    fedyogi fit gma local local_only masked mean models native pooled scaffold schedule server smaller_is_better"""
     assert dir(accord) == expected.split()
     assert all(getattr(accord, name) is not None for name in dir(accord))
     with pytest.raises(AttributeError, match="accord has no 'fedsomething'"):

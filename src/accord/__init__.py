@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from accord import draws as draws
     from accord import local as local
     from accord import models as models
+    from accord import native as native
     from accord import schedule as schedule
     from accord import server as server
     from accord.algorithm import Algorithm as Algorithm
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives. Loaded when first asked for, so that `accord --help` need not wait for torch.
 _HOME = {
-    **dict.fromkeys(("aggregate", "data", "draws", "local", "models", "schedule", "server"), None),
+    **dict.fromkeys(("aggregate", "data", "draws", "local", "models", "native", "schedule", "server"), None),
     **dict.fromkeys(("Algorithm", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedprox", "fedsgd", "fedyogi"), "algorithm"),
     **dict.fromkeys(("local_only", "pooled", "scaffold"), "algorithm"),
     **dict.fromkeys(("and_mask", "gma", "masked"), "mask"),

@@ -9,6 +9,7 @@ from accord.average import mean
 from accord.errors import AccordError
 from accord.layout import Layout
 from accord.mask import MASKS, Mask
+from accord.record import one_pass
 from accord.reports import Reports
 from accord.rounds import Round
 
@@ -48,11 +49,14 @@ def combine(rule: mean | Mask, deltas: Tensor, weights: Tensor | None = None) ->
     round = Round(1, Layout.flat(size, wide), clients)
     is_mask = isinstance(rule, tuple(MASKS.values()))
     average = mean() if is_mask else rule
-    update, _ = average.lower(average.lift(reports, {}), {}, round)
+    with one_pass(is_mask):
+        lifted = average.lift(reports, {})
+        ballots = rule.lift(reports, {}) if is_mask else None
+    update, _ = average.lower(lifted, {}, round)
     if not bool(update.isfinite().all()):
         bad = [k for k in range(clients) if not bool(deltas[k].isfinite().all())]
         raise AccordError(f"deltas of clients {bad} hold NaN or infinity: leave them out" if bad else "the sum of the deltas is not finite")
     if not is_mask:
         return Lowered(update, None)
-    mask, _ = rule.lower(rule.lift(reports, {}), {}, round)
+    mask, _ = rule.lower(ballots, {}, round)
     return Lowered(update, mask)

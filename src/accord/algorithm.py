@@ -16,7 +16,7 @@ from accord.errors import AccordError
 from accord.layout import Layout
 from accord.local import Local, control_variates, prox, sgd
 from accord.mask import Mask
-from accord.record import Record, State, total
+from accord.record import Record, State, one_pass, total
 from accord.reports import Reports
 from accord.rounds import Round
 from accord.server import Placement, Server, adagrad, adam, momentum, step, take_step, yogi
@@ -55,13 +55,14 @@ class Algorithm:
 
     def lift(self, reports: Reports, memory: Memory) -> Record:
         """One record of a cohort, or of any part of it: records of parts add up."""
-        parts = {
-            "local": self.local.lift(reports, memory["local"]),
-            "average": self.average.lift(reports, memory["average"]),
-            "buffers": Record(change=total(reports.buffers, weights := self.average.weights(reports)), weight=total(weights)),
-        }
-        if self.mask:
-            parts["mask"] = self.mask.lift(reports, memory["mask"])
+        with one_pass(self.mask is not None):
+            parts = {
+                "local": self.local.lift(reports, memory["local"]),
+                "average": self.average.lift(reports, memory["average"]),
+                "buffers": Record(change=total(reports.buffers, weights := self.average.weights(reports)), weight=total(weights)),
+            }
+            if self.mask:
+                parts["mask"] = self.mask.lift(reports, memory["mask"])
         return Record(**parts)
 
     def lower(self, record: Record, memory: Memory, round: Round) -> tuple[Lowered, Tensor, Memory]:

@@ -10,6 +10,8 @@ import numpy
 import safetensors
 import torch
 
+from accord import native
+
 
 def environment(device: torch.device) -> dict[str, Any]:
     """Plain data for `environment.json`."""
@@ -23,6 +25,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
+        "native": native.state() if device.type == "cpu" else "off",
     }
 
 

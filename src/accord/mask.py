@@ -31,7 +31,7 @@ def threshold(tau: float, count: int) -> int:
 
 def net_share(total: Record) -> Tensor:
     """A, the net agreement of every coordinate: |sum of signs| / clients, between 0 and 1."""
-    return total.votes.abs() / total.count
+    return total.votes.abs().div_(total.count)
 
 
 def enough(total: Record, tau: float) -> Tensor:
@@ -68,8 +68,8 @@ class gma:
         return _lift_votes(reports)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        agreement = net_share(total)
-        return torch.where(enough(total, self.tau), torch.ones_like(agreement), agreement), state
+        whole = enough(total, self.tau)
+        return net_share(total).masked_fill_(whole, 1.0), state
 
 
 @dataclass(frozen=True)

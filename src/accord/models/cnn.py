@@ -3,6 +3,7 @@
 from torch import nn
 
 from accord.errors import AccordError
+from accord.models.block import Sequential
 from accord.models.seeded import seeded
 
 
@@ -22,7 +23,7 @@ def cnn(
     if not 0.0 <= dropout < 1.0:
         raise AccordError(f"dropout must be at least 0 and below 1, got {dropout}")
     with seeded(seed):
-        return nn.Sequential(
+        return Sequential(
             nn.Conv2d(channels, width, 3, padding=1),
             nn.ReLU(),
             nn.MaxPool2d(2),

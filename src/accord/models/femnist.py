@@ -3,6 +3,7 @@
 from torch import nn
 
 from accord.errors import AccordError
+from accord.models.block import Sequential
 from accord.models.seeded import seeded
 
 
@@ -23,7 +24,7 @@ def corrective_cnn(*, channels: int = 1, size: int = 28, classes: int = 62, seed
 def _build(channels: int, side: int, classes: int, padding: str, seed: int) -> nn.Module:
     """`side`: pixels left on each side after the second pooling."""
     with seeded(seed):
-        return nn.Sequential(
+        return Sequential(
             nn.Conv2d(channels, 32, 5, padding=padding),
             nn.ReLU(),
             nn.MaxPool2d(2),

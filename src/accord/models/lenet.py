@@ -3,6 +3,7 @@
 from torch import nn
 
 from accord.errors import AccordError
+from accord.models.block import Sequential
 from accord.models.seeded import seeded
 
 
@@ -12,7 +13,7 @@ def lenet(*, channels: int = 1, size: int = 28, classes: int = 10, seed: int = 0
     if side < 1:
         raise AccordError(f"LeNet needs images of at least 16x16 pixels, got size {size}")
     with seeded(seed):
-        return nn.Sequential(
+        return Sequential(
             nn.Conv2d(channels, 6, 5),
             nn.ReLU(),
             nn.MaxPool2d(2),

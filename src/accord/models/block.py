@@ -1,0 +1,42 @@
+"""A sequence of layers that runs convolution, ReLU and max-pool as one where `accord.native` was chosen."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
+
+from accord import native
+
+
+class Sequential(nn.Sequential):
+    """torch's, with the same layers under the same names: weights, seeds, saved models and recorded runs stay what they were. That is also
+    why it bears torch's name: a model's printed form is part of how a run is recognised."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not native.takes(input) or _has_any_global_hook():
+            return super().forward(input)
+        layers, at = list(self), 0
+        while at < len(layers):
+            conv = _fusable(layers[at : at + 3])
+            if conv is None:
+                input = layers[at](input)
+                at += 1
+            else:
+                input = native.conv_relu_pool(input, conv.weight, conv.bias, conv.padding)
+                at += 3
+        return input
+
+
+def _fusable(layers: Sequence[nn.Module]) -> nn.Conv2d | None:
+    """The convolution, if these are the three layers, set up as the kernel has them, and nobody hooked in between."""
+    if len(layers) < 3:
+        return None
+    conv, relu, pool = layers
+    if not (type(conv) is nn.Conv2d and type(relu) is nn.ReLU and type(pool) is nn.MaxPool2d):
+        return None
+    if (conv.stride, conv.dilation, conv.groups, conv.padding_mode) != ((1, 1), (1, 1), 1, "zeros"):
+        return None
+    if (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode, pool.return_indices) != (2, 2, 0, 1, False, False):
+        return None
+    hooked = any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks for m in layers)
+    return None if hooked else conv
