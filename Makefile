@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format bench bench-engines bench-engines-gpu bench-startup clean
 
 help:
 	@echo "make demo    set up, fetch MNIST, train four algorithms, print one table"
@@ -13,6 +13,8 @@ help:
 	@echo "make check   format, lint and types"
 	@echo "make format  put files into the project's format"
 	@echo "make bench   time aggregation, import, client rounds and data"
+	@echo "make bench-engines      time engines against a naive loop, Flower and pfl-research (bench-engines-gpu: on a GPU, no peers)"
+	@echo "make bench-startup      time to the first round, and memory with more and more clients"
 
 # torch is installed first and pinned: a later, looser request for it then finds it there.
 $(READY): pyproject.toml constraints.txt
@@ -41,5 +43,15 @@ bench: $(READY)
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/data.py
 
+bench-engines: $(READY)
+	PYTHON=$(PYTHON) benchmarks/peers.sh .venvs
+	$(BIN)/python benchmarks/engines.py $(BENCH)
+
+bench-engines-gpu: $(READY)
+	$(BIN)/python benchmarks/engines.py --device cuda $(BENCH)
+
+bench-startup: $(READY)
+	$(BIN)/python benchmarks/startup.py $(BENCH)
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) .venvs .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

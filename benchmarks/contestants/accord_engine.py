@@ -1,0 +1,90 @@
+"""One of accord's engines as a contestant: `--engine sequential`.
+
+It runs accord's own loop, so invitations, checks of reports, averaging, the server's step, diagnosis and rows are all in the time. Two
+things differ from `accord.fit`, to make the work the same as everybody's: only the test set is evaluated, where `fit` would evaluate every
+client's training data too; and the engine outlives a measurement, since starting it is not what is measured.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import accord
+from accord.data import Federation, Scale
+from accord.engines import make_engine, pick_device
+from accord.engines.contract import Job
+from accord.identity import Plan
+from accord.layout import Layout
+from accord.local import Training
+from accord.loop import Loop
+from accord.losses import default_loss, default_metrics
+from contestants.protocol import Ready, Stored, compete
+
+NEVER = 10**9
+
+
+class TestSetOnly(Federation):
+    """A federation whose test set is all there is to evaluate."""
+
+    def groups(self) -> Iterator[tuple[str, str, Tensor]]:
+        assert self.test is not None
+        yield "test", "test", self.test
+
+
+class Kept:
+    """An engine that a loop cannot close."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def close(self) -> None:
+        """Not yet."""
+
+
+def make_job(work: Stored, device: str) -> Job:
+    x, y = work.data()
+    rows = torch.arange(len(x))
+    held = work.clients * work.samples
+    train = {f"c{number}": part for number, part in enumerate(rows[:held].split(work.samples))}
+    fed = TestSetOnly(x, y, train, test=rows[held:], prepare=Scale(), name=work.name)
+    module = work.module()
+    training = Training(epochs=1, batch=work.batch, lr=work.lr, momentum=work.momentum)
+    return Job(
+        module, Layout.of(module), fed, accord.fedavg(), training, default_loss(y), default_metrics(y), seed=0, device=pick_device(device)
+    )
+
+
+def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
+    job = make_job(work, asked.device)
+    plan = Plan(rounds=1, sample=work.sample, evaluate_every=NEVER)  # the last round of a run is evaluated, whatever the plan
+    loop = Loop(job, plan, Kept(make_engine(asked.engine, job)), None, [])
+
+    def run(rounds: int) -> float:
+        """So many further rounds of one long run: every round invites other clients, as in everybody's loop."""
+        started = time.perf_counter()
+        with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True):  # as `fit` has them
+            loop.plan = replace(plan, rounds=loop.progress.round + rounds)
+            loop.go()
+        if job.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+    return Ready(
+        lambda: run(1),
+        lambda: run(work.rounds),
+        {"accord": version("accord-fl")},
+        "accord's own loop with all its checks and rows; samples stay bytes until a batch is read",
+    )
+
+
+if __name__ == "__main__":
+    compete(prepare, "--engine")

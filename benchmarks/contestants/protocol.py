@@ -1,0 +1,77 @@
+"""What all contestants share: the work with its data on disk, and the conversation with `benchmarks/engines.py`.
+
+A contestant is `python -m contestants.NAME --work W1 --data FOLDER --device cpu`. It does one round and one evaluation that nobody times,
+then writes a line of JSON that says who it is. From then on it answers every line `measure` with a line of JSON, and sleeps in between.
+Answers go where standard output went at first; what libraries print there goes to standard error instead.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from works import W1, WORKS, Work
+
+W5 = replace(W1, name="W5", what="160 clients x 6000, LeNet, batch 32: 160 lanes of W1", clients=160, sample=160)
+EVERY = {**WORKS, W5.name: W5}
+
+
+@dataclass(frozen=True)
+class Stored(Work):
+    """The same work on the same data, mapped from files: nobody's start has to wait for random numbers to be drawn."""
+
+    folder: str = ""
+
+    def data(self) -> tuple[Tensor, Tensor]:
+        x, y = (torch.from_numpy(np.load(Path(self.folder) / f"{part}.npy", mmap_mode="c")) for part in ("x", "y"))
+        return x, y
+
+
+def store(work: Work, folder: Path) -> None:
+    """Writes the work's data, for `Stored` to map."""
+    for part, values in zip(("x", "y"), work.data(), strict=True):
+        np.save(folder / f"{part}.npy", values.numpy())
+
+
+def stored(name: str, folder: str) -> Stored:
+    return Stored(**asdict(EVERY[name]), folder=folder)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A contestant that has its data. `first` does one round and one evaluation; `measure` does the work and says how long it took."""
+
+    first: Callable[[], object]
+    measure: Callable[[], float]
+    versions: dict[str, str]
+    note: str  # how it was set up, for those who doubt that it was fair
+
+
+def compete(prepare: Callable[[Stored, argparse.Namespace], Ready], *options: str) -> None:
+    """Prepares, does a first round, then answers until its input ends. `options` are further arguments, each with a value."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    parser = argparse.ArgumentParser()
+    for option in ("--work", "--data", "--device", *options):
+        parser.add_argument(option, required=True)
+    asked = parser.parse_args()
+
+    def answer(**values: Any) -> None:
+        print(json.dumps(values), file=answers, flush=True)
+
+    ready = prepare(stored(asked.work, asked.data), asked)
+    ready.first()
+    threads = torch.get_num_threads()
+    answer(versions={**ready.versions, "torch": torch.__version__, "python": sys.version.split()[0]}, note=ready.note, threads=threads)
+    for line in sys.stdin:
+        if line.strip() != "measure":
+            raise SystemExit(f"a contestant understands only the word measure, got {line!r}")
+        seconds = ready.measure()
+        answer(seconds=seconds, gpu_mb=torch.cuda.max_memory_allocated() / 2**20 if asked.device == "cuda" else None)
