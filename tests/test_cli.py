@@ -90,7 +90,7 @@ def rounds_in(run: Path) -> list[int]:
 # ------------------------------------------------------------------------------------------------------------------------ help
 
 
-@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["data", "get", "-h"], ["--version"], []])
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["sweep", "--help"], ["data", "get", "-h"], ["--version"], []])
 def test_help_does_not_wait_for_torch(env: dict[str, str], here: Path, words: list[str]) -> None:
     script = f"""
 import sys

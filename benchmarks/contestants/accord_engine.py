@@ -9,7 +9,6 @@ import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ import accord
 from accord.data import Federation, Scale
 from accord.engines import make_engine, pick_device
 from accord.engines.contract import Job
+from accord.environment import environment
 from accord.identity import Plan
 from accord.layout import Layout
 from accord.local import Training
@@ -81,7 +81,7 @@ def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
     return Ready(
         lambda: run(1),
         lambda: run(work.rounds),
-        {"accord": version("accord-fl")},
+        {"accord": environment(torch.device("cpu"))["accord"]},
         "accord's own loop with all its checks and rows; samples stay bytes until a batch is read",
     )
 

@@ -56,7 +56,7 @@ def combine(rule: mean | Mask, deltas: Tensor, weights: Tensor | None = None) ->
     if not bool(update.isfinite().all()):
         bad = [k for k in range(clients) if not bool(deltas[k].isfinite().all())]
         raise AccordError(f"deltas of clients {bad} hold NaN or infinity: leave them out" if bad else "the sum of the deltas is not finite")
-    if not is_mask:
+    if ballots is None:
         return Lowered(update, None)
     mask, _ = rule.lower(ballots, {}, round)
     return Lowered(update, mask)

@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 
 from accord.cli_data import data_app
-from accord.cli_shared import AsJson, print_table, tell
+from accord.cli_shared import AsJson, Overrides, Rule, print_table, show_results, tell
+from accord.cli_sweep import sweep
 from accord.errors import AccordError
 
 if TYPE_CHECKING:
@@ -33,27 +34,14 @@ Start here:
 
 * `accord run experiments/quickstart.toml --dry-run` prints its settings and what they cost
 
+* `accord sweep experiments/sweep.toml` trains a grid of settings, many runs at once
+
 * `accord show runs` reads the results back
 
 * `accord settings` explains every key of an experiment file
 """,
 )
 app.add_typer(data_app, name="data")
-
-Rule = Annotated[
-    str | None,
-    typer.Option(
-        "--select",
-        metavar="RULE",
-        show_default=False,
-        help="Which round's figures count: `held-out` (the round best on held-out data, the default), `last10` (mean over the last ten "
-        "rounds), `window(a,b)` (mean over rounds a to b), or `oracle` (the round best on the test set).",
-    ),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", show_default=False, help="Settings that replace the file's, such as algorithm.tau=0.6."),
-]
 
 
 def _print_version(asked: bool) -> None:
@@ -115,6 +103,9 @@ def run(
     _train([experiment], resume=resume, fresh=fresh, rule=select, as_json=as_json, hint=f"To go on: {again}")
 
 
+app.command()(sweep)
+
+
 @app.command()
 def demo(overrides: Overrides = None) -> None:
     """Train FedAvg and FedAdam, with and without gradient masking, on 100 label-skewed MNIST clients plus 20 unseen ones.
@@ -157,7 +148,7 @@ def show(
     """
     from accord.show import find, load
 
-    _print_results([load(folder) for folder in find(runs)], select, as_json)
+    show_results([load(folder) for folder in find(runs)], select, as_json)
 
 
 @app.command()
@@ -204,19 +195,10 @@ def _train(experiments: "list[Experiment]", *, resume: bool, fresh: bool, rule: 
     except KeyboardInterrupt:
         tell(console, f"Stopped at once; what was written is whole. {hint}")
         raise typer.Exit(130) from None
-    _print_results([load(run.folder) for run in runs if run.folder], rule, as_json)
+    show_results([load(run.folder) for run in runs if run.folder], rule, as_json)
     if left:
         tell(console, f"Stopped early. {hint}")
         raise typer.Exit(130 if interrupt.asked else 0)
-
-
-def _print_results(runs: list[Any], rule: str | None, as_json: bool) -> None:
-    from accord.show import print_results, results
-
-    if as_json:
-        print(json.dumps(results(runs, rule), indent=2))
-    else:
-        print_results(runs, rule, Console())
 
 
 def _print_preview(experiment: "Experiment", as_json: bool) -> None:

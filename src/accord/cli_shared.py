@@ -1,11 +1,30 @@
 """What the files of the command share."""
 
-from typing import Annotated
+import json
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+if TYPE_CHECKING:
+    from accord.show import Recorded
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON, for machines.")]
+
+Rule = Annotated[
+    str | None,
+    typer.Option(
+        "--select",
+        metavar="RULE",
+        show_default=False,
+        help="Which round's figures count: `held-out` (the round best on held-out data, the default), `last10` (mean over the last ten "
+        "rounds), `window(a,b)` (mean over rounds a to b), or `oracle` (the round best on the test set).",
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", show_default=False, help="Settings that replace the file's, such as algorithm.tau=0.6."),
+]
 
 
 def tell(console: Console, text: str) -> None:
@@ -18,3 +37,13 @@ def print_table(cells: list[list[str]]) -> None:
     from accord.display import print_cells
 
     print_cells(Console(), cells)
+
+
+def show_results(runs: "list[Recorded]", rule: str | None, as_json: bool) -> None:
+    """Runs read back, on standard output."""
+    from accord.show import print_results, results
+
+    if as_json:
+        print(json.dumps(results(runs, rule), indent=2))
+    else:
+        print_results(runs, rule, Console())

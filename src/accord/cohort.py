@@ -46,6 +46,8 @@ def invite(clients: Sequence[str], sample: int | None, conditions: Conditions, s
         reachable = [client for client, here in zip(clients, reach, strict=True) if here]
     count = len(reachable) if sample is None else min(sample, len(reachable))
     chosen = [reachable[i] for i in draws.choose(len(reachable), count, seed, "sample", round)]
+    if not conditions.stragglers and not conditions.lost:
+        return [Invited(client) for client in chosen]
     return [_conditions_of(client, conditions, seed, round) for client in chosen]
 
 

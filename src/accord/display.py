@@ -1,6 +1,7 @@
 """What a person sees while a run goes on: a live bar on a terminal, plain lines anywhere else. All of it on standard error."""
 
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -44,11 +45,39 @@ def warnings(event: Event) -> list[str]:
     return told
 
 
+@dataclass
+class Pack:
+    """Runs that go together, and how far they have come; rounds are those of all of them."""
+
+    runs: int = 0
+    rounds: int = 0
+    reached: int = 0
+    done: int = 0
+    stopped: int = 0
+    since: float = field(default_factory=time.monotonic)
+    first: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.first = self.reached
+
+    def left(self, run: Run) -> None:
+        """Counts a run that is over."""
+        self.done, self.stopped = self.done + (run.stopped is None), self.stopped + (run.stopped is not None)
+
+    def __str__(self) -> str:
+        parts = [f"{self.done}/{self.runs} runs done", f"{self.reached:,}/{self.rounds:,} rounds"]
+        if self.first < self.reached < self.rounds and not self.stopped:
+            seconds = (time.monotonic() - self.since) / (self.reached - self.first) * (self.rounds - self.reached)
+            parts.append(f"{seconds:,.0f} s left" if seconds < 120 else f"{seconds / 60:,.0f} min left")
+        return " · ".join(parts)
+
+
 class Lines:
     """One plain line per evaluation, and one at least every half minute, for logs."""
 
     def __init__(self, console: Console) -> None:
-        self.console, self.title, self._told, self._when = console, "", "", time.monotonic()
+        self.console, self.title, self._told, self._noted, self._when = console, "", "", "", time.monotonic()
+        self._pack = Pack()
 
     def _line(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -69,9 +98,31 @@ class Lines:
         if "evaluation" in event.row or time.monotonic() - self._when > 30:
             self._line(f"{self.title} · round {event.round}/{event.rounds} · {news(event.row)}")
 
+    def note(self, text: str) -> None:
+        if text != self._noted:  # every seed would say the same
+            self._noted = text
+            self._line(text)
+
     def end(self, run: Run) -> None:
         if run.stopped:
             self._line(f"{self.title} · stopped after round {run.rounds}: {run.stopped}")
+
+    def begin(self, title: str, runs: int, rounds: int, reached: int) -> None:
+        self._pack = Pack(runs, rounds, reached)
+        self._line(f"{title}: {how_far(rounds, reached)}")
+
+    def step(self, title: str, event: Event) -> None:
+        self._pack.reached += 1
+        for text in warnings(event):
+            self._line(f"{title} · {text}")
+        if time.monotonic() - self._when > 30:
+            self._line(str(self._pack))
+
+    def leave(self, title: str, run: Run) -> None:
+        self._pack.left(run)
+        why = f": {run.stopped}" if run.stopped else ""
+        told = f" · {news(run.rows[-1])}" if run.rows and not run.stopped else ""
+        self._line(f"{title} · {'stopped' if run.stopped else 'done'} after round {run.rounds}{why}{told} · {self._pack}")
 
     def __enter__(self) -> "Lines":
         return self
@@ -96,7 +147,9 @@ class Bars:
         )
         self._task: Any = None
         self._fetch: dict[str, Any] = {}
+        self._noted = ""
         self._last = ""
+        self._pack = Pack()
 
     def data(self, label: str, done: int, total: int | None) -> None:
         if label not in self._fetch:
@@ -106,10 +159,13 @@ class Bars:
             self._progress.remove_task(self._fetch.pop(label))
 
     def start(self, title: str, rounds: int, reached: int) -> None:
+        self._last = how_far(rounds, reached) if reached else ""
+        self._new_task(title, rounds, reached)
+
+    def _new_task(self, title: str, rounds: int, reached: int) -> None:
         for task in self._fetch.values():
             self._progress.remove_task(task)
         self._fetch.clear()
-        self._last = how_far(rounds, reached) if reached else ""
         self._task = self._progress.add_task(title, total=max(rounds, reached), completed=reached, news=self._last)
 
     def round(self, event: Event) -> None:
@@ -119,10 +175,32 @@ class Bars:
             self._last = news(event.row)
         self._progress.update(self._task, completed=event.round, news=self._last or news(event.row))
 
+    def note(self, text: str) -> None:
+        if text != self._noted:
+            self._noted = text
+            self._progress.console.print(text, style="dim", markup=False, highlight=False)
+
     def end(self, run: Run) -> None:
         self._progress.update(self._task, completed=run.rounds)
         if run.stopped:
             self._progress.console.print(f"stopped after round {run.rounds}: {run.stopped}", style="yellow", markup=False)
+
+    def begin(self, title: str, runs: int, rounds: int, reached: int) -> None:
+        self._pack = Pack(runs, rounds, reached)
+        self._last = f"0/{runs} runs done"
+        self._new_task(title, rounds, reached)
+
+    def step(self, title: str, event: Event) -> None:
+        for text in warnings(event):
+            self._progress.console.print(f"{title} · {text}", style="yellow", markup=False)
+        self._progress.update(self._task, advance=1)
+
+    def leave(self, title: str, run: Run) -> None:
+        self._pack.left(run)
+        if run.stopped:
+            self._progress.console.print(f"{title} · stopped after round {run.rounds}: {run.stopped}", style="yellow", markup=False)
+        told = f" · {news(run.rows[-1])}" if run.rows else ""
+        self._progress.update(self._task, news=f"{self._pack.done}/{self._pack.runs} runs done{told}")
 
     def __enter__(self) -> "Bars":
         self._progress.start()

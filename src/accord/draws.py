@@ -93,7 +93,7 @@ _FEATURE_DROPOUT = {F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}  # how many 
 class Routed(TorchFunctionMode):
     """Within it torch's dropout draws from `step_key`, each call from the next key. `calls` tells whether a model drops out at all."""
 
-    def __init__(self, step_key: int) -> None:
+    def __init__(self, step_key: Tensor | int) -> None:
         super().__init__()
         self.step_key, self.calls = step_key, 0
 
@@ -110,5 +110,5 @@ class Routed(TorchFunctionMode):
             return input * 0.0
         shared = _FEATURE_DROPOUT.get(func, 0)
         shape = (*input.shape[: input.ndim - shared], *([1] * shared))
-        call_key = splitmix64(self.step_key, torch.tensor(self.calls, device=input.device))
+        call_key = splitmix64(self.step_key, torch.full((), self.calls, device=input.device))  # filled there: a copy could not be captured
         return input * keep_mask(shape, p, call_key, input.device) / (1.0 - p)

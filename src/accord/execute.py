@@ -30,6 +30,7 @@ class Watcher(Protocol):
     def start(self, title: str, rounds: int, reached: int) -> None: ...
     def round(self, event: Event) -> None: ...
     def end(self, run: Run) -> None: ...
+    def note(self, text: str) -> None: ...
 
 
 class Interrupt:
@@ -58,34 +59,46 @@ def execute(experiment: Experiment, watcher: Watcher, interrupt: Interrupt, *, r
     """Trains the experiment once per seed. A run stopped by Ctrl-C is given like any other, and is the last."""
     experiment.check_here()
     for seed in experiment.settings.run.seeds:
-        fed = experiment.federation(seed, watcher.data)
-        module = experiment.module(fed, seed)
-        with _opened(experiment, seed, resume, fresh) as folder:
-            reached = max(folder.finished_at, folder.state["round"] if folder.state else 0)
-            watcher.start(f"{label(experiment.algorithm)} · seed {seed}", experiment.settings.train.rounds, reached)
-            with interrupt.watching(), warnings.catch_warnings():
-                warnings.simplefilter("ignore", SkippedRound)  # the watcher tells
-                run = carry_out(
-                    module,
-                    fed,
-                    experiment.algorithm,
-                    experiment.training,
-                    experiment.plan(seed),
-                    engine=experiment.settings.run.engine,
-                    device=experiment.settings.run.device,
-                    folder=folder,
-                    hooks=[lambda event: watcher.round(event), lambda event: interrupt.asked],
-                )
-        if interrupt.asked and run.stopped:
-            run = replace(run, stopped="interrupted")
-        watcher.end(run)
-        yield run
+        yield execute_seed(experiment, seed, watcher, interrupt, resume=resume, fresh=fresh)
         if interrupt.asked:
             return
 
 
+def execute_seed(experiment: Experiment, seed: int, watcher: Watcher, interrupt: Interrupt, *, resume: bool, fresh: bool) -> Run:
+    """Trains the experiment with one of its seeds."""
+    fed = experiment.federation(seed, watcher.data)
+    module = experiment.module(fed, seed)
+    with opened(experiment, seed, resume, fresh) as folder:
+        watcher.start(f"{label(experiment.algorithm)} · seed {seed}", experiment.settings.train.rounds, reached(folder))
+        with interrupt.watching(), quiet():
+            run = carry_out(
+                module,
+                fed,
+                experiment.algorithm,
+                experiment.training,
+                experiment.plan(seed),
+                engine=experiment.settings.run.engine,
+                device=experiment.settings.run.device,
+                folder=folder,
+                hooks=[lambda event: watcher.round(event), lambda event: interrupt.asked],
+                tell=watcher.note,
+            )
+    if interrupt.asked and run.stopped:
+        run = replace(run, stopped="interrupted")
+    watcher.end(run)
+    return run
+
+
 @contextmanager
-def _opened(experiment: Experiment, seed: int, resume: bool, fresh: bool) -> Iterator[RunFolder]:
+def quiet() -> Iterator[None]:
+    """Within it a skipped round raises no warning: the watcher tells."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkippedRound)
+        yield
+
+
+@contextmanager
+def opened(experiment: Experiment, seed: int, resume: bool, fresh: bool) -> Iterator[RunFolder]:
     """The seed's run folder, locked."""
     path = experiment.folder(seed)
     try:
@@ -102,6 +115,11 @@ def _opened(experiment: Experiment, seed: int, resume: bool, fresh: bool) -> Ite
         yield folder
     finally:
         folder.close()
+
+
+def reached(folder: RunFolder) -> int:
+    """The rounds that a run folder holds for good."""
+    return max(folder.finished_at, folder.state["round"] if folder.state else 0)
 
 
 def discard(path: Path) -> None:

@@ -123,26 +123,41 @@ class Experiment:
 # ------------------------------------------------------------------------------------------------------------------- reading
 
 
+Given = tuple[str, str, Any]  # section, key and the value that replaces the file's
+
+
 def read(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     """An experiment from a TOML file and `section.key=value` overrides."""
+    return parse(text_of(path), overrides, name=str(path))
+
+
+def parse(text: str, overrides: Sequence[str] = (), name: str = "the experiment") -> Experiment:
+    """An experiment from TOML text and `section.key=value` overrides."""
+    return assemble(tables_of(text, name), [override(given) for given in overrides], text)
+
+
+def text_of(path: str | Path) -> str:
+    """The text of an experiment file."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise AccordError(f"there is no file {path}: give the path of an experiment file, such as experiments/quickstart.toml") from None
     except OSError as error:
         raise AccordError(f"{path} cannot be read as an experiment file: {error.strerror}") from None
     except UnicodeDecodeError:
         raise AccordError(f"{path} is not an experiment file: it does not hold text in UTF-8") from None
-    return parse(text, overrides, name=str(path))
 
 
-def parse(text: str, overrides: Sequence[str] = (), name: str = "the experiment") -> Experiment:
-    """An experiment from TOML text and `section.key=value` overrides."""
+def tables_of(text: str, name: str) -> dict[str, Any]:
+    """The tables of an experiment's text, not yet looked at."""
     try:
-        tables = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise AccordError(f"{name} is not valid TOML: {error}") from None
-    given = [_override(override) for override in overrides]
+
+
+def assemble(tables: dict[str, Any], given: Sequence[Given], text: str) -> Experiment:
+    """An experiment from a file's tables, which are changed by what is given."""
     for section, key, value in given:
         _drop_options_of_the_old_choice(tables, section, key, value)
     for section, key, value in given:
@@ -156,7 +171,7 @@ def parse(text: str, overrides: Sequence[str] = (), name: str = "the experiment"
     return _build(settings, text)
 
 
-def _override(text: str) -> tuple[str, str, Any]:
+def override(text: str) -> Given:
     """`section.key=value` in its parts. Values are written as in TOML; bare words are strings, commas make lists."""
     name, equals, value = text.partition("=")
     section, dot, key = name.strip().partition(".")

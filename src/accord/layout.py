@@ -6,7 +6,7 @@ widest of them (float32 or wider, because that is what gets summed).
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -79,9 +79,9 @@ class Layout:
         named = dict(module.named_parameters())
         return _flatten([named[entry.name] for entry in self.parameters], self.dtype)
 
-    def pack_buffers(self, buffers: dict[str, Tensor]) -> Tensor:
-        """Buffers as a fresh vector `[B]`, in float64 so that counters and identifiers survive the trip."""
-        return _flatten([buffers[entry.name] for entry in self.buffers], torch.float64)
+    def pack_buffers(self, buffers: dict[str, Tensor], lead: Sequence[int] = ()) -> Tensor:
+        """Buffers as a fresh vector `[B]`, in float64 so that counters and identifiers survive the trip; `[*lead, B]` of stacked ones."""
+        return _flatten([buffers[entry.name] for entry in self.buffers], torch.float64, lead)
 
     def unpack(self, vector: Tensor) -> dict[str, Tensor]:
         """Named parameters as views of `vector: [P]`, differentiable, cast where the module has another precision."""
@@ -89,8 +89,8 @@ class Layout:
         return {e.name: piece.view(e.shape).to(e.dtype) for e, piece in zip(self.parameters, pieces, strict=True)}
 
     def unpack_buffers(self, vector: Tensor) -> dict[str, Tensor]:
-        """Named buffers as fresh tensors; whole-number ones are rounded, since an average of counters need not be whole."""
-        return {e.name: _restore(vector[e.where].view(e.shape), e.dtype) for e in self.buffers}
+        """Named buffers of `[..., B]` as fresh tensors; whole-number ones are rounded, since an average of counters need not be whole."""
+        return {e.name: _restore(vector[..., e.where].reshape((*vector.shape[:-1], *e.shape)), e.dtype) for e in self.buffers}
 
     def load(self, module: nn.Module, vector: Tensor, buffers: Tensor) -> nn.Module:
         """Writes both vectors into the module, in place."""
@@ -114,8 +114,10 @@ def _entries(tensors: Mapping[str, Tensor]) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _flatten(tensors: list[Tensor], dtype: torch.dtype) -> Tensor:
-    return torch.cat([t.detach().reshape(-1).to(dtype) for t in tensors]) if tensors else torch.zeros(0, dtype=dtype)
+def _flatten(tensors: list[Tensor], dtype: torch.dtype, lead: Sequence[int] = ()) -> Tensor:
+    if not tensors:
+        return torch.zeros(*lead, 0, dtype=dtype)
+    return torch.cat([t.detach().reshape(*lead, -1).to(dtype) for t in tensors], dim=-1)
 
 
 def _restore(value: Tensor, dtype: torch.dtype) -> Tensor:

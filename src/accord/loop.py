@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -46,8 +46,17 @@ class Event:
 Hook = Callable[[Event], bool | None]  # a true answer ends the run after this round
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A round as its engine gets it, and who was invited to it."""
+
+    work: Work
+    cohort: Sequence[Member]
+    invited: Sequence[Invited]
+
+
 class Loop:
-    """One run: the job, where it stands, and where it is recorded."""
+    """One run: the job, where it stands, and where it is recorded. `go` drives it; so can whoever drives several at once."""
 
     def __init__(self, job: Job, plan: Plan, engine: Engine, folder: RunFolder | None, hooks: Sequence[Hook]) -> None:
         self.job, self.plan, self.engine, self.folder, self.hooks = job, plan, engine, folder, hooks
@@ -59,65 +68,94 @@ class Loop:
         self.first = Snapshot(0, vector, buffers)
         self.progress = Progress(0, vector, buffers, job.algorithm.init(job.layout, len(job.fed.clients), vector))
         self.last_table: Table | None = None
+        self.stopped: str | None = None  # why it ends before its rounds, if it does
+        self._began = time.monotonic()
 
     # ----------------------------------------------------------------------------------------------------------- the rounds
 
     def go(self) -> Run:
         """Runs the rounds that are left."""
         try:
-            if self.folder and self.folder.finished_at >= self.plan.rounds:
-                self._restore(self.folder.tensors())
-                return self._run(None)
-            if self.folder:
-                self._restore(self.folder.begin(environment(self.job.device)))
-            began, stopped = time.monotonic(), None
-            if self.progress.round > self.plan.rounds:
-                return self._run(f"it had run {self.progress.round} rounds already")
-            while self.progress.round < self.plan.rounds and stopped is None:
-                stopped = self._one_round(began)
-            if stopped is None and self.folder:
-                if "evaluation" not in self.rows[-1]:  # it had been stopped here, and is asked for no more
-                    self.rows[-1] = plain(self.rows[-1] | {"evaluation": self._evaluate(self.rows[-1]), "off_schedule": True})
-                    self.folder.amend(self.rows)
-                self._finish(self.folder)
-            return self._run(stopped)
+            for asked in self.rounds():
+                started = time.monotonic()
+                outcome = self.engine.train(asked.work, asked.cohort)
+                self.absorb(asked, outcome, time.monotonic() - started)
+            return self.result()
         finally:
             self.engine.close()
 
-    def _one_round(self, began: float) -> str | None:
-        """The next round, recorded. Says why the run must stop now, if it must."""
-        number, started = self.progress.round + 1, time.monotonic()
-        self.progress, row = self._train(number)
+    def rounds(self) -> Iterator[Asked]:
+        """Takes up the run, asks for the rounds that are left, and completes the record. What is asked for must be absorbed before the
+        next round can be asked for."""
+        self.stopped = None
+        if self.folder and self.folder.finished_at >= self.plan.rounds:
+            self._restore(self.folder.tensors())
+            return
+        if self.folder:
+            self._restore(self.folder.begin(environment(self.job.device)))
+        self._began = time.monotonic()
+        if self.progress.round > self.plan.rounds:
+            self.stopped = f"it had run {self.progress.round} rounds already"
+        while self.progress.round < self.plan.rounds and self.stopped is None:
+            yield self._ask(self.progress.round + 1)
+        if self.stopped is None and self.folder:
+            if "evaluation" not in self.rows[-1]:  # it had been stopped here, and is asked for no more
+                self.rows[-1] = plain(self.rows[-1] | {"evaluation": self._evaluate(self.rows[-1]), "off_schedule": True})
+                self.folder.amend(self.rows)
+            self._finish(self.folder)
+
+    def _ask(self, number: int) -> Asked:
+        progress, job = self.progress, self.job
+        invited = invite(job.fed.clients, self.plan.sample, self.plan.conditions, job.seed, number)
+        stage, ahead = partial(self.store.stage, round=number), partial(self._next, number + 1)
+        work = Work(number, progress.vector, progress.buffers, progress.memory, stage, ahead)
+        return Asked(work, self._members(invited, number), invited)
+
+    def _next(self, number: int) -> list[Member]:
+        """Who will be asked in that round, if there is one."""
+        if number > self.plan.rounds:
+            return []
+        return self._members(invite(self.job.fed.clients, self.plan.sample, self.plan.conditions, self.job.seed, number), number)
+
+    def absorb(self, asked: Asked, outcome: Outcome, seconds: float) -> None:
+        """Takes in a round that took its engine so many seconds: the step, the evaluation if it is due, and all that is recorded."""
+        number, started = asked.work.round, time.monotonic()
+        self.progress, row = self._learn(asked, outcome)
         trained = time.monotonic()
         if number % self.plan.evaluate_every == 0:
             row["evaluation"] = self._evaluate(row)
             self.progress = self.progress.judged(row["evaluation"])
         elif number == self.plan.rounds:
-            # A longer run would not look at this round, so its checkpoint must not know of it either: see `_run`.
+            # A longer run would not look at this round, so its checkpoint must not know of it either: see `result`.
             row |= {"evaluation": self._evaluate(row), "off_schedule": True}
         row = plain(row)
         self.rows.append(row)
         now = time.monotonic()
+        training = seconds + trained - started
         if self.folder:
-            self.folder.log(row, {"round": number, "train_seconds": trained - started, "evaluate_seconds": now - trained})
-        event = Event(number, self.plan.rounds, row, now - started, self._module)
+            self.folder.log(row, {"round": number, "train_seconds": training, "evaluate_seconds": now - trained})
+        event = Event(number, self.plan.rounds, row, training + now - trained, self._module)
         answers = [hook(event) for hook in self.hooks]  # every hook is asked, also after one that wants to stop
-        stopped = "stopped by a hook" if any(answers) else None
-        if self.plan.budget is not None and now - began >= self.plan.budget:
-            stopped = stopped or f"its budget of {self.plan.budget:g} s is spent"
-        if number == self.plan.rounds:
-            stopped = None
-        if self.folder and (stopped or number % self.plan.checkpoint_every == 0 or number == self.plan.rounds):
+        if number < self.plan.rounds:
+            if any(answers):
+                self.stopped = "stopped by a hook"
+            elif self.plan.budget is not None and now - self._began >= self.plan.budget:
+                self.stopped = f"its budget of {self.plan.budget:g} s is spent"
+        if self.folder and (self.stopped or number % self.plan.checkpoint_every == 0 or number == self.plan.rounds):
             self._checkpoint(self.folder)
-        return stopped
 
-    def _train(self, number: int) -> tuple[Progress, dict[str, Any]]:
-        """Trains a cohort and applies what it agreed on; a round with too few reports changes nothing."""
-        progress, job = self.progress, self.job
-        invited = invite(job.fed.clients, self.plan.sample, self.plan.conditions, job.seed, number)
-        work = Work(number, progress.vector, progress.buffers, progress.memory, partial(self.store.stage, round=number))
-        outcome = self.engine.train(work, self._members(invited, number))
-        row = _cohort_row(number, invited, outcome)
+    def stop(self, why: str) -> None:
+        """Ends the run where it stands, so that it can go on later; one that has its rounds is completed instead."""
+        if self.progress.round >= self.plan.rounds or self.stopped:
+            return
+        self.stopped = why
+        if self.folder and self.progress.round != (self.folder.state["round"] if self.folder.state else 0):
+            self._checkpoint(self.folder)
+
+    def _learn(self, asked: Asked, outcome: Outcome) -> tuple[Progress, dict[str, Any]]:
+        """Applies what a cohort agreed on; a round with too few reports changes nothing."""
+        progress, job, number = self.progress, self.job, asked.work.round
+        row = _cohort_row(number, asked.invited, outcome)
         needed = 1 if job.algorithm.local.pooled else self.plan.min_clients
         if outcome.record is None or row["accepted"] < needed:
             return self._skipped(row, f"{row['accepted']} of the {needed} reports it needs")
@@ -179,7 +217,7 @@ class Loop:
     def _alone_table(self) -> Table:
         """Every client's own model on its own data; some clients' models on data that is nobody's own."""
         fed = self.job.fed
-        shared = [group for group in fed.groups() if group[0] in ("unseen", "test")]
+        shared = [group for group in fed.groups() if group[0] in ("unseen", "test", "other")]
         tried = draws.choose(len(fed.clients), min(_ALONE_MODELS, len(fed.clients)), self.job.seed, "models tried on others")
         own_tables, shared_tables = [], []
         for index, client in enumerate(fed.clients):
@@ -206,16 +244,17 @@ class Loop:
             self.progress = self.progress.restored(saved, tensors, self.job.device)
 
     def _finish(self, folder: RunFolder) -> None:
-        run = self._run(None)
+        run = self.result()
         names = {} if run.alone else {"model": "last"} if run.best is None else {"model": "last", "best": "held-out"}
         models = {name: run.model(which).state_dict() for name, which in names.items()}
         table = self.last_table or self._evaluated()
         folder.finish(self.progress.round, models, per_client(table))
 
     def _module(self) -> nn.Module:
-        return self._run(None).model()
+        return self.result().model()
 
-    def _run(self, stopped: str | None) -> Run:
+    def result(self) -> Run:
+        """The run as it stands."""
         progress, job = self.progress, self.job
         if self.rows and self.rows[-1].get("off_schedule"):  # the last round may be the best, though a longer run would not have looked
             progress = progress.judged(self.rows[-1]["evaluation"])
@@ -227,7 +266,7 @@ class Loop:
             best=progress.best,
             clients=per_client(self.last_table) if self.last_table else [],
             folder=self.folder.path if self.folder else None,
-            stopped=stopped,
+            stopped=self.stopped,
             alone=job.algorithm.local.alone,
             _module=job.module,
             _layout=job.layout,

@@ -22,6 +22,25 @@ class Reports:
     before: State = field(default_factory=dict)  # the clients' own state when the round began, [..., K, P]
     after: State = field(default_factory=dict)  # and what it will be if the report is accepted
 
+    def of(self, chosen: Tensor) -> "Reports":
+        """The reports of these clients alone: `chosen` are their numbers among the K."""
+
+        def some(value: Tensor) -> Tensor:
+            return value.index_select(-2, chosen)
+
+        def each(state: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {name: some(value) for name, value in state.items()}
+
+        return Reports(
+            delta=some(self.delta),
+            weight=some(self.weight),
+            steps=some(self.steps),
+            buffers=some(self.buffers),
+            extra=each(self.extra),
+            before=each(self.before),
+            after=each(self.after),
+        )
+
     @property
     def one(self) -> Tensor:
         """A one per client."""

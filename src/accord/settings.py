@@ -185,6 +185,8 @@ def shown(value: Any) -> str:
 def _sentence(problem: Any) -> str:
     section, *path = problem["loc"]
     seen = problem["input"]
+    if section == "sweep":
+        return "[sweep] makes this file a grid of runs: train it with `accord sweep`, or take the table out"
     if section not in SECTIONS:
         return f"[{section}] is not a section of an experiment: {did_you_mean(str(section), SECTIONS)}"
     if not path:

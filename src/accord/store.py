@@ -80,7 +80,8 @@ class ClientStore:
         if self._unsynced and self._folder is not None:
             sync_folder(self._folder)
         self._unsynced.clear()
-        return dict(self._current)
+        # In the clients' order: workers stage as they finish, and a checkpoint must not show who was first.
+        return dict(sorted(self._current.items(), key=lambda entry: self._number[entry[0]]))
 
     def committed(self) -> None:
         """Called once the checkpoint that names the versions is on disk: what it replaced can go."""

@@ -1,7 +1,8 @@
 """`fit`: one call from a model, a federation and an algorithm to a trained, evaluated, recorded run."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
@@ -93,6 +94,7 @@ def fit(
         loss=loss,
         metrics=metrics,
         hooks=hooks,
+        tell=(lambda text: print(text, file=sys.stderr, flush=True)) if watching else None,
     )
 
 
@@ -110,20 +112,44 @@ def carry_out(
     loss: PerSample | None = None,
     metrics: Mapping[str, PerSample] | None = None,
     hooks: Sequence[Hook] = (),
+    tell: Callable[[str], None] | None = None,
 ) -> Run:
-    """`fit` for those who have a training and a plan already."""
-    training.check(algorithm.local)
-    plan.check(fed)
-    loss, metrics = loss or default_loss(fed.y), default_metrics(fed.y) if metrics is None else metrics
-    job = Job(model, Layout.of(model), fed, algorithm, training, loss, metrics, plan.seed, pick_device(device))
+    """`fit` for those who have a training and a plan already. `tell` is told which engine trains, and why."""
+    job = make_job(model, fed, algorithm, training, plan, device, loss=loss, metrics=metrics)
     run_folder = _open(folder, job, plan, resume)
     try:
-        # A convolution's algorithm may differ from call to call on CUDA unless told not to; a resumed run must not see that.
-        with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True):
-            return Loop(job, plan, make_engine(engine, job), run_folder, hooks).go()
+        with steady():
+            return Loop(job, plan, make_engine(engine, job, tell), run_folder, hooks).go()
     finally:
         if run_folder is not None:
             run_folder.close()
+
+
+def make_job(
+    model: nn.Module,
+    fed: Federation,
+    algorithm: Algorithm,
+    training: Training,
+    plan: Plan,
+    device: str,
+    *,
+    loss: PerSample | None = None,
+    metrics: Mapping[str, PerSample] | None = None,
+) -> Job:
+    """A job whose parts go together; loss and metrics are those that suit the targets, where none are given."""
+    training.check(algorithm.local)
+    plan.check(fed)
+    loss, metrics = loss or default_loss(fed.y), default_metrics(fed.y) if metrics is None else metrics
+    return Job(model, Layout.of(model), fed, algorithm, training, loss, metrics, plan.seed, pick_device(device))
+
+
+def steady() -> AbstractContextManager[None]:
+    """A convolution's algorithm may differ from call to call on CUDA unless told not to; a resumed run must not see that."""
+    cudnn = torch.backends.cudnn
+    flags: AbstractContextManager[None] = cudnn.flags(
+        enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=cudnn.allow_tf32
+    )
+    return flags
 
 
 def _open(folder: str | Path | RunFolder | None, job: Job, plan: Plan, resume: bool) -> RunFolder | None:

@@ -19,10 +19,11 @@ from accord.algorithm import Algorithm, Memory
 from accord.data.federated import Federation
 from accord.layout import Layout
 from accord.local import Training
-from accord.losses import PerSample
+from accord.losses import PerSample, is_smaller_better
 from accord.record import Record, State
 
 SHARDS = 16  # a cohort is summed in at most so many parts; part of the experiment, not of the machine
+EVALUATION_BATCH = {"cpu": 250, "cuda": 4096}  # on a CPU a larger batch falls out of the cache: 1000 took twice as long per sample
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Work:
     buffers: Tensor  # [B]
     memory: Memory
     stage: Callable[[str, State], None] = _forget
+    ahead: "Callable[[], Sequence[Member]]" = list  # who will be asked in the next round: an engine may prepare for them while it waits
 
 
 @dataclass(frozen=True)
@@ -116,25 +118,74 @@ def shards(cohort: Sequence[Member]) -> Iterator[Sequence[Member]]:
         yield cohort[start:end]
 
 
+def added(record: Record | None, more: Record | None) -> Record | None:
+    """The sum of two records. None is the record of nobody."""
+    return more if record is None else record if more is None else record + more
+
+
+def order(job: Job, round: int, member: Member, least: int = 1) -> tuple[np.ndarray, list[int]]:
+    """The rows of a client's local steps, one after another, and how many each step takes: shuffled anew each epoch, the last batch of an
+    epoch as short as it comes. Where a model cannot train on fewer than `least` samples (BatchNorm on one), a shorter rest joins the batch
+    before it."""
+    rows, training = member.rows.numpy(), job.training
+    count = len(rows)
+    if not count or job.algorithm.local.full_batch:
+        return rows, [count] if count else []
+    sizes = _sizes(count, training.batch or count, least)
+    steps = min(len(sizes) * training.epochs, training.steps or len(sizes) * training.epochs)
+    steps = max(1, math.ceil(member.share * steps))
+    epochs = [draws.permutation(count, job.seed, "batches", round, member.client, e) for e in range(math.ceil(steps / len(sizes)))]
+    taken = (sizes * len(epochs))[:steps]
+    return rows[np.concatenate(epochs)[: sum(taken)]], taken
+
+
 def batches(job: Job, round: int, member: Member, least: int = 1) -> list[Tensor]:
-    """The rows of every local step of one client: shuffled anew each epoch, the last batch of an epoch as short as it comes. Where a model
-    cannot train on fewer than `least` samples (BatchNorm on one), a shorter rest joins the batch before it."""
-    count = len(member.rows)
-    if not count:
-        return []
-    training = job.training
-    if job.algorithm.local.full_batch:
-        return [member.rows]
-    plan: list[Tensor] = []
-    for epoch in range(training.epochs):
-        order = draws.permutation(count, job.seed, "batches", round, member.client, epoch)
-        plan += _cut(member.rows[torch.from_numpy(order)], training.batch or count, least)
-    plan = plan[: training.steps]
-    return plan[: max(1, math.ceil(member.share * len(plan)))]
+    """The rows of every local step of one client."""
+    rows, sizes = order(job, round, member, least)
+    return list(torch.from_numpy(rows).split(sizes)) if sizes else []
 
 
-def _cut(rows: Tensor, size: int, least: int) -> list[Tensor]:
-    parts = list(rows.split(size))
-    if len(parts) > 1 and len(parts[-1]) < least:
-        parts[-2:] = [torch.cat(parts[-2:])]
-    return parts
+def _sizes(count: int, batch: int, least: int) -> list[int]:
+    sizes = [batch] * (count // batch) + [count % batch] * (count % batch > 0)
+    if len(sizes) > 1 and sizes[-1] < least:
+        sizes[-2:] = [sum(sizes[-2:])]
+    return sizes
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples that are evaluated together: where they begin among all, which they are, and whose the first of them is."""
+
+    start: int
+    rows: Tensor
+    who: str
+
+
+Values = dict[str, np.ndarray]  # loss and metrics, a number per sample
+
+
+def evaluation_batches(job: Job, groups: Sequence[Group]) -> Iterator[Batch]:
+    """All groups' rows in batches of one size, whichever group they belong to."""
+    bounds = np.cumsum([len(rows) for _, _, rows in groups])
+    rows = torch.cat([rows for _, _, rows in groups]) if groups else torch.zeros(0, dtype=torch.int64)
+    size = EVALUATION_BATCH[job.device.type]
+    for start in range(0, len(rows), size):
+        split, client, _ = groups[int(np.searchsorted(bounds, start, side="right"))]
+        yield Batch(start, rows[start : start + size], f"{split} data of client {client}")
+
+
+def scores(job: Job) -> dict[str, PerSample]:
+    """What is measured of every sample, by name."""
+    return {"loss": job.loss, **job.metrics}
+
+
+def tabulate(job: Job, groups: Sequence[Group], parts: Sequence[Values]) -> Table:
+    """The values of all evaluation batches, in their order, summed by group."""
+    sizes = np.array([len(rows) for _, _, rows in groups], dtype=np.int64)
+    owner = np.repeat(np.arange(len(groups)), sizes)
+    sums = {}
+    for name in scores(job):
+        per_sample = np.concatenate([part[name] for part in parts]) if parts else np.zeros(0)
+        sums[name] = np.bincount(owner, per_sample, minlength=len(groups))
+    smaller = frozenset(name for name, function in scores(job).items() if name == "loss" or is_smaller_better(function))
+    return Table([(split, client) for split, client, _ in groups], sizes, sums, smaller)

@@ -1,25 +1,39 @@
 """The readable reference: clients one after another, on one device. Every other engine is held to what this one computes."""
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from accord import draws
-from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Table, Work, batches, shards
+from accord.engines.contract import (
+    Batch,
+    ClientRow,
+    Group,
+    Job,
+    Member,
+    Outcome,
+    Table,
+    Values,
+    Work,
+    added,
+    batches,
+    evaluation_batches,
+    scores,
+    shards,
+    tabulate,
+)
 from accord.engines.probe import probe
 from accord.errors import AccordError
-from accord.losses import is_smaller_better
 from accord.record import Record, State
 from accord.reports import Reports, why_leave_out
 
-_EVALUATION_BATCH = {"cpu": 250, "cuda": 4096}  # on a CPU a larger batch falls out of the cache: 1000 took twice as long per sample
 _GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
+_READ = 256  # samples read at a time: pictures of that many stay in a core's cache
 
 Key = tuple[str, int, str, int]  # purpose, round, client, step
 
@@ -33,9 +47,13 @@ class Sequential:
         self.job = job
         self.fed = job.fed.to(job.device)
         self.probed = probe(job)
-        self.module = copy.deepcopy(job.module).to(job.device)  # the user's module is never touched
+        self.module = copy.deepcopy(job.module).to(job.device).train()  # the user's module is never touched
+        named = dict(self.module.named_parameters())
+        self._parameters = [named[entry.name] for entry in job.layout.parameters]
+        self._mixed = any(entry.dtype != job.layout.dtype for entry in job.layout.parameters)
+        self._buffers = dict(self.module.named_buffers())
         laid_out = {entry.name for entry in job.layout.buffers}
-        self._fixed = {name: b for name, b in self.module.named_buffers() if name not in laid_out}
+        self._fixed = {name: b.clone() for name, b in self._buffers.items() if name not in laid_out}
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -46,23 +64,28 @@ class Sequential:
         """Trains every client of the cohort from `work` and adds up their reports, shard by shard."""
         record: Record | None = None
         rows: list[ClientRow] = []
-        self.module.train()
-        with self._own_generator():
-            for shard in shards(cohort):
-                of_shard: Record | None = None
-                for member in shard:
-                    with _naming(f"client {member.client} could not train in round {work.round}"):
-                        reports, row = self._train_client(work, member)
-                    rows.append(row)
-                    if reports is None:
-                        continue
-                    lifted = self.job.algorithm.lift(reports, work.memory)
-                    of_shard = lifted if of_shard is None else of_shard + lifted
-                    if reports.after:
-                        work.stage(member.client, {name: value[0] for name, value in reports.after.items()})
-                if of_shard is not None:
-                    record = of_shard if record is None else record + of_shard
+        for shard in shards(cohort):
+            of_shard, its_rows = self.train_shard(work, shard)
+            record = added(record, of_shard)
+            rows += its_rows
         return Outcome(record, rows)
+
+    def train_shard(self, work: Work, shard: Sequence[Member]) -> tuple[Record | None, list[ClientRow]]:
+        """Trains one part of a cohort, client by client: their reports added up, and a row for each."""
+        record: Record | None = None
+        rows: list[ClientRow] = []
+        self._switch(training=True)
+        with self._own_generator():
+            for member in shard:
+                with _naming(f"client {member.client} could not train in round {work.round}"):
+                    reports, row = self._train_client(work, member)
+                rows.append(row)
+                if reports is None:
+                    continue
+                record = added(record, self.job.algorithm.lift(reports, work.memory))
+                if reports.after:
+                    work.stage(member.client, {name: value[0] for name, value in reports.after.items()})
+        return record, rows
 
     def _train_client(self, work: Work, member: Member) -> tuple[Reports | None, ClientRow]:
         """One client's round: local steps, its report (K = 1), and the check of everything in it."""
@@ -77,7 +100,9 @@ class Sequential:
         reports, loss = self._descend(work, member, own, plan)
         row = replace(row, steps=len(plan), loss=loss, norm=float(reports.delta.norm()))
         kept = [value[0] for name, value in reports.after.items() if name != "b"]  # buffers may hold infinities on purpose
-        reason = why_leave_out(reports.delta[0], samples, self.job.layout, reports.buffers[0], kept)
+        reason = None
+        if not math.isfinite(row.norm) or not all(bool(value.isfinite().all()) for value in (reports.buffers, *kept)):
+            reason = why_leave_out(reports.delta[0], samples, self.job.layout, reports.buffers[0], kept)
         return (reports, row) if reason is None else (None, replace(row, left_out_because=reason))
 
     def _descend(self, work: Work, member: Member, own: State, plan: list[Tensor]) -> tuple[Reports, float]:
@@ -85,35 +110,43 @@ class Sequential:
         job, training, local = self.job, self.job.training, self.job.algorithm.local
         lr, drift = training.lr_at(work.round), local.drift(work.memory["local"], own)
         start, start_buffers = local.start(work.vector, work.buffers, own)
-        buffers = job.layout.unpack_buffers(start_buffers)
-        fixed = {name: value.clone() for name, value in self._fixed.items()}
-        w = start.clone().requires_grad_()
-        velocity, loss_sum = torch.zeros_like(start), torch.zeros((), device=start.device)
+        w, velocity = start.clone(), torch.zeros_like(start)
+        self._load(w, start_buffers)
         gradients = torch.zeros_like(start) if "mean_gradient" in job.algorithm.needs else None
-        on_device = torch.cat(plan).to(job.device).split([len(batch) for batch in plan])
-        for number, batch in enumerate(on_device):
-            at = (work.round, member.client, number)
-            gradient, loss = self._gradient(w, {**buffers, **fixed}, batch, ("dropout", *at), self._augment_key(*at))
-            with torch.no_grad():
-                loss_sum += loss * len(batch)
-                if training.clip is not None:
-                    gradient *= (training.clip / (gradient.norm() + 1e-12)).clamp(max=1.0)
-                if training.weight_decay:
-                    gradient += training.weight_decay * w
-                if gradients is not None:
-                    gradients += gradient
-                if local.mu:
-                    gradient += local.mu * (w - start)
-                if drift is not None:
-                    gradient += drift
-                velocity.mul_(training.momentum).add_(gradient)
-                w.sub_(velocity, alpha=lr)
+        plain = training.clip is None and not training.weight_decay and gradients is None and not local.mu and drift is None
+        speeds, losses = self._pieces(velocity), []
+        for number, (x, y) in enumerate(self._read(work.round, member.client, plan)):
+            parts, loss = self._gradient(x, y, ("dropout", work.round, member.client, number))
+            losses.append(loss)
+            if not plain:
+                parts = self._pieces(self._followed(self._flat(parts), w, start, drift, gradients))
+            for part, speed in zip(parts, speeds, strict=True):  # by parameter: to lay a large gradient out flat takes as long as a step
+                torch.add(part, speed, alpha=training.momentum, out=speed)
+            w.sub_(velocity, alpha=lr)
+            if self._mixed:
+                self._point_at(w)
+        moved = _moved(start_buffers, job.layout.pack_buffers(self._buffers).to(start_buffers.device))
         extra = {} if gradients is None else {"mean_gradient": gradients / len(plan)}
         if "start_gradient" in job.algorithm.needs:
             extra["start_gradient"] = self._full_gradient(work, member, start, start_buffers)
-        moved = _moved(start_buffers, job.layout.pack_buffers(buffers).to(start_buffers.device))
-        report = self._report(work, member, own, w.detach() - start, moved, len(plan), extra)
-        return report, float(loss_sum) / sum(len(batch) for batch in plan)
+        report = self._report(work, member, own, w - start, moved, len(plan), extra)
+        sizes = torch.tensor([len(batch) for batch in plan], device=start.device)
+        return report, float((torch.stack(losses) * sizes).sum()) / int(sizes.sum())
+
+    def _followed(self, gradient: Tensor, w: Tensor, start: Tensor, drift: Tensor | None, gradients: Tensor | None) -> Tensor:
+        """What a step follows instead of the bare gradient, all `[P]`. `gradients` sums what there is before the local rule adds to it."""
+        training, mu = self.job.training, self.job.algorithm.local.mu
+        if training.clip is not None:
+            gradient *= (training.clip / (gradient.norm() + 1e-12)).clamp(max=1.0)
+        if training.weight_decay:
+            gradient += training.weight_decay * w
+        if gradients is not None:
+            gradients += gradient
+        if mu:
+            gradient += mu * (w - start)
+        if drift is not None:
+            gradient += drift
+        return gradient
 
     def _report(self, work: Work, member: Member, own: State, delta: Tensor, moved: Tensor, steps: int, extra: State) -> Reports:
         number = torch.ones(1, 1, dtype=delta.dtype, device=delta.device)
@@ -129,54 +162,81 @@ class Sequential:
         lr = self.job.training.lr_at(work.round)
         return replace(reports, after=self.job.algorithm.local.keep(work.memory["local"], before, reports, lr))
 
-    def _gradient(self, w: Tensor, buffers: State, rows: Tensor, key: Key, augment: int | None = None) -> tuple[Tensor, Tensor]:
-        """Gradient `[P]` and value of the mean loss over `rows`. Buffers are updated in place; dropout draws from `key`."""
-        x, y = self.fed.read(rows, augment)
+    def _read(self, round: int, client: str, plan: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """What the model reads at each step. Unless augmentation draws for every step, several are read at once: reading is a handful of
+        small operations, which take hardly longer for many samples than for few."""
+        if self.fed.augment is not None:
+            for number, batch in enumerate(plan):
+                yield self.fed.read(batch.to(self.job.device), draws.device_key(self.job.seed, "augment", round, client, number))
+            return
+        steps = max(1, _READ // len(plan[0]))
+        for some in (plan[first : first + steps] for first in range(0, len(plan), steps)):
+            x, y = self.fed.read(torch.cat(some).to(self.job.device))
+            sizes = [len(batch) for batch in some]
+            yield from zip(x.split(sizes), y.split(sizes), strict=True)
+
+    def _gradient(self, x: Tensor, y: Tensor, key: Key) -> tuple[Sequence[Tensor], Tensor]:
+        """Gradient of a batch's mean loss, by parameter, and its value, with the module as it is. Dropout draws from `key`."""
         with self._dropout(*key):
-            output = functional_call(self.module, {**self.job.layout.unpack(w), **buffers}, (x,))
+            output = self.module(x)
         loss = self.job.loss(output, y).mean()
-        (gradient,) = torch.autograd.grad(loss, w)
-        return gradient, loss.detach()
+        parts = torch.autograd.grad(loss, self._parameters, materialize_grads=True)  # a parameter that took no part has a gradient of 0
+        return parts, loss.detach()
 
     def _full_gradient(self, work: Work, member: Member, at: Tensor, buffers: Tensor) -> Tensor:
-        """The gradient of the client's mean loss over all its data, in near-equal parts. Buffers are read, not moved."""
-        w, total = at.clone().requires_grad_(), torch.zeros_like(at)
+        """The gradient of the client's mean loss over all its data, in near-equal parts, which all meet the same buffers."""
+        total = torch.zeros_like(at)
         for number, rows in enumerate(member.rows.tensor_split(-(-len(member.rows) // _GRADIENT_BATCH))):
+            self._load(at, buffers)
             key = ("dropout at the start", work.round, member.client, number)
-            state = {**self.job.layout.unpack_buffers(buffers), **{name: value.clone() for name, value in self._fixed.items()}}
-            total += self._gradient(w, state, rows.to(self.job.device), key)[0] * (len(rows) / len(member.rows))
+            parts, _ = self._gradient(*self.fed.read(rows.to(self.job.device)), key)
+            total += self._flat(parts) * (len(rows) / len(member.rows))
         return total
 
     # ---------------------------------------------------------------------------------------------------------- evaluation
 
-    @torch.no_grad()
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
         """Loss and metrics summed over each group's samples. Groups share batches: evaluation sees samples, not clients."""
-        self.module.eval()
-        state = {**self.job.layout.unpack(vector), **self.job.layout.unpack_buffers(buffers)}
-        functions = {"loss": self.job.loss, **self.job.metrics}
-        sizes = np.array([len(rows) for _, _, rows in groups], dtype=np.int64)
-        owner = np.repeat(np.arange(len(groups)), sizes)
-        values = {name: np.zeros(len(owner)) for name in functions}
-        all_rows = torch.cat([rows for _, _, rows in groups]) if len(owner) else torch.zeros(0, dtype=torch.int64)
-        size = _EVALUATION_BATCH[self.job.device.type]
-        with self._own_generator():
-            for start in range(0, len(owner), size):
-                self._seed_torch("evaluate", start)
-                split, client, _ = groups[owner[start]]
-                with _naming(f"evaluation failed at or soon after {split} data of client {client}"), self._dropout("evaluate", start):
-                    x, y = self.fed.read(all_rows[start : start + size].to(self.job.device))
-                    output = functional_call(self.module, state, (x,))
-                    for name, function in functions.items():
-                        values[name][start : start + size] = function(output, y).double().cpu().numpy()
-        sums = {name: np.bincount(owner, per_sample, minlength=len(groups)) for name, per_sample in values.items()}
-        smaller = frozenset(name for name, function in functions.items() if name == "loss" or is_smaller_better(function))
-        return Table([(split, client) for split, client, _ in groups], sizes, sums, smaller)
+        parts = [self.evaluate_batch(vector, buffers, batch) for batch in evaluation_batches(self.job, groups)]
+        return tabulate(self.job, groups, parts)
+
+    @torch.no_grad()
+    def evaluate_batch(self, vector: Tensor, buffers: Tensor, batch: Batch) -> Values:
+        """Loss and metrics of every sample of one batch."""
+        self._switch(training=False)
+        self._load(vector, buffers)
+        with self._own_generator(), _naming(f"evaluation failed at or soon after {batch.who}"), self._dropout("evaluate", batch.start):
+            self._seed_torch("evaluate", batch.start)
+            x, y = self.fed.read(batch.rows.to(self.job.device))
+            output = self.module(x)
+            return {name: function(output, y).double().cpu().numpy() for name, function in scores(self.job).items()}
 
     # ------------------------------------------------------------------------------------------------------------- helpers
 
-    def _augment_key(self, *path: int | str) -> int | None:
-        return None if self.fed.augment is None else draws.device_key(self.job.seed, "augment", *path)
+    def _load(self, vector: Tensor, buffers: Tensor) -> None:
+        """Puts the module at `vector`, with buffers of its own, so that nothing leaks from one client, or one batch of an evaluation, to
+        the next."""
+        self._point_at(vector)
+        fixed = {name: value.clone() for name, value in self._fixed.items()}
+        for name, value in {**self.job.layout.unpack_buffers(buffers), **fixed}.items():
+            self._buffers[name].data = value
+
+    def _point_at(self, vector: Tensor) -> None:
+        """Makes the module's parameters views of `vector`, which follow it, or copies, where their precision is another. Unlike
+        `functional_call`, which swaps them in and out around every step, it costs nothing until the next client."""
+        for parameter, value in zip(self._parameters, self.job.layout.unpack(vector).values(), strict=True):
+            parameter.data = value
+
+    def _pieces(self, vector: Tensor) -> list[Tensor]:
+        """Views of `vector`, a parameter each."""
+        return [vector[entry.where].view(entry.shape) for entry in self.job.layout.parameters]
+
+    def _flat(self, parts: Sequence[Tensor]) -> Tensor:
+        return torch.cat([part.reshape(-1) for part in parts]).to(self.job.layout.dtype)
+
+    def _switch(self, training: bool) -> None:
+        if self.module.training != training:  # to tell every submodule takes a tenth of a small step
+            self.module.train(training)
 
     @contextmanager
     def _own_generator(self) -> Iterator[None]:

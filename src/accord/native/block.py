@@ -126,9 +126,8 @@ def _by_torch(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Padding, 
     """The same by torch, as part of the graph if one is being made."""
     graph = torch.is_grad_enabled()
     if not graph:
-        x, weight, bias = (
-            None if t is None else t.detach().requires_grad_(need) for t, need in zip((x, weight, bias), wanted, strict=True)
-        )
+        x, weight = x.detach().requires_grad_(wanted[0]), weight.detach().requires_grad_(wanted[1])
+        bias = None if bias is None else bias.detach().requires_grad_(wanted[2])
     asked = [t for t, need in zip((x, weight, bias), wanted, strict=True) if need and t is not None]
     with torch.enable_grad():
         found = iter(torch.autograd.grad(_plain(x, weight, bias, padding), asked, g, create_graph=graph))

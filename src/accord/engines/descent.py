@@ -1,0 +1,229 @@
+"""Local descent of many lanes at once: what every lane needs is laid out on the device, and its steps are run or replayed."""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from accord import draws
+from accord.data.federated import Federation
+from accord.engines.batchable import check_batchable, pads
+from accord.engines.contract import Job, Member, Work
+from accord.engines.lanes import Captured, Lanes, Model, Plan, gradients, run, shapes
+from accord.engines.planning import Padded, lengthened, padded, waves
+from accord.record import State
+
+_LARGE = 8_000_000  # parameters from which lanes run side by side: such a model's kernels fill the device by themselves
+_STREAMS = 4  # more were no faster
+_READY = 8 << 30  # bytes that samples may take on a CUDA device as the model reads them: every step is then spared a few kernels
+_GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One client of one run."""
+
+    job: Job
+    work: Work
+    member: Member
+    own: State
+    rows: np.ndarray  # of its batches, one after another
+    sizes: list[int]  # of its batches
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """All that the device must know of it: see `_NUMBERS`."""
+        training, samples = self.job.training, len(self.member.rows)
+        mu, lr = self.job.algorithm.local.mu, training.lr_at(self.work.round)
+        decay, clip = training.weight_decay, training.clip or math.inf
+        return lr, training.momentum, decay, clip, mu, samples, len(self.sizes), sum(self.sizes)
+
+
+_NUMBERS = ("lr", "momentum", "weight_decay", "clip", "mu", "samples", "steps", "met")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What clients' rounds came to, still on the device."""
+
+    delta: Tensor  # [L, P]
+    moved: Tensor  # [L, B], change of the buffers
+    loss: Tensor  # [L], mean over the samples met
+    weight: Tensor  # [L, 1], training samples
+    steps: Tensor  # [L, 1]
+    extra: State  # name -> [L, P]
+
+    def of(self, part: slice) -> "Trained":
+        columns = {name: getattr(self, name)[part] for name in _COLUMNS}
+        return Trained(**columns, extra={name: value[part] for name, value in self.extra.items()})
+
+
+_COLUMNS = ("delta", "moved", "loss", "weight", "steps")
+
+
+def width_of(job: Job) -> int:
+    """How wide batches are, whoever is in a round: a sum over a batch is then the same sum. Whole-client batches have no such width."""
+    return min(job.training.batch or 1, max((len(rows) for rows in job.fed.train.values()), default=1))
+
+
+class Descent:
+    """Trains lanes of one model on one device. `at_once` bounds how many go together; it is halved when the device runs out of memory."""
+
+    def __init__(self, job: Job, fed: Federation, drops_out: bool, at_once: int | None = None) -> None:
+        self.device, self.drops_out, self.at_once = job.device, drops_out, at_once
+        cuda = job.device.type == "cuda"
+        large = cuda and job.layout.size > _LARGE
+        self.model = Model(
+            copy.deepcopy(job.module).to(job.device),
+            job.layout,
+            fed.prepared(_READY) if cuda else fed,
+            job.loss,
+            unfold=cuda,
+            streams=tuple(torch.cuda.Stream() for _ in range(_STREAMS)) if large else None,
+        )
+        if not large:
+            check_batchable(self.model, drops_out)
+        self.pads = pads(self.model)
+        self.width = width_of(job)
+        self._captured: dict[tuple[object, ...], Captured] = {}
+
+    def forget(self) -> None:
+        """Lets go of the device's memory."""
+        self._captured.clear()
+
+    def __call__(self, lanes: Sequence[Lane]) -> Trained:
+        """As many lanes at once as there is memory for."""
+        while True:
+            size = min(self.at_once or len(lanes), len(lanes))
+            try:
+                parts = [self._descend_together(lanes[at : at + size]) for at in range(0, len(lanes), size)]
+                break
+            except torch.cuda.OutOfMemoryError:
+                if size == 1:
+                    raise
+                self._captured.clear()
+                torch.cuda.empty_cache()
+                self.at_once = math.ceil(size / 2)
+        if len(parts) == 1:
+            return parts[0]
+        joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        return Trained(**joined, extra={name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra})
+
+    def _descend_together(self, chosen: Sequence[Lane]) -> Trained:
+        if (
+            len(chosen) == 1
+        ):  # libraries compute a batch of one in another way: with company, a lane's bits do not depend on how many there are
+            return self._descend_together([*chosen, *chosen]).of(slice(1))
+        numbers = self._numbers(chosen)
+        lanes, begun = self._lanes(chosen, numbers)
+        for part in waves(padded([(lane.rows, lane.sizes) for lane in chosen], self.width), self.pads):
+            if self.device.type == "cuda":
+                lanes = self._replayed(lanes, part, chosen)
+            else:
+                lanes = run(self.model, lanes, self._plan(part, chosen, len(part.count)), len(part.count))
+        extra = {} if lanes.gradients is None else {"mean_gradient": lanes.gradients / numbers["steps"]}
+        if any("start_gradient" in lane.job.algorithm.needs for lane in chosen):
+            extra["start_gradient"] = self._start_gradient(chosen, lanes.start, begun, numbers["samples"])
+        ended = self.model.layout.pack_buffers(lanes.buffers, lead=(len(chosen),)).to(begun.device)
+        same = (begun == ended) | (begun.isnan() & ended.isnan())  # buffers may hold infinities on purpose
+        moved = torch.where(same, 0.0, ended - begun)
+        loss = lanes.loss / numbers["met"].squeeze(1)
+        return Trained(lanes.w - lanes.start, moved, loss, numbers["samples"], numbers["steps"], extra)
+
+    def _numbers(self, chosen: Sequence[Lane]) -> dict[str, Tensor]:
+        """A column `[L, 1]` for each of `_NUMBERS`, in one copy that the host does not wait for."""
+        table = torch.tensor([lane.numbers for lane in chosen], dtype=self.model.layout.dtype)
+        columns = _sent(table, self.device).unsqueeze(-1).unbind(1)
+        return dict(zip(_NUMBERS, columns, strict=True))
+
+    def _replayed(self, lanes: Lanes, part: Padded, chosen: Sequence[Lane]) -> Lanes:
+        steps = len(part.count)
+        plan = self._plan(lengthened(part, 1 << (steps - 1).bit_length()), chosen, steps)  # few shapes, so few captures
+        key = shapes(lanes, plan)
+        if key not in self._captured:
+            self._captured[key] = Captured(self.model, lanes, plan)
+        return self._captured[key].run(lanes, plan, steps)
+
+    def _lanes(self, chosen: Sequence[Lane], numbers: dict[str, Tensor]) -> tuple[Lanes, Tensor]:
+        """Where every lane begins, and its buffers as one table `[L, B]`."""
+        layout, device = self.model.layout, self.device
+        starts = [lane.job.algorithm.local.start(lane.work.vector, lane.work.buffers, lane.own) for lane in chosen]
+        begun = _stacked([buffers for _, buffers in starts])
+        training = [lane.job.training for lane in chosen]
+        drifts = [lane.job.algorithm.local.drift(lane.work.memory["local"], lane.own) for lane in chosen]
+        start = _stacked([vector for vector, _ in starts])
+        lanes = Lanes(
+            start,
+            layout.unpack_buffers(begun.to(device)),
+            lr=numbers["lr"],
+            momentum=numbers["momentum"],
+            weight_decay=numbers["weight_decay"] if any(t.weight_decay for t in training) else None,
+            clip=numbers["clip"] if any(t.clip for t in training) else None,
+            mu=numbers["mu"] if any(lane.job.algorithm.local.mu for lane in chosen) else None,
+            drift=_stacked([torch.zeros_like(start[0]) if d is None else d for d in drifts])
+            if any(d is not None for d in drifts)
+            else None,
+            gradients=torch.zeros_like(start) if any("mean_gradient" in lane.job.algorithm.needs for lane in chosen) else None,
+        )
+        return lanes, begun
+
+    def _plan(self, part: Padded, chosen: Sequence[Lane], steps: int) -> Plan:
+        """The steps on the device, with the keys of their draws; only the first `steps` of them will be run."""
+        dropout = self._keys("dropout", part, chosen) if self.drops_out else None
+        augment = self._keys("augment", part, chosen) if self.model.fed.augment is not None else None
+        rows, share, count = (self._array(values) for values in (part.rows, part.share, part.count))
+        return Plan(rows, share, count, dropout, augment, rests=bool((part.count[:steps] == 0).any()))
+
+    def _array(self, values: np.ndarray) -> Tensor:
+        """Row numbers as they are, other numbers in the model's precision."""
+        numbers = torch.from_numpy(values)
+        return _sent(numbers if numbers.dtype == torch.int64 else numbers.to(self.model.layout.dtype), self.device)
+
+    def _keys(self, purpose: str, part: Padded, chosen: Sequence[Lane]) -> Tensor:
+        keys = [
+            [
+                draws.device_key(lane.job.seed, purpose, lane.work.round, lane.member.client, int(number)) if count else 0
+                for lane, count in zip(chosen, counts, strict=True)
+            ]
+            for number, counts in zip(part.number, part.count, strict=True)
+        ]
+        return _sent(torch.tensor(keys, dtype=torch.int64), self.device)
+
+    def _start_gradient(self, chosen: Sequence[Lane], start: Tensor, begun: Tensor, samples: Tensor) -> Tensor:
+        """The gradient of each client's mean loss over all its data where the round began. Buffers are read, not moved."""
+        orders = [(lane.member.rows.numpy(), near_equal(len(lane.member.rows), _GRADIENT_BATCH)) for lane in chosen]
+        total = torch.zeros_like(start)
+        for part in waves(padded(orders), self.pads):
+            keys = self._keys("dropout at the start", part, chosen) if self.drops_out else [None] * len(part.count)
+            parts = (self._array(values) for values in (part.rows, part.share, part.count))
+            for rows, share, count, key in zip(*parts, keys, strict=True):
+                buffers = self.model.layout.unpack_buffers(begun.to(start.device))
+                gradient, _ = gradients(self.model, start, buffers, rows, share, dropout=key)
+                total.addcmul_(gradient, count.unsqueeze(1) / samples)
+        return total
+
+
+def near_equal(count: int, most: int) -> list[int]:
+    """Sizes of at most `most` that differ by one at most.
+
+    >>> near_equal(7, 3)
+    [3, 2, 2]
+    """
+    parts = -(-count // most)
+    return [count // parts + (part < count % parts) for part in range(parts)]
+
+
+def _sent(values: Tensor, device: torch.device) -> Tensor:
+    """The values on the device, in a copy that the host does not wait for: it has the next round to plan."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
+
+
+def _stacked(vectors: Sequence[Tensor]) -> Tensor:
+    """`[L, ...]`; where all are one vector, without a copy of it for each."""
+    if all(vector is vectors[0] for vector in vectors):
+        return vectors[0].expand(len(vectors), *vectors[0].shape)
+    return torch.stack(list(vectors))

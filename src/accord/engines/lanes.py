@@ -1,0 +1,223 @@
+"""Local steps of many clients in lockstep. A lane is one client of one run.
+
+The parameters of all lanes are one buffer `[L, P]`. A step gathers every lane's batch on the device, runs the model once for all of them
+(`torch.func.vmap`: grouped convolutions, batched matrix products) and moves the whole buffer. A lane that has finished, or whose batch is
+shorter than the others', is masked. On CUDA the step is captured once as a graph and replayed: hundreds of small kernels are then launched
+by one call.
+"""
+
+import copy
+from contextlib import nullcontext
+from dataclasses import dataclass, field, fields
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from accord import draws
+from accord.data.federated import Federation
+from accord.engines.convolve import Unfolded
+from accord.layout import Layout
+from accord.losses import PerSample
+from accord.record import State
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is the same for all lanes. The federation's samples are on the device.
+
+    `unfold` computes convolutions as matrix products, which is faster on CUDA. `streams` says how lanes are run: None, all in one batched
+    computation, which is best for small models; else each by itself, spread over these CUDA streams (none of them: one after another),
+    which is best for models whose kernels are large.
+    """
+
+    module: nn.Module
+    layout: Layout
+    fed: Federation
+    loss: PerSample
+    unfold: bool = False
+    streams: tuple[torch.cuda.Stream, ...] | None = None
+
+
+@dataclass
+class Plan:
+    """The batches of `S` steps of every lane."""
+
+    rows: Tensor  # [S, L, B], filled up with rows of the lane's own
+    share: Tensor  # [S, L, B], of a sample in its lane's mean loss; 0 where it only fills up
+    count: Tensor  # [S, L], how many samples count; 0: nothing to do for this lane
+    dropout: Tensor | None = None  # [S, L], keys
+    augment: Tensor | None = None  # [S, L], keys
+    rests: bool = True  # some lane has nothing to do in some step
+
+
+@dataclass
+class Lanes:
+    """What differs by lane, and how far a round has come. Numbers per lane are columns `[L, 1]`."""
+
+    start: Tensor  # [L, P]
+    buffers: State  # name -> [L, ...]
+    lr: Tensor
+    momentum: Tensor
+    weight_decay: Tensor | None = None
+    clip: Tensor | None = None
+    mu: Tensor | None = None
+    drift: Tensor | None = None  # [L, P]
+    gradients: Tensor | None = None  # [L, P], where the sum of the steps' gradients is wanted
+    w: Tensor = field(init=False)
+    velocity: Tensor = field(init=False)
+    loss: Tensor = field(init=False)  # [L], summed over samples
+
+    def __post_init__(self) -> None:
+        self.w, self.velocity = self.start.clone(), torch.zeros_like(self.start)
+        self.loss = torch.zeros(len(self.start), device=self.start.device)
+
+
+def advance(model: Model, lanes: Lanes, plan: Plan, step: Tensor) -> None:
+    """Step number `step: [1]` of the plan, in place; it ends with the number of the next one."""
+    rows, share, count = (part.index_select(0, step)[0] for part in (plan.rows, plan.share, plan.count))
+    augment, dropout = (None if keys is None else keys.index_select(0, step)[0] for keys in (plan.augment, plan.dropout))
+    before = {name: value.clone() for name, value in lanes.buffers.items()}
+    gradient, loss = gradients(model, lanes.w, lanes.buffers, rows, share, augment, dropout)
+    active = (count > 0).unsqueeze(1)
+    if plan.rests:  # a resting lane's share of 0 times a loss that overflowed would be NaN
+        gradient, loss = torch.where(active, gradient, 0.0), torch.where(active.squeeze(1), loss, 0.0)
+    for name, value in before.items():
+        lanes.buffers[name].copy_(torch.where(active.view(-1, *[1] * (value.ndim - 1)), lanes.buffers[name], value))
+    lanes.loss.addcmul_(loss, count)
+    # A lane that rests has no gradient, keeps its velocity and does not move. Each line below is one pass over the memory of all lanes.
+    if lanes.clip is not None:
+        gradient *= (lanes.clip / (gradient.norm(dim=1, keepdim=True) + 1e-12)).clamp(max=1.0)
+    if lanes.weight_decay is not None:
+        gradient.addcmul_(lanes.w, lanes.weight_decay * active)
+    if lanes.gradients is not None:
+        lanes.gradients += gradient
+    if lanes.mu is not None:
+        gradient.addcmul_(lanes.w - lanes.start, lanes.mu * active)
+    if lanes.drift is not None:
+        gradient.addcmul_(lanes.drift, active.to(gradient.dtype))
+    torch.addcmul(gradient, lanes.velocity, torch.where(active, lanes.momentum, 1.0), out=lanes.velocity)
+    lanes.w.addcmul_(lanes.velocity, torch.where(active, -lanes.lr, 0.0))
+    step += 1
+
+
+def gradients(
+    model: Model, w: Tensor, buffers: State, rows: Tensor, share: Tensor, augment: Tensor | None = None, dropout: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Each lane's gradient `[L, P]` and value `[L]` of its mean loss over rows `[L, B]`. Buffers are changed in place."""
+    x, y = model.fed.read(rows, augment)
+    with torch.enable_grad():
+        leaf = w.detach().requires_grad_()
+        if model.streams is None:
+            losses = model.loss(outputs(model, leaf, buffers, x, dropout).flatten(0, 1), y.flatten(0, 1)).view(rows.shape)
+        else:
+            losses = losses_apart(model, leaf, buffers, x, y, dropout)
+        # What fills a batch up is a sample of the lane's own, so a share of 0 never meets an infinity that is not the lane's anyway.
+        (gradient,) = torch.autograd.grad(losses, leaf, share)
+    return gradient, (losses.detach() * share).sum(1)
+
+
+def outputs(model: Model, w: Tensor, buffers: State, x: Tensor, dropout: Tensor | None = None) -> Tensor:
+    """`[L, B, ...]` of samples `[L, B, ...]`, each lane under its own parameters `w: [L, P]`, buffers and dropout key `[L]`."""
+    pieces = w.split([entry.size for entry in model.layout.parameters], dim=1)
+    parameters = {e.name: p.view(-1, *e.shape).to(e.dtype) for e, p in zip(model.layout.parameters, pieces, strict=True)}
+
+    def one(parameters: State, buffers: State, x: Tensor, key: Tensor | None) -> Tensor:
+        if key is None:
+            return functional_call(model.module, {**parameters, **buffers}, (x,))
+        with draws.Routed(key):
+            return functional_call(model.module, {**parameters, **buffers}, (x,))
+
+    with Unfolded() if model.unfold else nullcontext():
+        return vmap(one, in_dims=(0, 0, 0, None if dropout is None else 0))(parameters, buffers, x, dropout)
+
+
+def losses_apart(model: Model, w: Tensor, buffers: State, x: Tensor, y: Tensor, dropout: Tensor | None = None) -> Tensor:
+    """`[L, B]`, the loss of every sample, lane by lane. Where streams are given, lanes run side by side, forwards and backwards."""
+    streams = model.streams or ()
+    for stream in streams:
+        stream.wait_stream(torch.cuda.current_stream())
+    losses = []
+    for lane, vector in enumerate(w.unbind(0)):
+        mine = streams[lane % len(streams)] if streams else None
+        with torch.cuda.stream(mine), nullcontext() if dropout is None else draws.Routed(dropout[lane]):
+            state = {**model.layout.unpack(vector), **{name: value[lane] for name, value in buffers.items()}}
+            losses.append(model.loss(functional_call(model.module, state, (x[lane],)), y[lane]))
+    for stream in streams:
+        torch.cuda.current_stream().wait_stream(stream)
+    return torch.stack(losses)
+
+
+# ------------------------------------------------------------------------------------------------------------------- whole plans
+
+_Part = TypeVar("_Part", Lanes, Plan)
+
+
+def run(model: Model, lanes: Lanes, plan: Plan, steps: int) -> Lanes:
+    """The first `steps` steps of the plan, one call after another."""
+    step = torch.zeros(1, dtype=torch.int64, device=lanes.start.device)
+    for _ in range(steps):
+        advance(model, lanes, plan, step)
+    return lanes
+
+
+class Captured:
+    """A step as a CUDA graph, for lanes and plans of the shapes it was captured with."""
+
+    def __init__(self, model: Model, lanes: Lanes, plan: Plan) -> None:
+        self.lanes, self.plan = _cloned(lanes), _cloned(plan)
+        self.step = torch.zeros(1, dtype=torch.int64, device=lanes.start.device)
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # libraries set themselves up in their first calls, which cannot be captured
+            for _ in range(3):
+                self.step.zero_()
+                advance(model, self.lanes, self.plan, self.step)
+        torch.cuda.current_stream().wait_stream(aside)
+        self.graph = torch.cuda.CUDAGraph()
+        self.step.zero_()
+        with torch.cuda.graph(self.graph):
+            advance(model, self.lanes, self.plan, self.step)
+
+    def run(self, lanes: Lanes, plan: Plan, steps: int) -> Lanes:
+        """The first `steps` steps of the plan. The lanes given back are this object's own: the next call overwrites them."""
+        _fill(self.lanes, lanes)
+        _fill(self.plan, plan)
+        self.step.zero_()
+        for _ in range(steps):
+            self.graph.replay()
+        return self.lanes
+
+
+def shapes(*parts: Lanes | Plan) -> tuple[object, ...]:
+    """What a captured step depends on: which tensors there are, and their shapes."""
+    tensors = [(name, None if value is None else tuple(value.shape)) for part in parts for name, value in _tensors(part)]
+    return (*tensors, *(part.rests for part in parts if isinstance(part, Plan)))
+
+
+def _tensors(part: Lanes | Plan) -> list[tuple[str, Tensor | None]]:
+    named: list[tuple[str, Tensor | None]] = []
+    for entry in fields(part):
+        value = getattr(part, entry.name)
+        if not isinstance(value, bool):
+            named += list(value.items()) if isinstance(value, dict) else [(entry.name, value)]
+    return named
+
+
+def _cloned(part: _Part) -> _Part:
+    twin = copy.copy(part)
+    for entry in fields(part):
+        value = getattr(part, entry.name)
+        if isinstance(value, dict):
+            setattr(twin, entry.name, {name: tensor.clone() for name, tensor in value.items()})
+        elif isinstance(value, Tensor):
+            setattr(twin, entry.name, value.clone())
+    return twin
+
+
+def _fill(mine: Lanes | Plan, theirs: Lanes | Plan) -> None:
+    """Copies values into tensors that a graph reads."""
+    for (_, to), (_, given) in zip(_tensors(mine), _tensors(theirs), strict=True):
+        if to is not None and given is not None and to is not given:
+            to.copy_(given, non_blocking=True)

@@ -1,0 +1,295 @@
+"""Clients spread over processes: one worker per core, each a `Sequential` engine that computes on one thread.
+
+A worker is handed whole shards and sends one summed record of each back. Shards are handed out as workers come free and added in their own
+order, so the number of workers and who finishes first change nothing. Samples are never copied: a forked worker reads its parent's memory,
+a spawned one maps what the parent laid out once.
+"""
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import traceback
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import connection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from accord.engines.contract import (
+    Batch,
+    ClientRow,
+    Group,
+    Job,
+    Member,
+    Outcome,
+    Table,
+    Values,
+    Work,
+    added,
+    evaluation_batches,
+    shards,
+    tabulate,
+)
+from accord.engines.sequential import Sequential
+from accord.engines.shared import Area, Line, check_sendable
+from accord.errors import AccordError, check_whole
+from accord.record import Record
+
+_TRIES = 3  # so many workers may die of one task before it is given up
+
+
+class Processes:
+    """Trains shards and evaluates batches in worker processes, which start when there is work for them and last until `close`.
+
+    `start="fork"` takes any model, loss and metric. `"spawn"` needs ones that can be pickled; it is the default only where torch sees an
+    accelerator, because there a forked process cannot compute gradients once its parent has.
+    """
+
+    name = "processes"
+
+    def __init__(self, job: Job, workers: int | None = None, start: str | None = None) -> None:
+        if job.device.type != "cpu":
+            raise AccordError(f"the processes engine trains on the CPU, got device {job.device}: choose device cpu, or another engine")
+        if start not in (None, "fork", "spawn"):
+            raise AccordError(f"start must be 'fork' or 'spawn', got {start!r}")
+        check_whole("workers", 1 if workers is None else workers)
+        self.job, self.workers = job, workers or _usable_cores()
+        self.start = start or ("spawn" if torch.accelerator.is_available() else "fork")
+        self._engine = Sequential(job)  # what a forked worker takes over; says at once what does not fit
+        self._luggage = _Luggage(job) if self.start == "spawn" else None
+        self._sent = Area()  # the round's model, for all workers
+        self._crew: list[_Worker] = []
+
+    def close(self) -> None:
+        """Ends all workers at once: nobody waits for what they are at."""
+        while self._crew:
+            self._crew.pop().end()
+
+    def train(self, work: Work, cohort: Sequence[Member]) -> Outcome:
+        """Trains every client of the cohort from `work` and adds up their reports, shard by shard."""
+        memory = {part: state for part, state in work.memory.items() if part != "server"}  # that one never leaves the server
+        sent = self._sent.dump((work.round, work.vector, work.buffers, memory))
+        record: Record | None = None
+        rows: list[ClientRow] = []
+        for of_shard, its_rows in self._spread([self._shard(work, sent, shard) for shard in shards(cohort)]):
+            record = added(record, of_shard)
+            rows += its_rows
+        return Outcome(record, rows)
+
+    def _shard(self, work: Work, sent: bytes, shard: Sequence[Member]) -> "_Task":
+        def own(number: int) -> Any:
+            return shard[number].own()  # when the client's turn comes: a shard may be large
+
+        known = self.job.fed.train  # the workers have these rows too: only others must travel
+        members = [(m.client, None if m.rows is known.get(m.client) else m.rows, m.share) for m in shard]
+        clients = f"client{'s' * (len(shard) > 1)} {', '.join(m.client for m in shard)}"
+        return _Task(("train", sent, members), f"{clients} in round {work.round}", {"own": own, "stage": work.stage})
+
+    def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
+        """Loss and metrics summed over each group's samples, in the batches that every engine takes."""
+        sent = self._sent.dump((0, vector, buffers, {}))
+        tasks = [_Task(("evaluate", sent, batch), batch.who) for batch in evaluation_batches(self.job, groups)]
+        return tabulate(self.job, groups, list(self._spread(tasks)))
+
+    # ---------------------------------------------------------------------------------------------------- handing tasks out
+
+    def _spread(self, tasks: Sequence["_Task"]) -> Iterator[Any]:
+        """What the tasks come to, in their order, whoever finishes first."""
+        waiting = deque(tasks)
+        try:
+            for task in tasks:
+                while not task.answer:
+                    self._hand_out(waiting)
+                    busy: dict[Any, _Worker] = {worker.line.pipe: worker for worker in self._crew if worker.task is not None}
+                    for pipe in connection.wait(list(busy)):
+                        self._listen(busy[pipe], waiting)
+                self._hand_out(waiting)
+                answer = task.answer.pop()
+                if isinstance(answer, Exception):
+                    raise answer  # only when its turn has come: of several failures the first is told, as one process would
+                yield answer
+        except BaseException:
+            self.close()  # whoever is still at work would answer a question that nobody asks any more
+            raise
+
+    def _hand_out(self, waiting: deque["_Task"]) -> None:
+        """Gives every free worker a task, hiring while there are fewer than there may be."""
+        while waiting:
+            worker = next((worker for worker in self._crew if worker.task is None), None)
+            if worker is None:
+                if len(self._crew) == self.workers:
+                    return
+                worker = self._hire()
+            worker.task = waiting.popleft()
+            worker.line.send(*worker.task.call)
+
+    def _hire(self) -> "_Worker":
+        context: Any = multiprocessing.get_context(self.start)
+        here, there = context.Pipe()
+        down, up = Area(), Area()
+        brings = self._luggage or self._engine
+        process = context.Process(target=_serve, args=(Line(there, up, down), self._sent, brings, os.getpid()), daemon=True)
+        worker = _Worker(process, Line(here, down, up))
+        # Ctrl-C reaches every process of a terminal. A worker never sees it: what it means is for the parent to say.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of every fork beside threads: see `_serve`
+                process.start()
+            self._crew.append(worker)
+        except OSError as error:
+            raise AccordError(f"no worker process can be started beside {len(self._crew)} others: {error}") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        there.close()
+        return worker
+
+    def _listen(self, worker: "_Worker", waiting: deque["_Task"]) -> None:
+        """Takes a worker's answer or answers its question. What a worker died of is tried again before all else."""
+        task = worker.task
+        assert task is not None
+        try:
+            word, *content = worker.line.receive()
+        except (EOFError, OSError):
+            self._crew.remove(worker)
+            worker.process.join(1)  # it may still be about to say how it ended
+            worker.end()
+            task.deaths += 1
+            if task.deaths == _TRIES:
+                raise AccordError(self._obituary(worker, task)) from None
+            waiting.appendleft(task)
+            return
+        if word == "ask":
+            name, *arguments = content
+            worker.line.send(task.asks[name](*arguments))
+        else:
+            worker.task, task.answer = None, content
+
+    def _obituary(self, worker: "_Worker", task: "_Task") -> str:
+        code = worker.process.exitcode or 0
+        how, why = f"exit code {code}", "what it printed may say why"
+        if code < 0:
+            how, why = signal.Signals(-code).name, "is there enough memory?"
+        elif self.start == "spawn":
+            why += ", and a script that spawns processes must start its work under `if __name__ == '__main__':`"
+        return f"the worker process for {task.who} ended {_TRIES} times without an answer ({how}): {why}"
+
+
+@dataclass(eq=False)
+class _Task:
+    """What a worker is to do, on whose data, and what it may ask meanwhile; and the answer, once there is one."""
+
+    call: tuple[Any, ...]
+    who: str
+    asks: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    answer: list[Any] = field(default_factory=list)
+    deaths: int = 0
+
+
+@dataclass(eq=False)
+class _Worker:
+    """A worker as the parent sees it."""
+
+    process: Any
+    line: Line
+    task: _Task | None = None
+
+    def end(self) -> None:
+        self.process.kill()  # it holds nothing that could be lost
+        self.process.join()
+        self.line.pipe.close()
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# ------------------------------------------------------------------------------------------------------------ inside a worker
+
+
+def _serve(line: Line, sent: Area, brings: "Sequential | _Luggage", parent: int) -> None:
+    """A worker's life: one task after another until it is killed."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever the parent does when it is terminated
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    # One thread a worker. It is also what makes a fork safe: OpenMP's threads stay with the parent, and who calls for them here hangs.
+    torch.set_num_threads(1)
+    _keep_memory()
+    engine: Sequential | None = brings if isinstance(brings, Sequential) else None
+    while True:
+        try:
+            what, *content = line.receive()
+        except (EOFError, OSError):
+            return
+        answer: Any
+        try:
+            engine = engine or brings.unpack()  # type: ignore[union-attr]
+            answer = _train(line, engine, sent, *content) if what == "train" else _evaluate(engine, sent, *content)
+        except AccordError as error:
+            answer = AccordError(str(error))  # without what it was made from, which may not travel
+        except Exception:
+            answer = RuntimeError(f"a worker process failed:\n{traceback.format_exc()}")
+        line.send("answer", answer)
+
+
+def _train(
+    line: Line, engine: Sequential, sent: Area, work: bytes, members: Sequence[tuple[str, Tensor | None, float]]
+) -> tuple[Record | None, list[ClientRow]]:
+    """A shard, whose clients' memories are with the parent."""
+    round, vector, buffers, memory = sent.load(work)
+    remembers = engine.job.algorithm.local.remembers
+    shard = [
+        Member(client, engine.fed.train[client] if rows is None else rows, partial(line.ask, "own", number) if remembers else dict, share)
+        for number, (client, rows, share) in enumerate(members)
+    ]
+    return engine.train_shard(Work(round, vector, buffers, memory, partial(line.ask, "stage")), shard)
+
+
+def _evaluate(engine: Sequential, sent: Area, work: bytes, batch: Batch) -> Values:
+    _, vector, buffers, _ = sent.load(work)
+    return engine.evaluate_batch(vector, buffers, batch)
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process once its parent is gone, however that went."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
+
+
+def _keep_memory() -> None:
+    """Keeps freed memory for the next step: glibc may return it each time, and faulting it in again took a fifth of LeNet's step."""
+    with suppress(OSError, AttributeError):  # other C libraries have no such call
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+        libc.mallopt(-3, 2**28)  # M_MMAP_THRESHOLD
+
+
+class _Luggage:
+    """What a spawned worker needs, packed once: the job, and settings of torch that it would otherwise not have."""
+
+    def __init__(self, job: Job) -> None:
+        self.area = Area()
+        settings = torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+        named = {"model": job.module, "data": job.fed, "loss": job.loss, "metrics": job.metrics}
+        for what, value in {**named, "algorithm": job.algorithm, "training": job.training}.items():
+            check_sendable(what, value)
+        self.packed = self.area.dump((job, *settings))
+
+    def unpack(self) -> Sequential:
+        try:
+            job, dtype, precision, deterministic = self.area.load(self.packed)
+        except Exception as error:
+            raise AccordError(f"model, data, loss or metrics cannot be rebuilt in a spawned process: {error}") from error
+        torch.set_default_dtype(dtype)
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(deterministic)
+        return Sequential(job)

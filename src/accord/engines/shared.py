@@ -1,0 +1,132 @@
+"""Memory that processes share, and a line between two of them on which tensors travel through it, not through a pipe.
+
+What is pickled here goes from one process of a run to another, never to a disk or a network.
+"""
+
+import io
+import mmap
+import os
+import pickle
+import tempfile
+from contextlib import suppress
+from multiprocessing import connection, reduction
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from accord.errors import AccordError
+
+_ALIGNED = 64  # bytes: as torch aligns its own memory, because a kernel may round differently on memory that is not
+
+Place = tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...]]  # where a tensor begins, its type, shape and strides
+
+
+class Area:
+    """Memory that several processes see: a file without a name, which each of them maps. It grows with what is put into it.
+
+    Nothing is left behind when its processes end; and /dev/shm, which is small in containers, does not limit it.
+    """
+
+    def __init__(self, file: int | None = None) -> None:
+        self._file = _nameless() if file is None else file
+        self._bytes = torch.zeros(0, dtype=torch.uint8)  # as much of it as is mapped here
+
+    def dump(self, value: object) -> bytes:
+        """The value as bytes for `load`. Its tensors are laid down here, over whatever was here before."""
+        stream = io.BytesIO()
+        pickler = _Pickler(stream)
+        pickler.dump(value)
+        if pickler.end > os.fstat(self._file).st_size:
+            os.ftruncate(self._file, pickler.end)
+        for place, tensor in pickler.laid.values():
+            self.at(place).copy_(tensor)
+        return stream.getvalue()
+
+    def load(self, data: bytes, copy: bool = False) -> Any:
+        """What was dumped, in whichever process. Its tensors are views, good until the next dump, unless copied."""
+        return _Unpickler(data, self, copy).load()
+
+    def at(self, place: Place) -> Tensor:
+        """The tensor that lies there, as a view."""
+        start, dtype, shape, stride = place
+        end = start + torch.Size(shape).numel() * dtype.itemsize
+        if end > len(self._bytes):
+            self._bytes = torch.frombuffer(mmap.mmap(self._file, 0), dtype=torch.uint8)
+        return self._bytes[start:end].view(dtype).as_strided(shape, stride)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _sent_along, (reduction.DupFd(self._file),)
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+
+def _nameless() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("accord")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _sent_along(file: Any) -> Area:
+    return Area(file.detach())
+
+
+class Line:
+    """One end of a line between two processes. They speak in turns, so nobody overwrites what the other has not read."""
+
+    def __init__(self, pipe: connection.Connection, mine: Area, theirs: Area) -> None:
+        self.pipe, self.mine, self.theirs = pipe, mine, theirs
+
+    def send(self, *message: Any) -> None:
+        data = self.mine.dump(message)
+        with suppress(OSError):  # nobody is there any more: whoever listens next will hear of it
+            self.pipe.send_bytes(data)
+
+    def receive(self, copy: bool = True) -> Any:
+        return self.theirs.load(self.pipe.recv_bytes(), copy)
+
+    def ask(self, *question: Any) -> Any:
+        """What the other side answers. Its tensors are good until this side speaks again."""
+        self.send("ask", *question)
+        return self.receive(copy=False)[0]
+
+
+def check_sendable(what: str, value: object) -> None:
+    """Refuses what cannot be rebuilt in another process."""
+    try:
+        _Pickler(io.BytesIO()).dump(value)
+    except Exception as error:
+        raise AccordError(f"the {what} cannot be sent to a spawned process: {error} (define it by name, at the top of a module)") from None
+
+
+class _Pickler(pickle.Pickler):
+    """Keeps plain tensors apart, each once, and says where they are to lie."""
+
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
+        self.laid: dict[int, tuple[Place, Tensor]] = {}
+        self.end = 0
+
+    def persistent_id(self, value: object) -> Place | None:
+        if type(value) is not Tensor or value.requires_grad or value.layout is not torch.strided:
+            return None
+        if id(value) not in self.laid:
+            strides = torch.empty_like(value, device="meta").stride()  # its own, if it is dense: kernels go by them
+            self.laid[id(value)] = (self.end, value.dtype, tuple(value.shape), strides), value  # kept: no other may get its id
+            self.end += -(-value.numel() * value.dtype.itemsize // _ALIGNED) * _ALIGNED
+        return self.laid[id(value)][0]
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, area: Area, copy: bool) -> None:
+        super().__init__(io.BytesIO(data))
+        self.area, self.copy = area, copy
+        self.found: dict[Place, Tensor] = {}
+
+    def persistent_load(self, place: Place) -> Tensor:
+        if place not in self.found:  # what was one tensor is one again
+            view = self.area.at(place)
+            self.found[place] = view.clone() if self.copy else view
+        return self.found[place]
