@@ -1,5 +1,6 @@
 """The command `accord`. Commands import what they need when they run, so that help is quick."""
 
+import io
 import json
 import shlex
 import sys
@@ -215,6 +216,8 @@ _UsageError: Any = typer.BadParameter.__base__  # click's, wherever this typer k
 
 def main() -> None:
     """The command's entry point: what a user can put right becomes one sentence and exit code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a client's name may hold letters that a terminal does not know
     try:
         sys.exit(app(args=sys.argv[1:] or ["--help"], prog_name="accord", standalone_mode=False))
     except AccordError as error:

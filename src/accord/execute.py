@@ -142,7 +142,7 @@ def as_text(ahead: dict[str, Any]) -> str:
     """A preview as an experiment file with every default filled in; what is not a setting is a comment."""
     lines = []
     for section, values in ahead["settings"].items():
-        lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items()), ""]
+        lines += [f"[{section}]", *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()), ""]
     for what, amount in ahead["cost"].items():
         lines.append(f"# {what.replace('_', ' ')}: " + (f"{amount:,}" if isinstance(amount, int) else amount))
     return "\n".join([*lines, *(f"# folder: {folder}" for folder in ahead["folders"])])
