@@ -26,8 +26,8 @@ from works import Work
 HERE = Path(__file__).resolve().parent
 CPU, GPU = "cpu", "cuda"
 DEFAULTS = {
-    CPU: {"works": "W1,W2,W3", "engines": "sequential,processes", "peers": "flower,pfl,pfl-processes"},
-    GPU: {"works": "W1,W2,W3,W4,W5", "engines": "sequential,vectorised", "peers": ""},  # no peer could be installed there
+    CPU: {"works": "W1,W2,W3", "engines": "sequential,processes,processes+native", "peers": "flower,pfl,pfl-processes"},
+    GPU: {"works": "W1,W2,W3,W4,W5", "engines": "vectorised", "peers": ""},  # no peer could be installed there
 }
 PEERS = {"flower": ("flower", "flower", []), "pfl": ("pfl", "pfl", ["--processes", "1"])}
 PEERS["pfl-processes"] = ("pfl", "pfl", ["--processes", str(os.cpu_count() or 1)])
@@ -37,7 +37,9 @@ def contestants(engines: list[str], peers: list[str], venvs: Path) -> list[Conte
     """The naive loop first: it is what others are compared with."""
     module = [sys.executable, "-m"]
     everyone = [Contestant("naive", [*module, "contestants.naive"])]
-    everyone += [Contestant(engine, [*module, "contestants.accord_engine", "--engine", engine]) for engine in engines]
+    for engine in engines:
+        name, *speed = engine.split("+")
+        everyone.append(Contestant(engine, [*module, "contestants.accord_engine", "--engine", name, "--speed", ",".join(speed)]))
     for peer in peers:
         environment, name, options = PEERS[peer]
         everyone.append(Contestant(peer, [str(venvs / environment / "bin" / "python"), "-m", f"contestants.{name}", *options]))
@@ -128,7 +130,7 @@ def machine(device: str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "load average before": round(os.getloadavg()[0], 1),  # threads that wait for each other suffer most from others on the machine
     }
-    described |= {key: value for key, value in os.environ.items() if key.startswith(("OMP_", "GOMP_", "KMP_", "MKL_")) and key != OWN}
+    described |= {key: value for key, value in os.environ.items() if key.startswith(("OMP_", "GOMP_", "KMP_", "MKL_")) and key not in OWN}
     return {**described, "gpu": torch.cuda.get_device_name()} if device == GPU else described
 
 
@@ -144,7 +146,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default=CPU, choices=[CPU, GPU])
     parser.add_argument("--works", help=f"of {', '.join(EVERY)}; on a CPU {DEFAULTS[CPU]['works']} if left out, else all")
-    parser.add_argument("--engines", help="accord's engines; all that the device has if left out")
+    parser.add_argument(
+        "--engines",
+        help="accord's engines; all that the device has if left out; NAME+native or NAME+compile+bf16: with these of accord's run.speed",
+    )
     parser.add_argument("--peers", help=f"of {', '.join(PEERS)}; on a CPU all if left out, else none")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--limit", type=float, default=900.0, help="seconds a contestant may take for one answer")

@@ -1,4 +1,4 @@
-"""One of accord's engines as a contestant: `--engine sequential`.
+"""One of accord's engines as a contestant: `--engine vectorised --speed compile,bf16`.
 
 It runs accord's own loop, so invitations, checks of reports, averaging, the server's step, diagnosis and rows are all in the time. Two
 things differ from `accord.fit`, to make the work the same as everybody's: only the test set is evaluated, where `fit` would evaluate every
@@ -7,7 +7,7 @@ client's training data too; and the engine outlives a measurement, since startin
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +18,14 @@ import accord
 from accord.data import Federation, Scale
 from accord.engines import make_engine, pick_device
 from accord.engines.contract import Job
+from accord.engines.speed import checked
 from accord.environment import environment
 from accord.identity import Plan
 from accord.layout import Layout
 from accord.local import Training
 from accord.loop import Loop
 from accord.losses import default_loss, default_metrics
+from accord.training import steady
 from contestants.protocol import Ready, Stored, compete
 
 NEVER = 10**9
@@ -50,7 +52,7 @@ class Kept:
         """Not yet."""
 
 
-def make_job(work: Stored, device: str) -> Job:
+def make_job(work: Stored, device: str, speed: Sequence[str] = ()) -> Job:
     x, y = work.data()
     rows = torch.arange(len(x))
     held = work.clients * work.samples
@@ -58,20 +60,19 @@ def make_job(work: Stored, device: str) -> Job:
     fed = TestSetOnly(x, y, train, test=rows[held:], prepare=Scale(), name=work.name)
     module = work.module()
     training = Training(epochs=1, batch=work.batch, lr=work.lr, momentum=work.momentum)
-    return Job(
-        module, Layout.of(module), fed, accord.fedavg(), training, default_loss(y), default_metrics(y), seed=0, device=pick_device(device)
-    )
+    layout, loss, metrics = Layout.of(module), default_loss(y), default_metrics(y)
+    return Job(module, layout, fed, accord.fedavg(), training, loss, metrics, 0, pick_device(device), checked(speed))
 
 
 def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
-    job = make_job(work, asked.device)
+    job = make_job(work, asked.device, [way for way in asked.speed.split(",") if way])
     plan = Plan(rounds=1, sample=work.sample, evaluate_every=NEVER)  # the last round of a run is evaluated, whatever the plan
     loop = Loop(job, plan, Kept(make_engine(asked.engine, job)), None, [])
 
     def run(rounds: int) -> float:
         """So many further rounds of one long run: every round invites other clients, as in everybody's loop."""
         started = time.perf_counter()
-        with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, benchmark=False, deterministic=True):  # as `fit` has them
+        with steady(job.speed):  # as `fit` has it
             loop.plan = replace(plan, rounds=loop.progress.round + rounds)
             loop.go()
         if job.device.type == "cuda":
@@ -87,4 +88,4 @@ def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
 
 
 if __name__ == "__main__":
-    compete(prepare, "--engine")
+    compete(prepare, "--engine", "--speed")

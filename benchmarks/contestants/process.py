@@ -15,7 +15,7 @@ from works import Work
 from contestants.memory import tree_mb
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
-OWN = "OMP_NUM_THREADS"  # not passed on: everybody has as many threads as it takes by itself
+OWN = ("OMP_NUM_THREADS", "ACCORD_NATIVE")  # not passed on: everybody has as many threads as it takes by itself, and torch's own kernels
 
 
 class Failed(Exception):
@@ -40,7 +40,7 @@ class Contestant:
         if not Path(self.command[0]).exists():
             raise Failed(f"there is no environment at {Path(self.command[0]).parents[1]}: benchmarks/peers.sh makes it")
         self.log = (folder / f"{self.name}.log").open("w+")
-        environment = {key: value for key, value in os.environ.items() if key != OWN}
+        environment = {key: value for key, value in os.environ.items() if key not in OWN}
         environment["PYTHONPATH"] = os.pathsep.join([str(BENCHMARKS), str(BENCHMARKS.parent / "src")])
         began = time.perf_counter()
         self.process = subprocess.Popen(

@@ -18,7 +18,7 @@ class Plan:
     rounds: int = 100
     sample: int | None = None  # all of them
     evaluate_every: int = 10
-    checkpoint_every: int = 10
+    checkpoint_every: int | None = None  # by time
     min_clients: int = 1
     conditions: Conditions = field(default_factory=Conditions)
     budget: float | None = None
@@ -63,6 +63,8 @@ def identity(job: Job, plan: Plan) -> dict[str, Any]:
         "plan": describe(plan.that_changes_results()),
         "loss": describe(job.loss),
         "metrics": [[name, describe(metric)] for name, metric in job.metrics.items()],  # in order: the first one judges
+        **({"attack": describe(job.attack.attack)} if job.attack else {}),
+        **({"precision": "bf16"} if "bf16" in job.speed else {}),
     }
 
 

@@ -76,6 +76,7 @@ def alike(job: Job) -> Hashable:
         None if job.algorithm.local.full_batch else job.training.batch,
         width_of(job),
         job.device,
+        job.speed,
         job.seed if _draws_in_evaluation(job) else None,
     )
 

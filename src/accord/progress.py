@@ -36,7 +36,8 @@ class Progress:
     def sound(self) -> bool:
         """Whether another round can build on it: one infinity in a moment would freeze its coordinate for good."""
         memory = [tensor for state in self.memory.values() for tensor in state.values()]
-        return all(bool(tensor.isfinite().all()) for tensor in [self.vector, *memory])
+        finite = [tensor.isfinite().all().to(self.vector.device) for tensor in [self.vector, *memory]]
+        return bool(torch.stack(finite).all())  # one look at the device
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name, for the checkpoint's tensor file."""

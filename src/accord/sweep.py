@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from accord.data import Federation
 from accord.data.cache import Progress
 from accord.describe import label
+from accord.engines import pick_device
 from accord.engines.batchable import CannotBatch
 from accord.engines.contract import Job
 from accord.engines.vectorised import Vectorised
@@ -30,7 +31,6 @@ from accord.settings import SECTIONS, did_you_mean, shown
 from accord.training import make_job, steady
 
 MOST = 10_000  # runs of a sweep; more is a slip of the keyboard
-_IN_LOCKSTEP = ("auto", "vectorised")  # engines that leave it to accord, or ask for it
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,15 @@ class Jobs:
         if fed is None:
             fed = self._feds[key] = self._shared.federation(experiment.federation(seed, self._progress))
         module, plan = experiment.module(fed, seed), experiment.plan(seed)
-        return make_job(module, fed, experiment.algorithm, experiment.training, plan, experiment.settings.run.device)
+        where = experiment.settings.run
+        parts = module, fed, experiment.algorithm, experiment.training, plan, where.device
+        return make_job(*parts, speed=where.speed, attack=experiment.attack)
 
     def alike(self, run: One) -> Hashable:
         """What the run must share with others to go along with them. Looked into once for all runs that differ in rates and rules alone."""
         settings, training, local = run.experiment.settings, run.experiment.training, run.experiment.algorithm.local
         sections = settings.data.model_dump_json(), settings.model.model_dump_json()
-        key = (*sections, settings.run.device, run.seed, training.batch, local.full_batch)
+        key = (*sections, settings.run.device, *settings.run.speed, run.seed, training.batch, local.full_batch)
         if key not in self._alike:
             self._alike[key] = alike(self.job(run))
         return self._alike[key]
@@ -166,16 +168,29 @@ def grouped(runs: Sequence[One], jobs: Jobs) -> list[list[One]]:
     """The runs by what they can share."""
     groups: dict[Hashable, list[One]] = {}
     for run in runs:
-        engine = run.experiment.settings.run.engine
-        groups.setdefault(jobs.alike(run) if engine in _IN_LOCKSTEP else engine, []).append(run)
+        groups.setdefault(_apart(run) or jobs.alike(run), []).append(run)
     return list(groups.values())
+
+
+def _apart(run: One) -> str | None:
+    """Why the run is to be trained by itself, whatever others there are."""
+    where = run.experiment.settings.run
+    if run.experiment.algorithm.local.split is not None:
+        return "clients of causalfed need their server at every step"
+    if where.engine == "vectorised":
+        return None
+    if where.engine != "auto":
+        return f"run.engine = {where.engine!r} trains a run by itself"
+    if pick_device(where.device).type == "cpu":
+        return "on a CPU a run by itself uses all cores, and is faster than as a part of a batch (run.engine = 'vectorised' has it in one)"
+    return None
 
 
 def packed(runs: list[One], jobs: Jobs) -> tuple[Group, Vectorised | None]:
     """Runs that can share a batch, as many of them at a time as there is room for, and the engine that they share, if there is one."""
-    engine = runs[0].experiment.settings.run.engine
-    if engine not in _IN_LOCKSTEP:
-        return Group(runs, apart=f"run.engine = {engine!r} trains a run by itself"), None
+    apart = _apart(runs[0])
+    if apart is not None:
+        return Group(runs, apart=apart), None
     job = jobs.job(runs[0])
     try:
         shared = Vectorised(job)
@@ -250,7 +265,7 @@ def _one_by_one(group: Group, watcher: Audience, interrupt: Interrupt) -> None:
 
 def _in_lockstep(group: Group, engine: Vectorised, jobs: Jobs, watcher: Audience, interrupt: Interrupt) -> None:
     titles: dict[Loop, str] = {}
-    with ExitStack() as folders, interrupt.watching(), quiet(), steady():
+    with ExitStack() as folders, interrupt.watching(), quiet(), steady(engine.job.speed):
 
         def loops() -> Iterator[Loop]:
             for run in group.runs:

@@ -1,18 +1,20 @@
 """`fit`: one call from a model, a federation and an algorithm to a trained, evaluated, recorded run."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from accord.algorithm import Algorithm, fedavg
+from accord.attack import Attack, attackers
 from accord.cohort import Conditions
 from accord.data.federated import Federation
 from accord.engines import make_engine, pick_device
 from accord.engines.contract import Job
+from accord.engines.speed import checked, in_effect
 from accord.errors import AccordError
 from accord.identity import Plan, identity, run_name
 from accord.layout import Layout
@@ -41,13 +43,15 @@ def fit(
     clip: float | None = None,
     steps: int | None = None,
     evaluate_every: int = 10,
-    checkpoint_every: int = 10,
+    checkpoint_every: int | None = None,
     min_clients: int = 1,
     conditions: Conditions | None = None,
+    attack: Attack | None = None,
     budget: float | None = None,
     seed: int = 0,
     engine: str = "auto",
     device: str = "auto",
+    speed: Sequence[str] = (),
     folder: str | Path | None = None,
     resume: bool = True,
     loss: PerSample | None = None,
@@ -64,8 +68,10 @@ def fit(
     that has been that far is read back, with all the rounds it has.
     `loss(output, target)` and each of `metrics` give one number per sample; the first metric judges the model, and more of it is better
     unless `accord.smaller_is_better` marks it. `start` is a state dict, or a safetensors file, to begin from.
-    `budget` is in seconds; a run that spends it stops after the round and can be resumed. `verbose` tells on standard error how the run
-    goes; left out, it does so on a terminal.
+    `attack` makes some clients harm, such as `accord.attack.sign_flip(share=0.2)`; they are evaluated like all others (docs/robustness.md).
+    `speed` names ways to be faster that cost something: `native`, `compile`, `channels-last`, `bf16` (docs/engines.md).
+    A checkpoint is written every `checkpoint_every` rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops
+    after the round and can be resumed. `verbose` tells on standard error how the run goes; left out, it does so on a terminal.
 
     >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
@@ -89,6 +95,8 @@ def fit(
         plan,
         engine=engine,
         device=device,
+        speed=speed,
+        attack=attack,
         folder=folder,
         resume=resume,
         loss=loss,
@@ -107,6 +115,8 @@ def carry_out(
     *,
     engine: str,
     device: str,
+    speed: Sequence[str] = (),
+    attack: Attack | None = None,
     folder: str | Path | RunFolder | None,
     resume: bool = True,
     loss: PerSample | None = None,
@@ -115,10 +125,14 @@ def carry_out(
     tell: Callable[[str], None] | None = None,
 ) -> Run:
     """`fit` for those who have a training and a plan already. `tell` is told which engine trains, and why."""
-    job = make_job(model, fed, algorithm, training, plan, device, loss=loss, metrics=metrics)
+    job = make_job(model, fed, algorithm, training, plan, device, speed=speed, attack=attack, loss=loss, metrics=metrics)
+    if tell and algorithm.privacy:
+        masked, clients = algorithm.mask is not None, len(fed.clients)
+        for line in algorithm.privacy.sentences(masked, clients, plan.sample, plan.rounds, job.layout.size):
+            tell(line)
     run_folder = _open(folder, job, plan, resume)
     try:
-        with steady():
+        with steady(job.speed):
             return Loop(job, plan, make_engine(engine, job, tell), run_folder, hooks).go()
     finally:
         if run_folder is not None:
@@ -133,23 +147,32 @@ def make_job(
     plan: Plan,
     device: str,
     *,
+    speed: Sequence[str] = (),
+    attack: Attack | None = None,
     loss: PerSample | None = None,
     metrics: Mapping[str, PerSample] | None = None,
 ) -> Job:
     """A job whose parts go together; loss and metrics are those that suit the targets, where none are given."""
     training.check(algorithm.local)
     plan.check(fed)
+    algorithm.check_cohort(plan.sample or len(fed.clients))
+    if algorithm.privacy:
+        algorithm.privacy.check_plan(plan)
+        algorithm.privacy.check_layout(Layout.of(model))
     loss, metrics = loss or default_loss(fed.y), default_metrics(fed.y) if metrics is None else metrics
-    return Job(model, Layout.of(model), fed, algorithm, training, loss, metrics, plan.seed, pick_device(device))
+    layout, where, ways = Layout.of(model), pick_device(device), checked(speed)
+    against = None if attack is None else attackers(attack, fed, algorithm.local, plan.seed)
+    return Job(model, layout, fed, algorithm, training, loss, metrics, plan.seed, where, ways, against)
 
 
-def steady() -> AbstractContextManager[None]:
-    """A convolution's algorithm may differ from call to call on CUDA unless told not to; a resumed run must not see that."""
+@contextmanager
+def steady(speed: frozenset[str] = frozenset()) -> Iterator[None]:
+    """A convolution's algorithm may differ from call to call on CUDA unless told not to; a resumed run must not see that. The compiled
+    kernel is chosen here too, where a run asks for it."""
     cudnn = torch.backends.cudnn
-    flags: AbstractContextManager[None] = cudnn.flags(
-        enabled=cudnn.enabled, benchmark=False, deterministic=True, allow_tf32=cudnn.allow_tf32
-    )
-    return flags
+    flags = {"enabled": cudnn.enabled, "benchmark": False, "deterministic": True, "allow_tf32": cudnn.allow_tf32}
+    with in_effect(speed), cudnn.flags(**flags):
+        yield
 
 
 def _open(folder: str | Path | RunFolder | None, job: Job, plan: Plan, resume: bool) -> RunFolder | None:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from accord import draws
-from accord.engines.lanes import Model, outputs
+from accord.engines.lanes import Model, outputs, pieces
 from accord.errors import AccordError
 
 
@@ -28,11 +28,11 @@ def check_batchable(model: Model, drops_out: bool) -> None:
     model.module.train()
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            leaf = w.clone().requires_grad_()
-            output = outputs(model, leaf, layout.unpack_buffers(buffers), x, keys)
+            leaves = [piece.requires_grad_() for piece in pieces(layout, w.clone())]
+            output = outputs(model, leaves, layout.unpack_buffers(buffers), x, keys)
             if not isinstance(output, Tensor):
                 raise TypeError("its output is not one tensor")
-            torch.autograd.grad(output.sum(), leaf)
+            torch.autograd.grad(output.sum(), leaves, allow_unused=True)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         where = f" at layer {entered[-1]}" if entered else ""

@@ -1,7 +1,9 @@
 """Local descent of many lanes at once: what every lane needs is laid out on the device, and its steps are run or replayed."""
 
 import copy
+import importlib.util
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +15,7 @@ from accord import draws
 from accord.data.federated import Federation
 from accord.engines.batchable import check_batchable, pads
 from accord.engines.contract import Job, Member, Work
+from accord.engines.fuse import made_for_lanes
 from accord.engines.lanes import Captured, Lanes, Model, Plan, gradients, run, shapes
 from accord.engines.planning import Padded, lengthened, padded, waves
 from accord.record import State
@@ -20,6 +23,7 @@ from accord.record import State
 _LARGE = 8_000_000  # parameters from which lanes run side by side: such a model's kernels fill the device by themselves
 _STREAMS = 4  # more were no faster
 _READY = 8 << 30  # bytes that samples may take on a CUDA device as the model reads them: every step is then spared a few kernels
+_SMALL = 1 << 16  # bytes that a copy to the device need not wait for
 _GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
 
 
@@ -75,14 +79,19 @@ class Descent:
 
     def __init__(self, job: Job, fed: Federation, drops_out: bool, at_once: int | None = None) -> None:
         self.device, self.drops_out, self.at_once = job.device, drops_out, at_once
+        self.halved_to: int | None = None
         cuda = job.device.type == "cuda"
         large = cuda and job.layout.size > _LARGE
+        tuned = cuda and importlib.util.find_spec("triton") is not None
+        fed = fed.prepared(_READY) if cuda else fed
+        plain = copy.deepcopy(job.module).to(job.device)
         self.model = Model(
-            copy.deepcopy(job.module).to(job.device),
+            made_for_lanes(plain, fed) if tuned and not large and "bf16" not in job.speed else plain,
             job.layout,
-            fed.prepared(_READY) if cuda else fed,
+            fed,
             job.loss,
-            unfold=cuda,
+            tuned=tuned,
+            speed=job.speed,
             streams=tuple(torch.cuda.Stream() for _ in range(_STREAMS)) if large else None,
         )
         if not large:
@@ -97,38 +106,45 @@ class Descent:
 
     def __call__(self, lanes: Sequence[Lane]) -> Trained:
         """As many lanes at once as there is memory for."""
+        needs = frozenset[str]().union(*(lane.job.algorithm.needs for lane in lanes))
         while True:
             size = min(self.at_once or len(lanes), len(lanes))
             try:
-                parts = [self._descend_together(lanes[at : at + size]) for at in range(0, len(lanes), size)]
+                parts = [self._descend_together(lanes[at : at + size], needs) for at in range(0, len(lanes), size)]
                 break
             except torch.cuda.OutOfMemoryError:
                 if size == 1:
                     raise
                 self._captured.clear()
                 torch.cuda.empty_cache()
-                self.at_once = math.ceil(size / 2)
+                self.at_once = self.halved_to = math.ceil(size / 2)
+                warnings.warn(f"the device ran out of memory with {size} lanes at once: going on with {self.at_once}", stacklevel=2)
         if len(parts) == 1:
             return parts[0]
         joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS}
         return Trained(**joined, extra={name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra})
 
-    def _descend_together(self, chosen: Sequence[Lane]) -> Trained:
+    def _descend_together(self, chosen: Sequence[Lane], needs: frozenset[str]) -> Trained:
+        """What these lanes' rounds come to. `needs`: what any lane must report besides its update; all then do."""
         if (
             len(chosen) == 1
         ):  # libraries compute a batch of one in another way: with company, a lane's bits do not depend on how many there are
-            return self._descend_together([*chosen, *chosen]).of(slice(1))
+            return self._descend_together([*chosen, *chosen], needs).of(slice(1))
         numbers = self._numbers(chosen)
-        lanes, begun = self._lanes(chosen, numbers)
+        lanes, begun = self._lanes(chosen, numbers, needs)
         for part in waves(padded([(lane.rows, lane.sizes) for lane in chosen], self.width), self.pads):
             if self.device.type == "cuda":
                 lanes = self._replayed(lanes, part, chosen)
             else:
                 lanes = run(self.model, lanes, self._plan(part, chosen, len(part.count)), len(part.count))
         extra = {} if lanes.gradients is None else {"mean_gradient": lanes.gradients / numbers["steps"]}
-        if any("start_gradient" in lane.job.algorithm.needs for lane in chosen):
-            extra["start_gradient"] = self._start_gradient(chosen, lanes.start, begun, numbers["samples"])
+        if lanes.last is not None:
+            extra["last_gradient"] = lanes.last.clone()  # lanes that are replayed are overwritten by the next ones
+        if "start_gradient" in needs:
+            extra["start_gradient"], _ = self._full_gradient(chosen, "start", lanes.start, begun, numbers["samples"])
         ended = self.model.layout.pack_buffers(lanes.buffers, lead=(len(chosen),)).to(begun.device)
+        if needs & {"end_gradient", "end_loss"}:
+            extra["end_gradient"], extra["end_loss"] = self._full_gradient(chosen, "end", lanes.w, ended, numbers["samples"])
         same = (begun == ended) | (begun.isnan() & ended.isnan())  # buffers may hold infinities on purpose
         moved = torch.where(same, 0.0, ended - begun)
         loss = lanes.loss / numbers["met"].squeeze(1)
@@ -148,7 +164,7 @@ class Descent:
             self._captured[key] = Captured(self.model, lanes, plan)
         return self._captured[key].run(lanes, plan, steps)
 
-    def _lanes(self, chosen: Sequence[Lane], numbers: dict[str, Tensor]) -> tuple[Lanes, Tensor]:
+    def _lanes(self, chosen: Sequence[Lane], numbers: dict[str, Tensor], needs: frozenset[str]) -> tuple[Lanes, Tensor]:
         """Where every lane begins, and its buffers as one table `[L, B]`."""
         layout, device = self.model.layout, self.device
         starts = [lane.job.algorithm.local.start(lane.work.vector, lane.work.buffers, lane.own) for lane in chosen]
@@ -167,7 +183,9 @@ class Descent:
             drift=_stacked([torch.zeros_like(start[0]) if d is None else d for d in drifts])
             if any(d is not None for d in drifts)
             else None,
-            gradients=torch.zeros_like(start) if any("mean_gradient" in lane.job.algorithm.needs for lane in chosen) else None,
+            gradients=torch.zeros_like(start) if "mean_gradient" in needs else None,
+            last=torch.zeros_like(start) if "last_gradient" in needs else None,
+            top=self._top(chosen),
         )
         return lanes, begun
 
@@ -177,6 +195,11 @@ class Descent:
         augment = self._keys("augment", part, chosen) if self.model.fed.augment is not None else None
         rows, share, count = (self._array(values) for values in (part.rows, part.share, part.count))
         return Plan(rows, share, count, dropout, augment, rests=bool((part.count[:steps] == 0).any()))
+
+    def _top(self, chosen: Sequence[Lane]) -> Tensor | None:
+        """`[L, 1]`, how lanes read their labels; None if all read them as they are."""
+        tops = [-1 if lane.job.attack is None else lane.job.attack.top(lane.member.client) for lane in chosen]
+        return None if max(tops) < 0 else _sent(torch.tensor(tops).unsqueeze(1), self.device)
 
     def _array(self, values: np.ndarray) -> Tensor:
         """Row numbers as they are, other numbers in the model's precision."""
@@ -193,18 +216,21 @@ class Descent:
         ]
         return _sent(torch.tensor(keys, dtype=torch.int64), self.device)
 
-    def _start_gradient(self, chosen: Sequence[Lane], start: Tensor, begun: Tensor, samples: Tensor) -> Tensor:
-        """The gradient of each client's mean loss over all its data where the round began. Buffers are read, not moved."""
+    def _full_gradient(self, chosen: Sequence[Lane], where: str, at: Tensor, buffers: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradient `[L, P]` and value `[L, 1]` of each client's mean loss over all its data, at the "start" of the round or at its "end".
+        Buffers are read, not moved."""
         orders = [(lane.member.rows.numpy(), near_equal(len(lane.member.rows), _GRADIENT_BATCH)) for lane in chosen]
-        total = torch.zeros_like(start)
+        total, value, top = torch.zeros_like(at), torch.zeros_like(at[:, :1]), self._top(chosen)
         for part in waves(padded(orders), self.pads):
-            keys = self._keys("dropout at the start", part, chosen) if self.drops_out else [None] * len(part.count)
+            keys = self._keys(f"dropout at the {where}", part, chosen) if self.drops_out else [None] * len(part.count)
             parts = (self._array(values) for values in (part.rows, part.share, part.count))
             for rows, share, count, key in zip(*parts, keys, strict=True):
-                buffers = self.model.layout.unpack_buffers(begun.to(start.device))
-                gradient, _ = gradients(self.model, start, buffers, rows, share, dropout=key)
-                total.addcmul_(gradient, count.unsqueeze(1) / samples)
-        return total
+                own = self.model.layout.unpack_buffers(buffers.to(at.device))
+                gradient, loss = gradients(self.model, at, own, rows, share, dropout=key, top=top)
+                weight = count.unsqueeze(1) / samples
+                total.addcmul_(gradient, weight)
+                value.addcmul_(loss.unsqueeze(1).to(value), weight)
+        return total, value
 
 
 def near_equal(count: int, most: int) -> list[int]:
@@ -218,8 +244,11 @@ def near_equal(count: int, most: int) -> list[int]:
 
 
 def _sent(values: Tensor, device: torch.device) -> Tensor:
-    """The values on the device, in a copy that the host does not wait for: it has the next round to plan."""
-    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
+    """The values on the device, in a copy that the host does not wait for: it has the next round to plan. Of few values CUDA keeps a copy
+    of its own until they are sent."""
+    if device.type == "cuda" and values.nbytes > _SMALL:
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)
 
 
 def _stacked(vectors: Sequence[Tensor]) -> Tensor:

@@ -7,8 +7,10 @@ by one call.
 """
 
 import copy
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TypeVar
 
 import torch
@@ -16,10 +18,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from accord import draws
+from accord.attack import flipped
 from accord.data.federated import Federation
+from accord.engines import fuse, speed
 from accord.engines.convolve import Unfolded
 from accord.layout import Layout
 from accord.losses import PerSample
+from accord.native import lane_step
 from accord.record import State
 
 
@@ -27,17 +32,31 @@ from accord.record import State
 class Model:
     """What is the same for all lanes. The federation's samples are on the device.
 
-    `unfold` computes convolutions as matrix products, which is faster on CUDA. `streams` says how lanes are run: None, all in one batched
-    computation, which is best for small models; else each by itself, spread over these CUDA streams (none of them: one after another),
-    which is best for models whose kernels are large.
+    `tuned`: Triton is there, and with it kernels made for lanes. `streams` says how lanes are run: None, all in one batched computation,
+    which is best for small models; else each by itself, spread over these CUDA streams (none of them: one after another), which is best
+    for models whose kernels are large.
     """
 
     module: nn.Module
     layout: Layout
     fed: Federation
     loss: PerSample
-    unfold: bool = False
+    tuned: bool = False
+    speed: frozenset[str] = frozenset()
     streams: tuple[torch.cuda.Stream, ...] | None = None
+
+    @cached_property
+    def losses_of_one(self) -> Callable[[State, Tensor, Tensor], Tensor]:
+        """The losses `[B]` of one lane's samples, given its parameters and buffers."""
+
+        def losses(state: State, x: Tensor, y: Tensor) -> Tensor:
+            if "channels-last" in self.speed:
+                state, x = {name: speed.channels_last(value) for name, value in state.items()}, speed.channels_last(x)
+            with speed.precision(self.speed, x.device):
+                output = functional_call(self.module, state, (x,))
+            return self.loss(speed.widened(self.speed, output), y)
+
+        return torch.compile(losses, dynamic=False) if "compile" in self.speed else losses
 
 
 @dataclass
@@ -65,6 +84,8 @@ class Lanes:
     mu: Tensor | None = None
     drift: Tensor | None = None  # [L, P]
     gradients: Tensor | None = None  # [L, P], where the sum of the steps' gradients is wanted
+    last: Tensor | None = None  # [L, P], where the gradient of the last step is wanted
+    top: Tensor | None = None  # where some lane flips its labels: see `accord.attack.flipped`
     w: Tensor = field(init=False)
     velocity: Tensor = field(init=False)
     loss: Tensor = field(init=False)  # [L], summed over samples
@@ -79,49 +100,115 @@ def advance(model: Model, lanes: Lanes, plan: Plan, step: Tensor) -> None:
     rows, share, count = (part.index_select(0, step)[0] for part in (plan.rows, plan.share, plan.count))
     augment, dropout = (None if keys is None else keys.index_select(0, step)[0] for keys in (plan.augment, plan.dropout))
     before = {name: value.clone() for name, value in lanes.buffers.items()}
-    gradient, loss = gradients(model, lanes.w, lanes.buffers, rows, share, augment, dropout)
-    active = (count > 0).unsqueeze(1)
+    gradient, loss = gradients(model, lanes.w, lanes.buffers, rows, share, augment, dropout, lanes.top)
+    if before:
+        active = count > 0
+        for name, value in before.items():
+            lanes.buffers[name].copy_(torch.where(active.view(-1, *[1] * (value.ndim - 1)), lanes.buffers[name], value))
     if plan.rests:  # a resting lane's share of 0 times a loss that overflowed would be NaN
-        gradient, loss = torch.where(active, gradient, 0.0), torch.where(active.squeeze(1), loss, 0.0)
-    for name, value in before.items():
-        lanes.buffers[name].copy_(torch.where(active.view(-1, *[1] * (value.ndim - 1)), lanes.buffers[name], value))
+        loss = torch.where(count > 0, loss, 0.0)
     lanes.loss.addcmul_(loss, count)
-    # A lane that rests has no gradient, keeps its velocity and does not move. Each line below is one pass over the memory of all lanes.
-    if lanes.clip is not None:
-        gradient *= (lanes.clip / (gradient.norm(dim=1, keepdim=True) + 1e-12)).clamp(max=1.0)
-    if lanes.weight_decay is not None:
-        gradient.addcmul_(lanes.w, lanes.weight_decay * active)
-    if lanes.gradients is not None:
-        lanes.gradients += gradient
-    if lanes.mu is not None:
-        gradient.addcmul_(lanes.w - lanes.start, lanes.mu * active)
-    if lanes.drift is not None:
-        gradient.addcmul_(lanes.drift, active.to(gradient.dtype))
-    torch.addcmul(gradient, lanes.velocity, torch.where(active, lanes.momentum, 1.0), out=lanes.velocity)
-    lanes.w.addcmul_(lanes.velocity, torch.where(active, -lanes.lr, 0.0))
+    if lanes.last is not None:
+        lanes.last.copy_(torch.where(count.unsqueeze(1) > 0, gradient, lanes.last))
+    factor = None if lanes.clip is None else (lanes.clip / (gradient.norm(dim=1, keepdim=True) + 1e-12)).clamp(max=1.0)
+    fast = model.tuned and lanes.w.dtype == torch.float32
+    (lane_step.step_ if fast else step_)(
+        lanes.w,
+        lanes.velocity,
+        gradient,
+        count.unsqueeze(1),
+        lanes.lr,
+        lanes.momentum,
+        factor=factor,
+        weight_decay=lanes.weight_decay,
+        gradients=lanes.gradients,
+        mu=lanes.mu,
+        start=lanes.start,
+        drift=lanes.drift,
+    )
     step += 1
 
 
+def step_(
+    w: Tensor,
+    velocity: Tensor,
+    gradient: Tensor,
+    count: Tensor,
+    lr: Tensor,
+    momentum: Tensor,
+    *,
+    factor: Tensor | None = None,
+    weight_decay: Tensor | None = None,
+    gradients: Tensor | None = None,
+    mu: Tensor | None = None,
+    start: Tensor,
+    drift: Tensor | None = None,
+) -> None:
+    """Moves `w: [L, P]` by SGD with momentum. `factor` clips the gradient, `gradients` sums what there is before the local rule adds to it.
+    A lane whose `count` is 0 keeps everything. Each line is one pass over the memory of all lanes."""
+    active = count > 0
+    gradient = torch.where(active, gradient, 0.0)
+    if factor is not None:
+        gradient *= factor
+    if weight_decay is not None:
+        gradient.addcmul_(w, weight_decay * active)
+    if gradients is not None:
+        gradients += gradient
+    if mu is not None:
+        gradient.addcmul_(w - start, mu * active)
+    if drift is not None:
+        gradient.addcmul_(drift, active.to(gradient.dtype))
+    torch.addcmul(gradient, velocity, torch.where(active, momentum, 1.0), out=velocity)
+    w.addcmul_(velocity, torch.where(active, -lr, 0.0))
+
+
 def gradients(
-    model: Model, w: Tensor, buffers: State, rows: Tensor, share: Tensor, augment: Tensor | None = None, dropout: Tensor | None = None
+    model: Model,
+    w: Tensor,
+    buffers: State,
+    rows: Tensor,
+    share: Tensor,
+    augment: Tensor | None = None,
+    dropout: Tensor | None = None,
+    top: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Each lane's gradient `[L, P]` and value `[L]` of its mean loss over rows `[L, B]`. Buffers are changed in place."""
     x, y = model.fed.read(rows, augment)
+    if top is not None:
+        y = flipped(y, top)
     with torch.enable_grad():
-        leaf = w.detach().requires_grad_()
-        if model.streams is None:
-            losses = model.loss(outputs(model, leaf, buffers, x, dropout).flatten(0, 1), y.flatten(0, 1)).view(rows.shape)
-        else:
-            losses = losses_apart(model, leaf, buffers, x, y, dropout)
         # What fills a batch up is a sample of the lane's own, so a share of 0 never meets an infinity that is not the lane's anyway.
-        (gradient,) = torch.autograd.grad(losses, leaf, share)
+        if model.streams is not None:
+            leaf = w.detach().requires_grad_()
+            losses = losses_apart(model, leaf, buffers, x, y, dropout)
+            (gradient,) = torch.autograd.grad(losses, leaf, share)
+        else:
+            gradient = torch.empty_like(w)
+            leaves, places = [piece.requires_grad_() for piece in pieces(model.layout, w.detach())], pieces(model.layout, gradient)
+            with fuse.writing_to(zip(leaves, places, strict=True)):
+                losses = model.loss(outputs(model, leaves, buffers, x, dropout).flatten(0, 1), y.flatten(0, 1)).view(rows.shape)
+            gather(torch.autograd.grad(losses, leaves, share, materialize_grads=True), places, gradient)
     return gradient, (losses.detach() * share).sum(1)
 
 
-def outputs(model: Model, w: Tensor, buffers: State, x: Tensor, dropout: Tensor | None = None) -> Tensor:
-    """`[L, B, ...]` of samples `[L, B, ...]`, each lane under its own parameters `w: [L, P]`, buffers and dropout key `[L]`."""
-    pieces = w.split([entry.size for entry in model.layout.parameters], dim=1)
-    parameters = {e.name: p.view(-1, *e.shape).to(e.dtype) for e, p in zip(model.layout.parameters, pieces, strict=True)}
+def pieces(layout: Layout, w: Tensor) -> list[Tensor]:
+    """Views of `w: [L, P]`, `[L, *shape]` for each parameter."""
+    return [w[:, entry.where].unflatten(1, entry.shape) if entry.shape else w[:, entry.start] for entry in layout.parameters]
+
+
+def gather(found: Sequence[Tensor], places: Sequence[Tensor], gradient: Tensor) -> None:
+    """Gradients by parameter into one buffer `[L, P]`, of which `places` are the pieces. Those that lie there already stay."""
+    missing = [(part, place) for part, place in zip(found, places, strict=True) if part.data_ptr() != place.data_ptr()]
+    if len(missing) == len(found):
+        torch.cat([part.reshape(len(gradient), -1) for part in found], dim=1, out=gradient)
+        return
+    for part, place in missing:
+        place.copy_(part)
+
+
+def outputs(model: Model, parameters: Sequence[Tensor], buffers: State, x: Tensor, dropout: Tensor | None = None) -> Tensor:
+    """`[L, B, ...]` of samples `[L, B, ...]`, each lane under its own parameters `[L, ...]`, buffers and dropout key `[L]`."""
+    named = {e.name: parameter.to(e.dtype) for e, parameter in zip(model.layout.parameters, parameters, strict=True)}
 
     def one(parameters: State, buffers: State, x: Tensor, key: Tensor | None) -> Tensor:
         if key is None:
@@ -129,8 +216,9 @@ def outputs(model: Model, w: Tensor, buffers: State, x: Tensor, dropout: Tensor 
         with draws.Routed(key):
             return functional_call(model.module, {**parameters, **buffers}, (x,))
 
-    with Unfolded() if model.unfold else nullcontext():
-        return vmap(one, in_dims=(0, 0, 0, None if dropout is None else 0))(parameters, buffers, x, dropout)
+    with Unfolded() if x.is_cuda else nullcontext(), speed.precision(model.speed, x.device):
+        output = vmap(one, in_dims=(0, 0, 0, None if dropout is None else 0))(named, buffers, x, dropout)
+    return speed.widened(model.speed, output)
 
 
 def losses_apart(model: Model, w: Tensor, buffers: State, x: Tensor, y: Tensor, dropout: Tensor | None = None) -> Tensor:
@@ -143,7 +231,7 @@ def losses_apart(model: Model, w: Tensor, buffers: State, x: Tensor, y: Tensor, 
         mine = streams[lane % len(streams)] if streams else None
         with torch.cuda.stream(mine), nullcontext() if dropout is None else draws.Routed(dropout[lane]):
             state = {**model.layout.unpack(vector), **{name: value[lane] for name, value in buffers.items()}}
-            losses.append(model.loss(functional_call(model.module, state, (x[lane],)), y[lane]))
+            losses.append(model.losses_of_one(state, x[lane], y[lane]))
     for stream in streams:
         torch.cuda.current_stream().wait_stream(stream)
     return torch.stack(losses)
@@ -163,7 +251,7 @@ def run(model: Model, lanes: Lanes, plan: Plan, steps: int) -> Lanes:
 
 
 class Captured:
-    """A step as a CUDA graph, for lanes and plans of the shapes it was captured with."""
+    """A step as a CUDA graph, for lanes and plans of the shapes it was captured with. (Several steps in one graph were no faster.)"""
 
     def __init__(self, model: Model, lanes: Lanes, plan: Plan) -> None:
         self.lanes, self.plan = _cloned(lanes), _cloned(plan)
@@ -218,6 +306,7 @@ def _cloned(part: _Part) -> _Part:
 
 def _fill(mine: Lanes | Plan, theirs: Lanes | Plan) -> None:
     """Copies values into tensors that a graph reads."""
-    for (_, to), (_, given) in zip(_tensors(mine), _tensors(theirs), strict=True):
-        if to is not None and given is not None and to is not given:
-            to.copy_(given, non_blocking=True)
+    pairs = zip(_tensors(mine), _tensors(theirs), strict=True)
+    changed = [(to, given) for (_, to), (_, given) in pairs if to is not None and given is not None and to is not given]
+    if changed:
+        torch._foreach_copy_([to for to, _ in changed], [given for _, given in changed], non_blocking=True)

@@ -26,23 +26,22 @@ from torch import Tensor
 
 from accord.engines.contract import (
     Batch,
-    ClientRow,
     Group,
     Job,
     Member,
     Outcome,
+    Part,
     Table,
     Values,
     Work,
-    added,
     evaluation_batches,
     shards,
     tabulate,
+    whole,
 )
 from accord.engines.sequential import Sequential
 from accord.engines.shared import Area, Line, check_sendable
 from accord.errors import AccordError, check_whole
-from accord.record import Record
 
 _TRIES = 3  # so many workers may die of one task before it is given up
 _BATCHES = 4  # evaluated at a time: with a small model, half a millisecond between tasks counts
@@ -69,22 +68,19 @@ class Processes:
         self._luggage = _Luggage(job) if self.start == "spawn" else None
         self._sent = Area()  # the round's model, for all workers
         self._crew: list[_Worker] = []
+        self._threads = torch.get_num_threads()
 
     def close(self) -> None:
         """Ends all workers at once: nobody waits for what they are at."""
         while self._crew:
             self._crew.pop().end()
+        torch.set_num_threads(self._threads)
 
     def train(self, work: Work, cohort: Sequence[Member]) -> Outcome:
         """Trains every client of the cohort from `work` and adds up their reports, shard by shard."""
         memory = {part: state for part, state in work.memory.items() if part != "server"}  # that one never leaves the server
         sent = self._sent.dump((work.round, work.vector, work.buffers, memory))
-        record: Record | None = None
-        rows: list[ClientRow] = []
-        for of_shard, its_rows in self._spread([self._shard(work, sent, shard) for shard in shards(cohort)]):
-            record = added(record, of_shard)
-            rows += its_rows
-        return Outcome(record, rows)
+        return whole(self.job.algorithm, self._spread([self._shard(work, sent, shard) for shard in shards(cohort)]))
 
     def _shard(self, work: Work, sent: bytes, shard: Sequence[Member]) -> "_Task":
         def own(number: int) -> Any:
@@ -112,7 +108,7 @@ class Processes:
             for task in tasks:
                 while not task.answer:
                     self._hand_out(waiting)
-                    busy: dict[Any, _Worker] = {worker.line.pipe: worker for worker in self._crew if worker.task is not None}
+                    busy: dict[Any, _Worker] = {worker.line.pipe: worker for worker in self._crew if worker.tasks}
                     for pipe in connection.wait(list(busy)):
                         self._listen(busy[pipe], waiting)
                 self._hand_out(waiting)
@@ -125,41 +121,41 @@ class Processes:
             raise
 
     def _hand_out(self, waiting: deque["_Task"]) -> None:
-        """Gives every free worker a task, hiring while there are fewer than there may be."""
+        """Gives every free worker a task, hiring while there are fewer than there may be; and while there are plenty, one more, so that
+        nobody waits between two. The last ones go to whoever is free first."""
         while waiting:
-            worker = next((worker for worker in self._crew if worker.task is None), None)
-            if worker is None:
-                if len(self._crew) == self.workers:
-                    return
-                worker = self._hire()
-            worker.task = waiting.popleft()
-            worker.line.send(*worker.task.call)
+            if len(self._crew) < self.workers and all(worker.tasks for worker in self._crew):
+                self._hire()
+            worker = min(self._crew, key=lambda worker: len(worker.tasks))
+            if len(worker.tasks) >= (2 if len(waiting) > len(self._crew) else 1):
+                return
+            worker.tasks.append(waiting.popleft())
+            worker.line.send(*worker.tasks[-1].call)
 
-    def _hire(self) -> "_Worker":
+    def _hire(self) -> None:
+        # While workers have the cores, the parent's further threads would only take them away: they spin for a while after each operation.
+        torch.set_num_threads(1)
         context: Any = multiprocessing.get_context(self.start)
         here, there = context.Pipe()
-        down, up = Area(), Area()
+        down, up = [Area(), Area()], [Area(), Area()]
         brings = self._luggage or self._engine
-        process = context.Process(target=_serve, args=(Line(there, up, down), self._sent, brings, os.getpid()), daemon=True)
-        worker = _Worker(process, Line(here, down, up))
+        process = context.Process(target=_serve, args=(Line(there, [*up], [*down]), self._sent, brings, os.getpid()), daemon=True)
         # Ctrl-C reaches every process of a terminal. A worker never sees it: what it means is for the parent to say.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of every fork beside threads: see `_serve`
                 process.start()
-            self._crew.append(worker)
+            self._crew.append(_Worker(process, Line(here, down, up)))
         except OSError as error:
             raise AccordError(f"no worker process can be started beside {len(self._crew)} others: {error}") from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         there.close()
-        return worker
 
     def _listen(self, worker: "_Worker", waiting: deque["_Task"]) -> None:
         """Takes a worker's answer or answers its question. What a worker died of is tried again before all else."""
-        task = worker.task
-        assert task is not None
+        task = worker.tasks[0]
         try:
             word, *content = worker.line.receive()
         except (EOFError, OSError):
@@ -169,13 +165,13 @@ class Processes:
             task.deaths += 1
             if task.deaths == _TRIES:
                 raise AccordError(self._obituary(worker, task)) from None
-            waiting.appendleft(task)
+            waiting.extendleft(reversed(worker.tasks))
             return
         if word == "ask":
             name, *arguments = content
-            worker.line.send(task.asks[name](*arguments))
+            worker.line.send("reply", task.asks[name](*arguments))
         else:
-            worker.task, task.answer = None, content
+            worker.tasks.popleft().answer = content
 
     def _obituary(self, worker: "_Worker", task: "_Task") -> str:
         code = worker.process.exitcode or 0
@@ -200,11 +196,11 @@ class _Task:
 
 @dataclass(eq=False)
 class _Worker:
-    """A worker as the parent sees it."""
+    """A worker as the parent sees it: the first of its tasks is the one it is at."""
 
     process: Any
     line: Line
-    task: _Task | None = None
+    tasks: deque[_Task] = field(default_factory=deque)
 
     def end(self) -> None:
         self.process.kill()  # it holds nothing that could be lost
@@ -243,9 +239,7 @@ def _serve(line: Line, sent: Area, brings: "Sequential | _Luggage", parent: int)
         line.send("answer", answer)
 
 
-def _train(
-    line: Line, engine: Sequential, sent: Area, work: bytes, members: Sequence[tuple[str, Tensor | None, float]]
-) -> tuple[Record | None, list[ClientRow]]:
+def _train(line: Line, engine: Sequential, sent: Area, work: bytes, members: Sequence[tuple[str, Tensor | None, float]]) -> Part:
     """A shard, whose clients' memories are with the parent."""
     round, vector, buffers, memory = sent.load(work)
     remembers = engine.job.algorithm.local.remembers

@@ -74,23 +74,33 @@ def _sent_along(file: Any) -> Area:
 
 
 class Line:
-    """One end of a line between two processes. They speak in turns, so nobody overwrites what the other has not read."""
+    """One end of a line between two processes. Messages lie in two areas in turn: a side may send one more before its last one was read,
+    but not two."""
 
-    def __init__(self, pipe: connection.Connection, mine: Area, theirs: Area) -> None:
+    def __init__(self, pipe: connection.Connection, mine: list[Area], theirs: list[Area]) -> None:
         self.pipe, self.mine, self.theirs = pipe, mine, theirs
+        self.early: list[Any] = []  # came in before the reply that was waited for
 
     def send(self, *message: Any) -> None:
-        data = self.mine.dump(message)
+        self.mine.reverse()
+        data = self.mine[0].dump(message)
         with suppress(OSError):  # nobody is there any more: whoever listens next will hear of it
             self.pipe.send_bytes(data)
 
-    def receive(self, copy: bool = True) -> Any:
-        return self.theirs.load(self.pipe.recv_bytes(), copy)
+    def receive(self) -> Any:
+        return self.early.pop(0) if self.early else self._next()
 
     def ask(self, *question: Any) -> Any:
-        """What the other side answers. Its tensors are good until this side speaks again."""
+        """The other side's reply."""
         self.send("ask", *question)
-        return self.receive(copy=False)[0]
+        while (message := self._next())[0] != "reply":
+            self.early.append(message)
+        return message[1]
+
+    def _next(self) -> Any:
+        data = self.pipe.recv_bytes()
+        self.theirs.reverse()
+        return self.theirs[0].load(data, copy=True)
 
 
 def check_sendable(what: str, value: object) -> None:

@@ -1,17 +1,18 @@
 """All clients of a round as lanes of one batched computation, on CUDA or on the CPU, for any model that `torch.func` can batch."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import accumulate, islice, zip_longest
 
 import torch
 from torch import Tensor
 
-from accord.engines.contract import SHARDS, ClientRow, Group, Job, Member, Outcome, Table, Work, order, shards
+from accord.engines.contract import SHARDS, ClientRow, Group, Job, Member, Outcome, Part, Table, Work, order, shards, whole
 from accord.engines.descent import Descent, Lane, Trained
 from accord.engines.planning import Order
 from accord.engines.sequential import Sequential
-from accord.record import Record
+from accord.record import Record, State
 from accord.reports import Reports, why_leave_out
 
 _UPDATES = 16 << 30  # bytes that the updates of clients trained at once may take
@@ -42,6 +43,11 @@ class Vectorised:
         """Lets go of the device's memory."""
         self.descent.forget()
 
+    @property
+    def lanes_at_once(self) -> int | None:
+        """How many lanes go together since the device ran out of memory; None if it never did."""
+        return self.descent.halved_to
+
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
         return self._reference.evaluate(vector, buffers, groups)
 
@@ -54,10 +60,10 @@ class Vectorised:
     def train_many(self, requests: Sequence[Request]) -> list[Outcome]:
         """Several runs' cohorts in lockstep. What a run gets does not depend on the others."""
         self.descent.model.module.train()
-        outcomes = [Outcome(None, []) for _ in requests]
+        done = [Part() for _ in requests]
         for parts in zip_longest(*(self._parts(request.cohort) for request in requests), fillvalue=()):
-            outcomes = [_added(*pair) for pair in zip(outcomes, self._train_parts(requests, parts), strict=True)]
-        return outcomes
+            done = [first + second for first, second in zip(done, self._train_parts(requests, parts), strict=True)]
+        return [whole(request.job.algorithm, [part]) for request, part in zip(requests, done, strict=True)]
 
     def _parts(self, cohort: Sequence[Member]) -> list[list[Sequence[Member]]]:
         """The cohort's shards, as many at a time as their updates are allowed memory. A small cohort is a single sum."""
@@ -72,7 +78,7 @@ class Vectorised:
                 parts.append([shard])
         return parts
 
-    def _train_parts(self, requests: Sequence[Request], parts: Sequence[Sequence[Sequence[Member]]]) -> list[Outcome]:
+    def _train_parts(self, requests: Sequence[Request], parts: Sequence[Sequence[Sequence[Member]]]) -> list[Part]:
         """Some shards of every request."""
         least = self.probed.least_batch
         lanes: list[list[Lane]] = []
@@ -83,16 +89,20 @@ class Vectorised:
         together = [lane for of_run in lanes for lane in of_run]
         trained = self.descent(together) if together else None
         self._look_ahead(requests)
-        outcomes, start = [], 0
-        for chosen, of_run in zip(lanes, parts, strict=True):
-            outcome = Outcome(None, [])
-            if chosen and trained is not None:
-                outcome = self._report(chosen, of_run, trained.of(slice(start, start + len(chosen))))
-            start += len(chosen)
-            told = {row.client: row for row in outcome.rows}
+        ends = list(accumulate(map(len, lanes)))
+        reports = [
+            _reports(chosen, trained.of(slice(end - len(chosen), end))) if chosen and trained is not None else None
+            for chosen, end in zip(lanes, ends, strict=True)
+        ]
+        measured = [_measured(of_run) for of_run in reports if of_run is not None]
+        numbers = iter(torch.cat(measured).tolist() if measured else [])  # one look at the device for all runs
+        done: list[Part] = []
+        for chosen, of_run, reported in zip(lanes, parts, reports, strict=True):
+            part = Part() if reported is None else _part(chosen, of_run, reported, list(islice(numbers, len(chosen))))
+            told = {row.client: row for row in part.rows}
             rows = [told.get(member.client) or too_few(member, least) for shard in of_run for member in shard]
-            outcomes.append(Outcome(outcome.record, rows))
-        return outcomes
+            done.append(replace(part, rows=rows))
+        return done
 
     def _order(self, job: Job, round: int, member: Member) -> Order:
         made = self._ahead.pop((id(job), round, member.client), None)
@@ -107,37 +117,66 @@ class Vectorised:
                 at = id(request.job), request.work.round + 1, member.client
                 self._ahead[at] = order(request.job, at[1], member, self.probed.least_batch)
 
-    def _report(self, lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Trained) -> Outcome:
-        """One run's record, with a row for each of its clients; what accepted clients will remember is staged."""
-        job, work = lanes[0].job, lanes[0].work
-        before = {name: torch.stack([lane.own[name] for lane in lanes]) for name in lanes[0].own}
-        reports = Reports(trained.delta, trained.weight, trained.steps, trained.moved, trained.extra, before)
-        reports = replace(reports, after=job.algorithm.local.keep(work.memory["local"], before, reports, job.training.lr_at(work.round)))
-        kept = {name: value for name, value in reports.after.items() if name != "b"}  # buffers may hold infinities on purpose
-        norm = trained.delta.norm(dim=1)
-        sums = [value.sum(-1) for value in (trained.delta.abs(), trained.moved.abs(), *(value.abs() for value in kept.values()))]
-        sound = torch.stack([value.isfinite() for value in sums]).all(0)
-        told = torch.stack([trained.loss.double(), norm.double(), sound.double()]).tolist()  # one look at the device
-        rows: list[ClientRow] = []
-        accepted: dict[str, int] = {}
-        for k, (lane, loss, length, fine) in enumerate(zip(lanes, *told, strict=True)):
-            row = ClientRow(lane.member.client, len(lane.member.rows), len(lane.sizes), loss, length)
-            if not fine:
-                parts = trained.delta[k], row.samples, job.layout, trained.moved[k], [value[k] for value in kept.values()]
-                row = replace(row, left_out_because=why_leave_out(*parts))
-            rows.append(row)
-            if row.left_out_because is None:
-                accepted[row.client] = k
-                if reports.after:
-                    work.stage(row.client, {name: value[k] for name, value in reports.after.items()})
-        record: Record | None = None
-        for shard in of_run:
-            chosen = [accepted[member.client] for member in shard if member.client in accepted]
-            if chosen:
-                some = reports if len(chosen) == len(lanes) else reports.of(torch.tensor(chosen, device=job.device))
-                lifted = job.algorithm.lift(some, work.memory)
-                record = lifted if record is None else record + lifted
-        return Outcome(record, rows)
+
+@dataclass(frozen=True)
+class _Reported:
+    """What one run's clients report, and their mean losses `[K]`."""
+
+    reports: Reports
+    loss: Tensor
+
+    @property
+    def kept(self) -> State:
+        """What clients would remember and must be finite; buffers may hold infinities on purpose."""
+        return {name: value for name, value in self.reports.after.items() if name != "b"}
+
+
+def _reports(lanes: list[Lane], trained: Trained) -> _Reported:
+    job, work = lanes[0].job, lanes[0].work
+    before = {name: torch.stack([lane.own[name] for lane in lanes]) for name in lanes[0].own}
+    extra = {name: value for name, value in trained.extra.items() if name in job.algorithm.needs}  # others may need more
+    reports = Reports(trained.delta, trained.weight, trained.steps, trained.moved, extra, before)
+    reports = replace(reports, after=job.algorithm.local.keep(work.memory["local"], before, reports, job.training.lr_at(work.round)))
+    if job.attack is not None:
+        reports = job.attack.reported(reports, [lane.member.client for lane in lanes], work.round)
+    return _Reported(reports, trained.loss)
+
+
+def _measured(of_run: _Reported) -> Tensor:
+    """`[K, 3]`: each client's loss, the norm of its update, and a number that is finite only if all else it reports is."""
+    reports, loss = of_run.reports, of_run.loss
+    others = [value for value in (reports.buffers, *of_run.kept.values(), *reports.extra.values()) if value.shape[-1]]
+    rest = sum((value.abs().sum(-1).to(loss) for value in others), torch.zeros_like(loss))
+    return torch.stack([loss, reports.delta.norm(dim=1), rest], 1)
+
+
+def _part(lanes: list[Lane], of_run: Sequence[Sequence[Member]], reported: _Reported, measured: list[list[float]]) -> Part:
+    """One run's record, with a row for each of its clients; what accepted clients will remember is staged."""
+    job, work, reports = lanes[0].job, lanes[0].work, reported.reports
+    rows: list[ClientRow] = []
+    accepted: dict[str, int] = {}
+    for k, (lane, (loss, norm, rest)) in enumerate(zip(lanes, measured, strict=True)):
+        row = ClientRow(lane.member.client, len(lane.member.rows), len(lane.sizes), loss, norm)
+        if not (math.isfinite(norm) and math.isfinite(rest)):
+            parts = reports.delta[k], row.samples, job.layout, reports.buffers[k]
+            also = ([value[k] for value in state.values()] for state in (reported.kept, reports.extra))
+            row = replace(row, left_out_because=why_leave_out(*parts, *also))
+        rows.append(row)
+        if row.left_out_because is None:
+            accepted[row.client] = k
+            if reports.after:
+                work.stage(row.client, {name: value[k] for name, value in reports.after.items()})
+    record: Record | None = None
+    held: list[State] = []
+    for shard in of_run:
+        chosen = [accepted[member.client] for member in shard if member.client in accepted]
+        if chosen:
+            some = reports if len(chosen) == len(lanes) else reports.of(torch.tensor(chosen, device=job.device))
+            lifted = job.algorithm.lift(some, work.memory)
+            record = lifted if record is None else record + lifted
+            if job.algorithm.asks_twice:
+                held.append(some.extra)
+    return Part(record, rows, held)
 
 
 def too_few(member: Member, least: int) -> ClientRow:
@@ -145,8 +184,3 @@ def too_few(member: Member, least: int) -> ClientRow:
     samples = len(member.rows)
     reason = "no samples" if samples == 0 else f"{samples} sample, and the model needs {least} to train on"
     return ClientRow(member.client, samples, steps=0, loss=0.0, norm=0.0, left_out_because=reason)
-
-
-def _added(first: Outcome, second: Outcome) -> Outcome:
-    records = [outcome.record for outcome in (first, second) if outcome.record is not None]
-    return Outcome(records[0] + records[1] if len(records) == 2 else records[0] if records else None, first.rows + second.rows)

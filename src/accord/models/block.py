@@ -17,7 +17,7 @@ class Sequential(nn.Sequential):
             return super().forward(input)
         layers, at = list(self), 0
         while at < len(layers):
-            conv = _fusable(layers[at : at + 3])
+            conv = fusable(layers[at : at + 3])
             if conv is None:
                 input = layers[at](input)
                 at += 1
@@ -27,8 +27,8 @@ class Sequential(nn.Sequential):
         return input
 
 
-def _fusable(layers: Sequence[nn.Module]) -> nn.Conv2d | None:
-    """The convolution, if these are the three layers, set up as the kernel has them, and nobody hooked in between."""
+def fusable(layers: Sequence[nn.Module]) -> nn.Conv2d | None:
+    """The convolution, if these are the three layers, set up as the kernels have them, and nobody hooked in between."""
     if len(layers) < 3:
         return None
     conv, relu, pool = layers
@@ -38,5 +38,9 @@ def _fusable(layers: Sequence[nn.Module]) -> nn.Conv2d | None:
         return None
     if (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode, pool.return_indices) != (2, 2, 0, 1, False, False):
         return None
-    hooked = any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks for m in layers)
-    return None if hooked else conv
+    return None if any(map(hooked, layers)) else conv
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether somebody wants to be told when this layer runs."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks)

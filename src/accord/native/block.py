@@ -30,19 +30,19 @@ def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Padd
 def takes(*tensors: Tensor | None) -> bool:
     """Whether the kernel was chosen and can read these: plain float32 tensors on the CPU, with nobody looking on who must see every step
     of the computation (vmap and its kin, the compiler, a tracer, autocast, a dispatch mode)."""
-    if torch.compiler.is_compiling() or not enabled():
-        return False
-    for t in tensors:
-        if t is not None and not (
-            t.dtype is torch.float32
-            and type(t) in (Tensor, torch.nn.Parameter)
-            and t.device.type == "cpu"
-            and t.layout is torch.strided
-            and not t.is_neg()
-        ):
-            return False
-    return not (
-        torch._C._are_functorch_transforms_active()
+    return not _watched() and enabled() and all(t is None or _readable(t) for t in tensors)
+
+
+def _readable(t: Tensor) -> bool:
+    return (
+        t.dtype is torch.float32 and type(t) in (Tensor, torch.nn.Parameter) and t.is_cpu and t.layout is torch.strided and not t.is_neg()
+    )
+
+
+def _watched() -> bool:
+    return bool(
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack()
         or torch._C._get_tracing_state()
         or torch.is_autocast_enabled("cpu")

@@ -1,0 +1,48 @@
+"""A sweep in lockstep against the same runs one by one, in one process each time, data and engines ready or not as a user would find them.
+
+    python benchmarks/sweep.py experiments/sweep.toml [train.rounds=50 run.device=cuda ...]
+
+Prints both times, and in how many runs the two ways wrote the same metrics, byte for byte.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from accord.display import watcher_for
+from accord.execute import Interrupt, execute_seed
+from accord.sweep import One, read, sweep
+
+
+def in_lockstep(runs: list[One]) -> None:
+    with watcher_for(Console(stderr=True)) as watcher:
+        sweep(runs, watcher, Interrupt(), lambda text: print(text, file=sys.stderr))
+
+
+def one_by_one(runs: list[One]) -> None:
+    with watcher_for(Console(stderr=True)) as watcher:
+        for run in runs:
+            execute_seed(run.experiment, run.seed, watcher, Interrupt(), resume=True, fresh=False)
+
+
+def main() -> None:
+    file, *overrides = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as scratch:
+        written: dict[str, dict[str, bytes]] = {}
+        for name, train in (("in lockstep", in_lockstep), ("one by one", one_by_one)):
+            runs = read(file, [*overrides, f"run.folder={Path(scratch) / name.replace(' ', '-')}"])
+            started = time.perf_counter()
+            train(runs)
+            seconds = time.perf_counter() - started
+            written[name] = {run.folder.name: (run.folder / "metrics.jsonl").read_bytes() for run in runs}
+            print(f"{len(runs)} runs x {runs[0].rounds} rounds {name}: {seconds:.1f} s", flush=True)
+    same = sum(written["in lockstep"][run] == content for run, content in written["one by one"].items())
+    print(f"the same metrics, byte for byte: {same} of {len(written['one by one'])} runs; torch {torch.__version__}")
+
+
+if __name__ == "__main__":
+    main()

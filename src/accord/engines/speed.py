@@ -1,0 +1,55 @@
+"""Ways to be faster that a run must ask for, because each costs something: a compiler, a start, or precision."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch import Tensor
+
+from accord import native
+from accord.errors import AccordError
+
+SPEED = {
+    "native": "a compiled kernel for convolution, ReLU and max-pool on the CPU; needs a C++ compiler",
+    "compile": "torch.compile for models above 8 million parameters on CUDA; takes half a minute to start",
+    "channels-last": "pictures with their channels innermost, for models above 8 million parameters on CUDA",
+    "bf16": "passes through the model in bfloat16, weights and sums in float32; results differ, and so does the run's name",
+}
+
+
+def checked(speed: Iterable[str]) -> frozenset[str]:
+    """The ways asked for, as a set."""
+    asked = [speed] if isinstance(speed, str) else list(speed)
+    for name in asked:
+        if name not in SPEED:
+            raise AccordError(f"there is no way to be faster called {name!r}: choose of {', '.join(SPEED)}")
+    return frozenset(asked)
+
+
+@contextmanager
+def in_effect(speed: frozenset[str]) -> Iterator[None]:
+    """Within it the compiled kernel is chosen, if it was asked for; without it, whatever the environment says."""
+    before = native.enabled()
+    if "native" in speed and not native.enable():
+        native.disable()
+        raise AccordError(f"the compiled kernel was asked for, but {native.why_not()}")
+    try:
+        yield
+    finally:
+        if "native" in speed and not before:
+            native.disable()
+
+
+def precision(speed: frozenset[str], device: torch.device) -> AbstractContextManager[object]:
+    """What a pass through the model is computed in. Casts are not kept: a captured graph would read those of another step."""
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if "bf16" in speed else nullcontext()
+
+
+def widened(speed: frozenset[str], output: Tensor) -> Tensor:
+    """What the model gave, in the precision that losses and metrics are computed in."""
+    return output.float() if "bf16" in speed else output
+
+
+def channels_last(value: Tensor) -> Tensor:
+    """Pictures and the weights of convolutions; others stay as they are."""
+    return value.contiguous(memory_format=torch.channels_last) if value.ndim == 4 else value
