@@ -9,6 +9,7 @@ from torch import nn
 import accord
 from accord import and_mask, gma, mean
 from accord.aggregate import combine
+from accord.attack import ATTACKS
 from accord.data import SHIFTS, AsIs, CropFlip, Scale, deal, shifted
 from conftest import blobs, mlp
 
@@ -26,6 +27,35 @@ def test_combine_agrees_with_the_cpu(rule: object, dtype: torch.dtype) -> None:
         assert torch.equal(there.mask.cpu(), here.mask)  # votes are whole numbers: the same everywhere
 
 
+RULES = [
+    accord.sand(0.2),
+    accord.magnitude(0.4),
+    accord.scaled(gma(0.4)),
+    gma(0.4, scope="layer"),
+    gma(0.4, memory=0.5),
+    accord.median(),
+    accord.trimmed_mean(0.2),
+    accord.krum(2, keep=3),
+    accord.geometric_mean(agree=0.2),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_other_rules_agree_with_the_cpu(rule: object) -> None:
+    deltas, weights = torch.randn(10, 5000), torch.arange(1, 11)
+    here, there = combine(rule, deltas, weights), combine(rule, deltas.cuda(), weights)
+    assert torch.allclose(there.update.cpu(), here.update, atol=1e-5)
+    assert here.mask is None or torch.allclose(there.mask.cpu(), here.mask, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", ATTACKS.values())
+def test_attacks_agree_with_the_cpu(make: type) -> None:
+    algorithm, settings = accord.fedavg(mask=gma(memory=0.5)), {"rounds": 3, "sample": 6, "batch": 8, "attack": make(0.4)}
+    runs = [accord.fit(mlp(), blobs(), algorithm, device=device, **settings) for device in ("cpu", "cuda")]
+    assert torch.allclose(runs[1].last.vector.cpu(), runs[0].last.vector, atol=2e-3)
+    assert [row["attackers"] for row in runs[0].rows] == [row["attackers"] for row in runs[1].rows]
+
+
 def small_net() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
@@ -40,6 +70,8 @@ def small_net() -> nn.Module:
         accord.fedyogi(mask=and_mask()),
         accord.scaffold(mask=gma()),
         accord.scaffold("I"),
+        accord.fedgma(0.6),
+        accord.fedavg(average=accord.corrective(0.3, passes=2)),
         accord.local_only(),
         accord.pooled(),
     ],

@@ -8,7 +8,7 @@ from torch import nn
 
 import accord
 import accord.engines
-from accord import and_mask, gma
+from accord import Algorithm, and_mask, corrective, gma
 from accord.cohort import Conditions
 from accord.data import CropFlip, Federation, Scale, coloured, deal, shifted
 from accord.engines.vectorised import Vectorised
@@ -28,6 +28,12 @@ ALGORITHMS = {
     "scaffold": accord.scaffold(mask=gma()),
     "scaffold I": accord.scaffold("I"),
     "scaffold II": accord.scaffold("II"),
+    "fedgma": accord.fedgma(0.6),
+    "fedgma, start": accord.fedgma(0.6, gradient="start"),
+    "corrective": Algorithm(average=corrective(0.3), mask=gma()),
+    "corrective, asked twice": Algorithm(average=corrective(0.3, passes=2)),
+    "corrective, eq. 15": Algorithm(average=corrective(0.3, "15"), server=accord.server.adam()),
+    "scaffold, corrective": replace(accord.scaffold(), average=corrective(0.3, passes=2)),
     "local_only": accord.local_only(),
     "pooled": accord.pooled(),
 }
@@ -77,7 +83,7 @@ MODELS = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("algorithm", ["fedavg + gma", "scaffold", "scaffold I"])
+@pytest.mark.parametrize("algorithm", ["fedavg + gma", "scaffold", "scaffold I", "fedgma", "corrective", "corrective, asked twice"])
 def test_every_kind_of_layer(engine: str, model: str, algorithm: str) -> None:
     compare(engine, MODELS[model](), blobs(), ALGORITHMS[algorithm], atol=1e-4, epochs=2)
 
@@ -95,8 +101,9 @@ SETTINGS = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_every_setting(engine: str, settings: str) -> None:
-    compare(engine, mlp(), blobs(clients=20), accord.fedavg(mask=gma()), **SETTINGS[settings])
+@pytest.mark.parametrize("algorithm", ["fedavg + gma", "fedgma", "corrective, asked twice"])
+def test_every_setting(engine: str, settings: str, algorithm: str) -> None:
+    compare(engine, mlp(), blobs(clients=20), ALGORITHMS[algorithm], **SETTINGS[settings])
 
 
 def pictures() -> Federation:

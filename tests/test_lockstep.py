@@ -32,6 +32,9 @@ ALGORITHMS = {
     "fedprox": accord.fedprox(0.1),
     "scaffold + gma": accord.scaffold(mask=gma()),
     "scaffold I": accord.scaffold("I"),
+    "fedgma": accord.fedgma(0.6),
+    "corrective": accord.Algorithm(average=accord.corrective(0.3), mask=gma()),
+    "corrective, asked twice": accord.Algorithm(average=accord.corrective(0.3, passes=2)),
     "local_only": accord.local_only(),
 }
 
@@ -63,9 +66,11 @@ class Case:
         loop.folder.close()
 
 
-def lockstep(cases: Sequence[Case], root: Path, at_once: int = 100, hooks: Sequence[Hook] = (), **more) -> list[Loop]:
+def lockstep(
+    cases: Sequence[Case], root: Path, at_once: int = 100, hooks: Sequence[Hook] = (), lanes: int | None = None, **more
+) -> list[Loop]:
     """Drives the cases together and gives their loops in the order in which they ended."""
-    engine = Vectorised(cases[0].job()[0])
+    engine = Vectorised(cases[0].job()[0], lanes)
     ended = []
     with steady():
         for loop in together((case.loop(root, engine, hooks) for case in cases), engine, at_once, **more):
@@ -107,6 +112,14 @@ def test_different_algorithms_seeds_rates_and_epochs_each_equal_their_own_run_bi
     ]
     assert len({alike(case.job()[0]) for case in cases}) == 1
     lockstep(cases, tmp_path / "together")
+    assert_as_alone(cases, tmp_path)
+
+
+def test_lanes_that_go_in_turns_report_what_any_of_the_runs_needs(tmp_path: Path) -> None:
+    fed = blobs()
+    names = ("fedavg", "fedgma", "scaffold + gma", "corrective, asked twice")
+    cases = [Case(name, ALGORITHMS[name], fed) for name in names]
+    lockstep(cases, tmp_path / "together", lanes=5)  # five clients each: a run at a time
     assert_as_alone(cases, tmp_path)
 
 

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 import accord
 from accord import Conditions
 from accord.algorithm import Algorithm
+from accord.average import Average
 from accord.engines.contract import Job, Member, batches
 from accord.layout import Layout
 from accord.local import Training
@@ -84,6 +85,72 @@ def test_gma_on_two_clients_that_pull_apart_stands_still() -> None:
     assert settle(accord.fedavg(mask=accord.gma(0.4)), rounds=1, fed=quadratics((1.0, -1.0), (10.0, 2.0))) == 0.0
     agreeing = settle(accord.fedavg(mask=accord.gma(0.4)), quadratics((1.0, 1.0), (10.0, 2.0)), rounds=1)
     assert agreeing == settle(accord.fedavg(), quadratics((1.0, 1.0), (10.0, 2.0)), rounds=1)
+
+
+@pytest.mark.parametrize("eta_s", [0.01, 0.1])
+def test_first_fedgma_settles_where_the_algebra_says(eta_s: float) -> None:
+    # Unmasked, a round moves x by pull (b - x) and by eta_s a (b - x) of every client: it settles at the mean of the b with these weights.
+    pull = [1 - (1 - 0.05 * a) ** 10 + eta_s * a for a in (1, 10)]
+    expected = (pull[0] * -1 + pull[1] * 2) / sum(pull)
+    assert 1.140327 < expected < OPTIMUM
+    assert settle(accord.fedgma(p=0.0, eta_s=eta_s, gradient="start")) == pytest.approx(expected, abs=1e-9)
+    # Between their optima two clients never agree, so the masked step is none, and it stalls where FedAvg does.
+    assert settle(accord.fedgma(p=0.8, eta_s=eta_s, gradient="start")) == pytest.approx(1.140327, abs=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5])
+@pytest.mark.parametrize("passes", [1, 2])
+def test_corrective_weights_in_one_dimension(alpha: float, passes: int) -> None:
+    # x_i D_i = c sign(D) / sqrt(K) for every client there: the mean of the ends moves by sqrt(K) c against the sum of the gradients,
+    # and L_i / |D_i| is half of client i's way to its optimum.
+    left = [b * (1 - 0.05 * a) ** 10 for a, b in ((1, -1), (10, 2))]  # b - x_i after ten steps from 0
+    slope = sum(-a * way for a, way in zip((1, 10), left, strict=True))
+    mean = (-1 - left[0] + 2 - left[1]) / 2
+    expected = mean - (1 if slope > 0 else -1) * 2**0.5 * alpha * min(abs(way) for way in left) / 2
+    assert settle(accord.fedavg(average=accord.corrective(alpha, passes=passes)), rounds=1) == pytest.approx(expected, abs=1e-12)
+
+
+def test_magnitude_goes_on_where_votes_stand_still_and_slows_down_as_clients_cancel_out() -> None:
+    # Near FedAvg's fixed point a step is s d times its magnitude agreement s d / g, so the distance d falls as g / (s^2 rounds).
+    pull = [1 - (1 - 0.05 * a) ** 10 for a in (1, 10)]
+    end, s = (pull[1] * 2 - pull[0]) / sum(pull), sum(pull) / 2
+    g = (pull[0] * (end + 1) + pull[1] * (2 - end)) / 2
+    for rounds in (150, 300):
+        assert end - settle(accord.fedavg(mask=accord.magnitude(0.9)), rounds=rounds) == pytest.approx(g / (s**2 * rounds), rel=0.1)
+    assert settle(accord.fedavg(mask=accord.magnitude(0.6)), rounds=1) == settle(accord.fedavg(), rounds=1)  # agreement 0.665
+
+
+def test_the_control_of_one_coordinate_is_the_mask() -> None:
+    three = quadratics((1.0, 1.0), (1.0, 2.0), (1.0, -1.0))
+    for mask in (accord.gma(0.6), accord.magnitude(0.9), accord.sand(0.2, k=0.1)):
+        assert settle(accord.fedavg(mask=accord.scaled(mask)), three, rounds=5) == settle(accord.fedavg(mask=mask), three, rounds=5)
+
+
+FIVE = quadratics(*((1.0, b) for b in (0.0, 1.0, 2.0, 4.0, 10.0)))
+
+
+@pytest.mark.parametrize(
+    ("average", "expected"),
+    [
+        (accord.mean(), 3.4),
+        (accord.median(), 2.0),
+        (accord.trimmed_mean(0.2), 7 / 3),  # of 1, 2 and 4
+        (accord.krum(1), 1.0),  # nearest to two others: 1 + 1, against 1 + 4 for both 0 and 2
+        (accord.krum(1, keep=3), 1.0),  # 0, 1 and 2
+    ],
+    ids=repr,
+)
+def test_averages_settle_on_the_average_of_the_clients_optima(average: Average, expected: float) -> None:
+    """With equal curvatures every client moves by the same share of its way, so an average of updates is one of optima."""
+    assert settle(accord.fedavg(average=average), FIVE, rounds=100) == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_geometric_mean_stops_at_the_first_optimum_it_meets() -> None:
+    # All pull up until the client at 1 does not. One round goes a hundredth of the geometric mean of five ways, so it hardly oversteps.
+    short = {"epochs": 1, "lr": 0.01, "rounds": 150}
+    ahead = quadratics(*((1.0, b) for b in (1.0, 2.0, 3.0, 5.0, 11.0)))
+    assert settle(accord.fedavg(average=accord.geometric_mean()), ahead, **short) == pytest.approx(1.0, abs=0.02)
+    assert settle(accord.fedavg(average=accord.geometric_mean()), FIVE, **short) == 0.0  # one client has nowhere to go
 
 
 def plain_loop(rounds: int, sample: int, tau: float | None) -> torch.Tensor:

@@ -12,8 +12,10 @@ from accord.layout import Layout
 
 
 def test_public_names() -> None:
-    expected = """AccordError Algorithm Conditions Run aggregate and_mask data draws fedadagrad fedadam fedavg fedavgm fedprox fedsgd
-    fedyogi fit gma local local_only masked mean models native pooled scaffold schedule server smaller_is_better"""
+    expected = """AccordError Algorithm Conditions Run aggregate and_mask attack causal causalfed corrective data draws
+    fedadagrad fedadam fedavg fedavgm fedgma fedprox fedsgd fedyogi fit geometric_mean gma krum local local_only
+    magnitude masked mean median models native pooled privacy sand scaffold scaled schedule server smaller_is_better
+    trimmed_mean"""
     assert dir(accord) == expected.split()
     assert all(getattr(accord, name) is not None for name in dir(accord))
     with pytest.raises(AttributeError, match="accord has no 'fedsomething'"):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from accord.average import mean
+from accord.average import AVERAGES, Average, mean
 from accord.errors import AccordError
 from accord.layout import Layout
 from accord.mask import MASKS, Mask
@@ -22,7 +22,7 @@ class Lowered:
     mask: Tensor | None
 
 
-def combine(rule: mean | Mask, deltas: Tensor, weights: Tensor | None = None) -> Lowered:
+def combine(rule: Average | Mask, deltas: Tensor, weights: Tensor | None = None) -> Lowered:
     """Averages `deltas: [K, P]` by `weights: [K]` (equal if left out) and, when the rule is a mask, says how far to trust each coordinate.
 
     The server's step is `update` for an average and `mask * update` for a mask.
@@ -31,8 +31,16 @@ def combine(rule: mean | Mask, deltas: Tensor, weights: Tensor | None = None) ->
     tensor([1.0000, 0.3333])
     """
     deltas = torch.as_tensor(deltas)
-    if not isinstance(rule, (mean, *MASKS.values())):
+    if not isinstance(rule, (*AVERAGES.values(), *MASKS.values())):  # type: ignore[arg-type]
         raise AccordError(f"rule must be an average or a mask, such as mean() or gma(0.4), got {rule!r}")
+    if rule.needs:
+        raise AccordError(
+            f"rule must make do with the clients' updates, got {rule!r}, which needs their gradients too: use it in an Algorithm"
+        )
+    if rule.needs:
+        raise AccordError(
+            f"combine has the clients' updates and nothing else, and {type(rule).__name__} needs {', '.join(sorted(rule.needs))}"
+        )
     if deltas.ndim != 2 or 0 in deltas.shape:
         raise AccordError(f"deltas must have shape [clients, parameters] with at least one of each, got {tuple(deltas.shape)}")
     if not deltas.dtype.is_floating_point:
@@ -49,14 +57,16 @@ def combine(rule: mean | Mask, deltas: Tensor, weights: Tensor | None = None) ->
     round = Round(1, Layout.flat(size, wide), clients)
     is_mask = isinstance(rule, tuple(MASKS.values()))
     average = mean() if is_mask else rule
+    memory = rule.init(round.layout, clients)
     with one_pass(is_mask):
         lifted = average.lift(reports, {})
-        ballots = rule.lift(reports, {}) if is_mask else None
+        ballots = rule.lift(reports, memory) if is_mask else None
     update, _ = average.lower(lifted, {}, round)
-    if not bool(update.isfinite().all()):
+    # A sum tells of every value that is not finite; other averages may have sorted it out of sight.
+    if not bool(update.isfinite().all()) or not (isinstance(average, mean) or bool(deltas.isfinite().all())):
         bad = [k for k in range(clients) if not bool(deltas[k].isfinite().all())]
         raise AccordError(f"deltas of clients {bad} hold NaN or infinity: leave them out" if bad else "the sum of the deltas is not finite")
     if ballots is None:
         return Lowered(update, None)
-    mask, _ = rule.lower(ballots, {}, round)
+    mask, _ = rule.lower(ballots, {name: value.to(deltas.device) for name, value in memory.items()}, round)
     return Lowered(update, mask)

@@ -1,25 +1,29 @@
 """`Algorithm(local, average, mask, server)` and the papers' named combinations.
 
 The four parts are swapped, never subclassed: `fedadam(mask=gma(0.4))` is FedAdam with the papers' mask, and FedProx differs from FedAvg by
-one number.
+one number. An `average` takes the place of the mean; `weighting`, which is the mean's, then has no say.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
 
 from accord.aggregate import Lowered
-from accord.average import mean
+from accord.average import Average, mean
 from accord.errors import AccordError
 from accord.layout import Layout
-from accord.local import Local, control_variates, prox, sgd
+from accord.local import Local, Split, control_variates, prox, sgd
 from accord.mask import Mask
+from accord.privacy.dp import Privacy
 from accord.record import Record, State, one_pass, total
 from accord.reports import Reports
 from accord.rounds import Round
 from accord.server import Placement, Server, adagrad, adam, momentum, step, take_step, yogi
+from accord.workshop import masked_gradient
 
 Weighting = Literal["samples", "uniform"]
 Memory = dict[str, State]  # what each part remembers between rounds
@@ -30,43 +34,84 @@ class Algorithm:
     """A federated algorithm: what clients do, how their updates are averaged, how far each coordinate is trusted, how the server steps."""
 
     local: Local = sgd()
-    average: mean = mean()
+    average: Average = mean()
     mask: Mask | None = None
     server: Server = step()
     name: str = "custom"
+    privacy: Privacy | None = None
 
     def __post_init__(self) -> None:
         if self.mask is not None and not isinstance(self.mask, Mask):
             raise AccordError(f"mask must be None or a mask such as gma(0.4), got {self.mask!r}")
+        if isinstance(self.average, type) or not hasattr(self.average, "lift"):
+            raise AccordError(f"average must be an average such as mean() or median(), got {self.average!r}")
+        if self.privacy is not None:
+            self.privacy.check(self)
+
+    def with_privacy(self, clip: float, noise: float, delta: float = 1e-5, vote_noise: float | None = None) -> "Algorithm":
+        """The same algorithm with user-level differential privacy (docs/privacy.md).
+
+        >>> private = fedavg(mask=gma(0.4), weighting="uniform").with_privacy(clip=1.0, noise=1.0)
+        """
+        return replace(self, privacy=Privacy(clip, noise, delta, vote_noise))
 
     @property
     def needs(self) -> frozenset[str]:
         """What clients must report besides their delta."""
         return self.local.needs | self.average.needs | (self.mask.needs if self.mask else frozenset())
 
+    @property
+    def least(self) -> int:
+        """The fewest reports that a round can be made of."""
+        return getattr(self.average, "least", 1)
+
+    def check_cohort(self, clients: int) -> None:
+        """Refuses so few clients a round that none could count."""
+        if clients < self.least:
+            self.average.check_cohort(clients)  # type: ignore[attr-defined]
+
     def init(self, layout: Layout, clients: int, vector: Tensor) -> Memory:
         """What every part remembers before the first round."""
-        return {
-            "local": {name: value.to(vector.device) for name, value in self.local.init(layout, clients).items()},
-            "average": self.average.init(layout, clients),
-            "mask": self.mask.init(layout, clients) if self.mask else {},
-            "server": self.server.init(vector),
-        }
+        parts = {"local": self.local, "average": self.average, **({"mask": self.mask} if self.mask else {})}
+        begun = {part: {name: value.to(vector.device) for name, value in own.init(layout, clients).items()} for part, own in parts.items()}
+        return {"mask": {}, **begun, "server": self.server.init(vector)}
 
     def lift(self, reports: Reports, memory: Memory) -> Record:
-        """One record of a cohort, or of any part of it: records of parts add up."""
+        """One record of a cohort, or of any part of it: records of parts add up. With privacy, updates are clipped first."""
+        reports = reports if self.privacy is None else self.privacy.bound(reports)
+        weights = self.average.weights(reports)
         with one_pass(self.mask is not None):
             parts = {
                 "local": self.local.lift(reports, memory["local"]),
                 "average": self.average.lift(reports, memory["average"]),
-                "buffers": Record(change=total(reports.buffers, weights := self.average.weights(reports)), weight=total(weights)),
+                "buffers": Record(change=total(reports.buffers, weights), weight=total(weights)),
             }
-            if self.mask:
-                parts["mask"] = self.mask.lift(reports, memory["mask"])
+            if self.mask:  # a mask that weighs clients weighs them as the average does
+                parts["mask"] = self.mask.lift(replace(reports, weight=weights), memory["mask"])
         return Record(**parts)
+
+    @property
+    def asks_twice(self) -> bool:
+        """Whether clients are asked again once all have reported. Such clients keep what they reported in `extra` until then."""
+        return getattr(self.average, "passes", 1) == 2
+
+    def again(self, record: Record, kept: Sequence[State]) -> Record:
+        """The record after the second exchange, if there is one: clients see the first one's sums, and add to others from what they kept.
+
+        `kept` has the `extra` of some clients each, `[..., K, P]`, in the order in which they are added.
+        """
+        if not self.asks_twice:
+            return record
+        second = functools.reduce(operator.add, (self.average.second(own, record.average) for own in kept))  # type: ignore[attr-defined]
+        return Record(**{**dict(record), "average": Record(**dict(record.average), **dict(second))})
+
+    def released(self, record: Record, round: Round) -> Record:
+        """What the server may see of a cohort: the record itself or, with privacy, the record with its noise, which is put on once."""
+        return record if self.privacy is None else self.privacy.released(record, round)
 
     def lower(self, record: Record, memory: Memory, round: Round) -> tuple[Lowered, Tensor, Memory]:
         """The averaged update and its mask, the change of the buffers (never masked), and what all parts but the server remember now."""
+        record = self.released(record, round)
         update, average = self.average.lower(record.average, memory["average"], round)
         mask, mask_memory = self.mask.lower(record.mask, memory["mask"], round) if self.mask else (None, {})
         local = self.local.lower(record.local, memory["local"], round)
@@ -79,33 +124,44 @@ class Algorithm:
         return change, {**memory, "server": server}
 
 
-def fedavg(lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples") -> Algorithm:
+def fedavg(lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples", average: Average | None = None) -> Algorithm:
     """Federated averaging (McMahan et al., 2017)."""
-    return Algorithm(sgd(), mean(weighting), mask, step(lr), "fedavg")
+    return Algorithm(sgd(), average or mean(weighting), mask, step(lr), "fedavg")
 
 
-def fedsgd(lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples") -> Algorithm:
+def fedsgd(lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples", average: Average | None = None) -> Algorithm:
     """One full-batch step per client and round; `epochs` and `batch` have no say."""
-    return Algorithm(sgd(full_batch=True), mean(weighting), mask, step(lr), "fedsgd")
+    return Algorithm(sgd(full_batch=True), average or mean(weighting), mask, step(lr), "fedsgd")
 
 
-def fedprox(mu: float = 0.01, lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples") -> Algorithm:
+def fedprox(
+    mu: float = 0.01, lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples", average: Average | None = None
+) -> Algorithm:
     """FedAvg whose clients are pulled back to the round's start (Li et al., 2020)."""
-    return Algorithm(prox(mu), mean(weighting), mask, step(lr), "fedprox")
+    return Algorithm(prox(mu), average or mean(weighting), mask, step(lr), "fedprox")
 
 
 def scaffold(
-    option: Literal["mean", "I", "II"] = "mean", lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "uniform"
+    option: Literal["mean", "I", "II"] = "mean",
+    lr: float = 1.0,
+    mask: Mask | None = None,
+    weighting: Weighting = "uniform",
+    average: Average | None = None,
 ) -> Algorithm:
     """SCAFFOLD (Karimireddy et al., 2020), which averages clients uniformly; only the model's update is masked."""
-    return Algorithm(control_variates(option), mean(weighting), mask, step(lr), "scaffold")
+    return Algorithm(control_variates(option), average or mean(weighting), mask, step(lr), "scaffold")
 
 
 def fedavgm(
-    lr: float = 1.0, beta: float = 0.9, placement: Placement = "after", mask: Mask | None = None, weighting: Weighting = "samples"
+    lr: float = 1.0,
+    beta: float = 0.9,
+    placement: Placement = "after",
+    mask: Mask | None = None,
+    weighting: Weighting = "samples",
+    average: Average | None = None,
 ) -> Algorithm:
     """FedAvg with momentum on the server (Hsu et al., 2019)."""
-    return Algorithm(sgd(), mean(weighting), mask, momentum(lr, beta, placement), "fedavgm")
+    return Algorithm(sgd(), average or mean(weighting), mask, momentum(lr, beta, placement), "fedavgm")
 
 
 def fedadagrad(
@@ -115,9 +171,10 @@ def fedadagrad(
     placement: Placement = "after",
     mask: Mask | None = None,
     weighting: Weighting = "samples",
+    average: Average | None = None,
 ) -> Algorithm:
     """Adagrad on the server (Reddi et al., 2021)."""
-    return Algorithm(sgd(), mean(weighting), mask, adagrad(lr, eps, eps_inside, placement), "fedadagrad")
+    return Algorithm(sgd(), average or mean(weighting), mask, adagrad(lr, eps, eps_inside, placement), "fedadagrad")
 
 
 def fedadam(
@@ -129,9 +186,10 @@ def fedadam(
     placement: Placement = "after",
     mask: Mask | None = None,
     weighting: Weighting = "samples",
+    average: Average | None = None,
 ) -> Algorithm:
     """Adam on the server (Reddi et al., 2021)."""
-    return Algorithm(sgd(), mean(weighting), mask, adam(lr, beta1, beta2, eps, eps_inside, placement), "fedadam")
+    return Algorithm(sgd(), average or mean(weighting), mask, adam(lr, beta1, beta2, eps, eps_inside, placement), "fedadam")
 
 
 def fedyogi(
@@ -143,9 +201,34 @@ def fedyogi(
     placement: Placement = "after",
     mask: Mask | None = None,
     weighting: Weighting = "samples",
+    average: Average | None = None,
 ) -> Algorithm:
     """Yogi on the server (Reddi et al., 2021)."""
-    return Algorithm(sgd(), mean(weighting), mask, yogi(lr, beta1, beta2, eps, eps_inside, placement), "fedyogi")
+    return Algorithm(sgd(), average or mean(weighting), mask, yogi(lr, beta1, beta2, eps, eps_inside, placement), "fedyogi")
+
+
+def fedgma(
+    p: float = 0.8,
+    eta_s: float = 0.1,
+    gradient: Literal["last", "start"] = "last",
+    variant: Literal["workshop", "poster"] = "workshop",
+    weighting: Weighting = "samples",
+) -> Algorithm:
+    """FedGMA as first published (Tenison et al., 2021): FedAvg, then a step of `eta_s` along the clients' masked gradients. What the later
+    papers call gradient masked averaging is `fedavg(mask=gma())`."""
+    return Algorithm(sgd(), masked_gradient(p, eta_s, gradient, variant, weighting), None, step(), "fedgma")
+
+
+def causalfed(
+    at: int = -1,
+    penalty: float = 1.0,
+    warmup: int = 0,
+    warmup_penalty: float = 0.0,
+    reduction: Literal["mean", "sum"] = "mean",
+) -> Algorithm:
+    """CausalFed: clients hold the first `at` layers and send representations; the server minimises risk + `penalty` x IRM penalty over them
+    (docs/causalfed.md)."""
+    return Algorithm(Local(split=Split(at, penalty, warmup, warmup_penalty, reduction)), mean(), None, step(), "causalfed")
 
 
 def pooled() -> Algorithm:
@@ -160,5 +243,6 @@ def local_only() -> Algorithm:
 
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
-    make.__name__: make for make in (fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, pooled, local_only)
+    make.__name__: make
+    for make in (fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, fedgma, causalfed, pooled, local_only)
 }

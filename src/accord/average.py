@@ -1,15 +1,39 @@
-"""How clients' updates become one: the weighted mean."""
+"""How clients' updates become one: the weighted mean, and by name what can take its place."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
 
+from accord.correction import corrective
 from accord.errors import AccordError
+from accord.geometric import geometric_mean
 from accord.layout import Layout
 from accord.record import Record, State, total
 from accord.reports import Reports
+from accord.robust import krum, median, trimmed_mean
 from accord.rounds import Round
+
+
+class Average(Protocol):
+    """How a cohort's updates become one. An average with `passes == 2` has a method `second` too: see `Algorithm.again`."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What clients must report besides their delta."""
+
+    def weights(self, reports: Reports) -> Tensor:
+        """Each client's weight, `[..., K, 1]`; buffers are averaged with the same ones."""
+
+    def init(self, layout: Layout, clients: int) -> State:
+        """What it remembers before the first round."""
+
+    def lift(self, reports: Reports, sent: State) -> Record:
+        """What the clients add up."""
+
+    def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
+        """The update `[..., P]` that the total comes to, and what is remembered now."""
 
 
 @dataclass(frozen=True)
@@ -36,3 +60,9 @@ class mean:
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         return total.delta / total.weight, state
+
+
+# What any algorithm can take.
+AVERAGES: dict[str, Callable[..., Average]] = {
+    make.__name__: make for make in (mean, geometric_mean, median, trimmed_mean, krum, corrective)
+}

@@ -12,6 +12,8 @@ import typer
 from rich.console import Console
 
 from accord.cli_data import data_app
+from accord.cli_privacy import membership
+from accord.cli_reproduce import reproduce
 from accord.cli_shared import AsJson, Overrides, Rule, print_table, show_results, tell
 from accord.cli_sweep import sweep
 from accord.errors import AccordError
@@ -105,6 +107,8 @@ def run(
 
 
 app.command()(sweep)
+app.command()(reproduce)
+app.command()(membership)
 
 
 @app.command()

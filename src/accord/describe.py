@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from accord.algorithm import Algorithm
+from accord.average import AVERAGES, mean
 from accord.errors import AccordError
+from accord.mask import Mask, scaled
 
 SCHEMA = 1  # of run folders; a change that gives old settings another meaning raises it
 _PLAIN = (str, int, float, bool, type(None))
@@ -83,7 +85,15 @@ def fingerprint(settings: Any) -> str:
 
 
 def label(algorithm: Algorithm) -> str:
-    """`fedadam + gma(0.4)`."""
-    if algorithm.mask is None:
-        return algorithm.name
-    return f"{algorithm.name} + {type(algorithm.mask).__name__}({algorithm.mask.tau:g})"
+    """`fedadam + gma(0.4)`, or `fedavg by median` where an average of choice stands in for the mean."""
+    kind, mask = type(algorithm.average), algorithm.mask
+    name = f"{algorithm.name} by {kind.__name__}" if kind in AVERAGES.values() and kind is not mean else algorithm.name
+    return name if mask is None else f"{name} + {mask_label(mask)}"
+
+
+def mask_label(mask: Mask) -> str:
+    """`gma(0.4)`, `scaled(gma(0.4))`; of a schedule, where it begins and how it goes on: `gma(0.8 ramp)`."""
+    if isinstance(mask, scaled):
+        return f"scaled({mask_label(mask.mask)})"
+    tau = f"{mask.tau:g}" if isinstance(mask.tau, int | float) else f"{mask.tau.lr:g} {type(mask.tau).__name__}"
+    return f"{type(mask).__name__}({tau})"

@@ -7,20 +7,20 @@ from torch import Tensor
 
 from accord.aggregate import Lowered
 from accord.algorithm import Algorithm
-from accord.layout import Layout
-from accord.mask import enough, net_share
+from accord.mask import tau_at
 from accord.record import Record
+from accord.rounds import Round
 
 
-def of_round(algorithm: Algorithm, record: Record, lowered: Lowered, change: Tensor, layout: Layout) -> dict[str, Any]:
-    """Norms of the averaged update and of the server's step; where the clients voted, their mean net agreement, overall and by
-    parameter, and the share of coordinates under tau."""
-    row: dict[str, Any] = {"update_norm": float(lowered.update.norm()), "step_norm": float(change.norm())}
+def of_round(algorithm: Algorithm, record: Record, lowered: Lowered, change: Tensor, round: Round) -> dict[str, Any]:
+    """Norms of the averaged update and of the server's step; where there is a mask, the clients' mean agreement as it sees it, overall and
+    by parameter, and the share of coordinates under tau."""
+    told = {"update_norm": lowered.update.norm(), "step_norm": change.norm()}
+    layers: dict[str, Tensor] = {}
     if algorithm.mask is not None:
-        agreement = net_share(record.mask)
-        below = (~enough(record.mask, algorithm.mask.tau)).to(agreement.dtype)
-        layers = dict(layout.layers(agreement))
-        means = torch.stack([agreement.mean(), below.mean(), *(part.mean() for part in layers.values())]).tolist()  # one look at the device
-        row["agreement"], row["below_tau"] = means[:2]
-        row["agreement_by_layer"] = dict(zip(layers, means[2:], strict=True))
-    return row
+        agreement, enough = algorithm.mask.agreement(record.mask, tau_at(algorithm.mask.tau, round.number))
+        told |= {"agreement": agreement.mean(), "below_tau": (~enough).to(agreement.dtype).mean()}
+        layers = {name: part.mean() for name, part in round.layout.layers(agreement)}
+    numbers = torch.stack([value.to(change.dtype) for value in (*told.values(), *layers.values())]).tolist()  # one look at the device
+    row: dict[str, Any] = dict(zip(told, numbers, strict=False))
+    return row | ({"agreement_by_layer": dict(zip(layers, numbers[len(told) :], strict=True))} if layers else {})

@@ -12,12 +12,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from accord.causal.traffic import traffic
 from accord.data import DATASETS
 from accord.describe import label
 from accord.errors import AccordError
 from accord.experiment import Experiment
 from accord.layout import Layout
 from accord.loop import Event, SkippedRound
+from accord.privacy.accounting import spent_text
 from accord.records import RunFolder, take_lock
 from accord.run import Run
 from accord.training import carry_out
@@ -79,6 +81,8 @@ def execute_seed(experiment: Experiment, seed: int, watcher: Watcher, interrupt:
                 experiment.plan(seed),
                 engine=experiment.settings.run.engine,
                 device=experiment.settings.run.device,
+                speed=experiment.settings.run.speed,
+                attack=experiment.attack,
                 folder=folder,
                 hooks=[lambda event: watcher.round(event), lambda event: interrupt.asked],
                 tell=watcher.note,
@@ -152,7 +156,8 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
     """What one run of the experiment takes: client steps, and bytes a round between clients and server."""
     seed = experiment.settings.run.seeds[0]
     fed = experiment.federation(seed, watcher.data)
-    layout = Layout.of(experiment.module(fed, seed))
+    module = experiment.module(fed, seed)
+    layout = Layout.of(module)
     plan, training = experiment.plan(seed), experiment.training
     sizes = [len(rows) for rows in fed.train.values()]
     per_client = [steps_of(size, training.epochs, training.batch, training.steps) for size in sizes]
@@ -161,14 +166,24 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
     cohort = len(sizes) if plan.sample is None else plan.sample
     vectors = 2 if experiment.algorithm.local.variates else 1  # SCAFFOLD sends its control variates along, both ways
     width = layout.dtype.itemsize
-    one_way = cohort * (vectors * layout.size * width + sum(b.size for b in layout.buffers) * 8)
+    down = up = cohort * (vectors * layout.size * width + sum(b.size for b in layout.buffers) * 8)
+    asked, vector = experiment.algorithm.asks_twice, cohort * layout.size * width
+    up += vector * (asked + sum(name.endswith("gradient") for name in experiment.algorithm.average.needs))
+    down += vector * asked
+    if split := experiment.algorithm.local.split:
+        seen = [min(training.epochs * size, steps * (training.batch or size)) for size, steps in zip(sizes, per_client, strict=True)]
+        share = cohort / len(sizes)
+        down, up = traffic(module, fed, split.at, share * sum(per_client), share * sum(seen))
+    privacy = experiment.algorithm.privacy
+    spent = privacy and privacy.spent(experiment.algorithm.mask is not None, len(sizes), plan.sample, plan.rounds)
     return {
+        **({"privacy": spent_text(spent)} if spent else {}),
         "data_set": DATASETS[experiment.settings.data.name].about,
         "parameters": layout.size,
         "client_steps_a_round": round(cohort * sum(per_client) / len(per_client)),
         "client_steps_a_run": round(plan.rounds * cohort * sum(per_client) / len(per_client)),
-        "bytes_down_a_round": one_way,
-        "bytes_up_a_round": one_way,
+        "bytes_down_a_round": down,
+        "bytes_up_a_round": up,
         "runs": len(experiment.settings.run.seeds),
     }
 

@@ -7,7 +7,7 @@ says the key, the value seen and what is allowed.
 import inspect
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +15,31 @@ from pydantic import ValidationError
 from torch import nn
 
 from accord.algorithm import ALGORITHMS, Algorithm
+from accord.attack import Attack, check_local
+from accord.average import Average
 from accord.choices import Makers, blaming, chosen, defaults, known, without_defaults
 from accord.cohort import Conditions
 from accord.data import Federation
 from accord.data.cache import Progress
 from accord.describe import describe
 from accord.engines import ENGINES, pick_device
+from accord.engines.speed import SPEED
 from accord.errors import AccordError
 from accord.identity import Plan, folder_name
 from accord.local import Training
-from accord.mask import MASKS, Mask
+from accord.mask import Mask
 from accord.models import MODELS, shaped, warm_start
+from accord.parts import ATTACK_KEYS, ATTACK_MAKERS, AVERAGE_KEYS, AVERAGE_MAKERS, MASK_KEYS, MASK_MAKERS
 from accord.schedule import SCHEDULES, Schedule
-from accord.settings import AlgorithmSection, Settings, TrainSection, problems
+from accord.settings import AlgorithmSection, AttackSection, PrivacySection, Settings, TrainSection, problems
 from accord.supply import AUGMENT_KEYS, FILE_KEYS, LOADERS, NO_AUGMENT, NO_SHIFT, SHIFT_KEYS, SPLIT_KEYS, WAYS, Supply, digest, make_supply
 
 # Keys whose meaning hangs on a choice: each choice's constructor says which of them it takes.
 _MODEL_KEYS = ("width", "hidden", "dropout", "norm", "groups")
 _SCHEDULE_KEYS = ("decay", "every", "over", "floor")
-_MASK_KEYS = ("tau", "rescale")
-_ALGORITHM_KEYS = tuple(key for key in AlgorithmSection.model_fields if key not in ("name", *_MASK_KEYS))
+_ALGORITHM_KEYS = tuple(key for key in AlgorithmSection.model_fields if key not in ("name", *MASK_KEYS, *AVERAGE_KEYS))
 
 
-_NO_MASK: Makers = {"none": lambda: None, **MASKS}
 _CHOICES: dict[tuple[str, str], tuple[Makers, Sequence[str]]] = {
     ("data", "name"): (LOADERS, FILE_KEYS),
     ("data", "split"): (WAYS, SPLIT_KEYS),
@@ -45,8 +47,10 @@ _CHOICES: dict[tuple[str, str], tuple[Makers, Sequence[str]]] = {
     ("data", "augment"): (NO_AUGMENT, AUGMENT_KEYS),
     ("model", "name"): (MODELS, _MODEL_KEYS),
     ("train", "schedule"): (SCHEDULES, _SCHEDULE_KEYS),
-    ("algorithm", "mask"): (_NO_MASK, _MASK_KEYS),
+    ("algorithm", "mask"): (MASK_MAKERS, MASK_KEYS),
+    ("algorithm", "average"): (AVERAGE_MAKERS, (*AVERAGE_KEYS, "weighting")),
     ("algorithm", "name"): (ALGORITHMS, _ALGORITHM_KEYS),
+    ("attack", "name"): (ATTACK_MAKERS, ATTACK_KEYS),
 }
 
 
@@ -60,6 +64,7 @@ class Experiment:
     training: Training
     supply: Supply
     model_options: dict[str, Any]
+    attack: Attack | None = None
 
     def plan(self, seed: int) -> Plan:
         train, run = self.settings.train, self.settings.run
@@ -99,6 +104,8 @@ class Experiment:
             "algorithm": describe(self.algorithm),
             "training": describe(self.training),
             "plan": describe(self.plan(0).that_changes_results()),
+            **({"attack": describe(self.attack)} if self.attack else {}),
+            **({"precision": "bf16"} if "bf16" in self.settings.run.speed else {}),
         }
 
     def folder(self, seed: int) -> Path:
@@ -114,9 +121,20 @@ class Experiment:
         full["data"] = self.supply.resolved()
         full["model"] |= defaults(MODELS[settings.model.name], _MODEL_KEYS) | self.model_options
         full["train"] = defaults(SCHEDULES[settings.train.schedule], _SCHEDULE_KEYS) | full["train"]
-        full["algorithm"] = {"name": self.algorithm.name} | defaults(ALGORITHMS[self.algorithm.name], _ALGORITHM_KEYS) | full["algorithm"]
-        if mask := self.algorithm.mask:
-            full["algorithm"] |= {field.name: getattr(mask, field.name) for field in fields(mask)}
+        chosen = settings.algorithm
+        usual = {"name": chosen.name} | defaults(ALGORITHMS[chosen.name], _ALGORITHM_KEYS)
+        if chosen.average not in (None, "mean"):
+            usual.pop("weighting", None)
+            usual |= defaults(AVERAGE_MAKERS[chosen.average], (*AVERAGE_KEYS, "weighting"))
+        full["algorithm"] = usual | defaults(MASK_MAKERS[chosen.mask], MASK_KEYS) | full["algorithm"]
+        if self.attack:
+            full["attack"] = defaults(type(self.attack), ATTACK_KEYS) | full["attack"]
+        else:
+            del full["attack"]
+        if privacy := self.algorithm.privacy:
+            full["privacy"] = {"delta": privacy.delta} | full["privacy"]
+        else:
+            del full["privacy"]
         return full
 
 
@@ -182,7 +200,8 @@ def override(text: str) -> Given:
 
 def _drop_options_of_the_old_choice(tables: dict[str, Any], section: str, key: str, value: Any) -> None:
     """An override that chooses another algorithm, split, mask, model or schedule leaves the file's options for the old one behind. What a
-    new mask takes, stays; an algorithm's numbers never stay, since the rate that suits Adam is far too short for averaging."""
+    new mask, average or attack takes, stays; an algorithm's numbers never stay, since the rate that suits Adam is far too short for
+    averaging."""
     makers, options = _CHOICES.get((section, key), ({}, ()))
     if (section, key) == ("data", "name"):
         options = (*options, *SHIFT_KEYS)  # another data set has another shift of its own
@@ -190,8 +209,10 @@ def _drop_options_of_the_old_choice(tables: dict[str, Any], section: str, key: s
     if not isinstance(table, dict) or not isinstance(value, str) or value not in makers or table.get(key) == value:
         return
     takes = set(inspect.signature(makers[value]).parameters)
-    dropped = [option for option in options if option not in (takes & {"mask"} if key == "name" else takes)]
-    for option in (*dropped, *(_MASK_KEYS if "mask" in dropped else ())):
+    if key == "name" and section != "attack":
+        takes &= {"mask", "average"}
+    dropped = [option for option in options if option not in takes]
+    for option in (*dropped, *(MASK_KEYS if "mask" in dropped else ()), *(AVERAGE_KEYS if "average" in dropped else ())):
         table.pop(option, None)
 
 
@@ -210,34 +231,75 @@ def _value(text: str) -> Any:
 def _build(settings: Settings, text: str) -> Experiment:
     train, run = settings.train, settings.run
     known("run.engine", run.engine, ENGINES)
+    for way in run.speed:
+        known("run.speed", way, SPEED)
     supply = make_supply(settings.data)
     _, model_options = chosen("model", settings.model, "name", MODELS, _MODEL_KEYS)
-    algorithm = _algorithm(settings.algorithm)
+    algorithm = _private(_algorithm(settings.algorithm), settings.privacy)
     with blaming("train", "momentum"):
         batch = None if train.batch == "all" else train.batch
         training = Training(train.epochs, batch, train.steps, _schedule(train), train.momentum, train.weight_decay, train.clip)
         training.check(algorithm.local)
-    experiment = Experiment(settings, text, algorithm, training, supply, model_options)
+    experiment = Experiment(settings, text, algorithm, training, supply, model_options, _attack(settings.attack, algorithm))
     with blaming("train"):
         cohort = experiment.plan(0).sample or supply.clients
+        if algorithm.privacy:
+            algorithm.privacy.check_plan(experiment.plan(0))
     if cohort and supply.clients and cohort > supply.clients:
         raise AccordError(f"train.sample must be at most the {supply.clients} clients of data.clients, got {cohort}")
     if cohort and train.min_clients > cohort:
         raise AccordError(f"train.min_clients must be at most the {cohort} clients of a round, got {train.min_clients}")
+    if cohort:
+        with blaming("algorithm", "average"):
+            algorithm.check_cohort(cohort)
     if len(set(run.seeds)) < len(run.seeds):
         raise AccordError(f"run.seeds must differ from each other, got {run.seeds}")
     return experiment
 
 
 def _algorithm(section: AlgorithmSection) -> Algorithm:
-    make_mask, mask_options = chosen("algorithm", section, "mask", _NO_MASK, _MASK_KEYS)
+    make_mask, mask_options = chosen("algorithm", section, "mask", MASK_MAKERS, MASK_KEYS)
     with blaming("algorithm", "mask"):
         mask: Mask | None = make_mask(**mask_options)
-    unmasked = section.model_copy(update={"mask": None}) if mask is None else section
-    make, options = chosen("algorithm", unmasked, "name", ALGORITHMS, _ALGORITHM_KEYS)
+    average = _average(section)
+    left = {"mask": section.mask if mask else None, **({"weighting": None} if average else {"average": None})}
+    make, options = chosen("algorithm", section.model_copy(update=left), "name", ALGORITHMS, _ALGORITHM_KEYS)
+    parts = {"mask": mask, "average": average}
     with blaming("algorithm", "name"):
-        algorithm: Algorithm = make(**(options if mask is None else {**options, "mask": mask}))
+        algorithm: Algorithm = make(**options | {name: part for name, part in parts.items() if part is not None})
     return algorithm
+
+
+def _average(section: AlgorithmSection) -> Average | None:
+    """What takes the place of the mean, if anything does; the mean itself is the algorithm's own."""
+    named = section.model_copy(update={"average": section.average or "mean"})
+    make, options = chosen("algorithm", named, "average", AVERAGE_MAKERS, (*AVERAGE_KEYS, "weighting"))
+    if named.average == "mean":
+        return None
+    with blaming("algorithm", "average"):
+        average: Average = make(**options)
+    return average
+
+
+def _attack(section: AttackSection, algorithm: Algorithm) -> Attack | None:
+    make, options = chosen("attack", section, "name", ATTACK_MAKERS, ATTACK_KEYS)
+    with blaming("attack", "name"):
+        attack: Attack | None = make(**options)
+        if attack is not None:
+            check_local(algorithm.local)
+    return attack
+
+
+def _private(algorithm: Algorithm, section: PrivacySection) -> Algorithm:
+    """The algorithm with the privacy that the section asks for, if it asks for any."""
+    given = section.model_dump(exclude_none=True)
+    if not given:
+        return algorithm
+    for key in ("clip", "noise"):
+        if key not in given:
+            raise AccordError(f"privacy.{key} is missing: {PrivacySection.model_fields[key].description}")
+    with blaming("privacy"):
+        return algorithm.with_privacy(**given)
 
 
 def _schedule(train: TrainSection) -> Schedule:

@@ -63,6 +63,36 @@ class Variates:
 
 
 @dataclass(frozen=True)
+class Split:
+    """CausalFed's rule: clients hold the network's layers before `at`, the server the rest, and a round is an exchange of representations.
+
+    `penalty` weighs how far the classifier is from being optimal for each client by itself (lambda of IRMv1); for the first `warmup` rounds
+    it is `warmup_penalty`. `reduction` says how a client's losses make its risk.
+    """
+
+    at: int = -1
+    penalty: float = 1.0
+    warmup: int = 0
+    warmup_penalty: float = 0.0
+    reduction: Literal["mean", "sum"] = "mean"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.at, bool) or not isinstance(self.at, int) or self.at == 0:
+            raise AccordError(f"at must be a whole number other than 0, got {self.at!r}: clients hold so many layers, or all but so many")
+        check_whole("warmup", self.warmup, 0)
+        for name in ("penalty", "warmup_penalty"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not (value >= 0.0 and math.isfinite(value)):
+                raise AccordError(f"{name} must be 0 or more, got {value!r}: it is lambda, the weight of the invariance penalty")
+        if self.reduction not in ("mean", "sum"):
+            raise AccordError(f"reduction must be 'mean' or 'sum', got {self.reduction!r}")
+
+    def penalty_at(self, round: int) -> float:
+        """The penalty's weight in a round (from 1)."""
+        return self.penalty if round > self.warmup else self.warmup_penalty
+
+
+@dataclass(frozen=True)
 class Local:
     """A local rule. Made by `sgd`, `prox` and `control_variates`, or from its fields."""
 
@@ -71,6 +101,7 @@ class Local:
     full_batch: bool = False  # one step on all of a client's data: FedSGD
     alone: bool = False  # each client goes on from its own last model: no federation at all
     pooled: bool = False  # clients' data in one place: no federation either
+    split: Split | None = None  # clients hold half of the network, and send representations: CausalFed
 
     def __post_init__(self) -> None:
         if not (self.mu >= 0.0 and math.isfinite(self.mu)):

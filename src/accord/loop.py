@@ -25,6 +25,7 @@ from accord.rounds import Round
 from accord.run import Run, Snapshot
 from accord.store import ClientStore
 
+_CHECKPOINT_SECONDS = 10.0
 _ALONE_MODELS = 10  # with `local_only`, so many clients' models are tried on data that is nobody's own
 
 
@@ -69,7 +70,7 @@ class Loop:
         self.progress = Progress(0, vector, buffers, job.algorithm.init(job.layout, len(job.fed.clients), vector))
         self.last_table: Table | None = None
         self.stopped: str | None = None  # why it ends before its rounds, if it does
-        self._began = time.monotonic()
+        self._began = self._saved = time.monotonic()
 
     # ----------------------------------------------------------------------------------------------------------- the rounds
 
@@ -133,7 +134,9 @@ class Loop:
         now = time.monotonic()
         training = seconds + trained - started
         if self.folder:
-            self.folder.log(row, {"round": number, "train_seconds": training, "evaluate_seconds": now - trained})
+            timing = {"round": number, "train_seconds": training, "evaluate_seconds": now - trained}
+            halved = getattr(self.engine, "lanes_at_once", None)  # only lanes can be too many for a device
+            self.folder.log(row, timing if halved is None else {**timing, "lanes_at_once": halved})
         event = Event(number, self.plan.rounds, row, training + now - trained, self._module)
         answers = [hook(event) for hook in self.hooks]  # every hook is asked, also after one that wants to stop
         if number < self.plan.rounds:
@@ -141,8 +144,15 @@ class Loop:
                 self.stopped = "stopped by a hook"
             elif self.plan.budget is not None and now - self._began >= self.plan.budget:
                 self.stopped = f"its budget of {self.plan.budget:g} s is spent"
-        if self.folder and (self.stopped or number % self.plan.checkpoint_every == 0 or number == self.plan.rounds):
+        if self.folder and (self.stopped or self._due(number, now) or number == self.plan.rounds):
             self._checkpoint(self.folder)
+
+    def _due(self, number: int, now: float) -> bool:
+        """Whether it is time for a checkpoint: after so many rounds, or, if nobody said how many, after so many seconds. A checkpoint waits
+        for the disk, which takes longer than many rounds of a small model."""
+        if self.plan.checkpoint_every is not None:
+            return number % self.plan.checkpoint_every == 0
+        return now - self._saved >= _CHECKPOINT_SECONDS
 
     def stop(self, why: str) -> None:
         """Ends the run where it stands, so that it can go on later; one that has its rounds is completed instead."""
@@ -155,18 +165,25 @@ class Loop:
     def _learn(self, asked: Asked, outcome: Outcome) -> tuple[Progress, dict[str, Any]]:
         """Applies what a cohort agreed on; a round with too few reports changes nothing."""
         progress, job, number = self.progress, self.job, asked.work.round
-        row = _cohort_row(number, asked.invited, outcome)
-        needed = 1 if job.algorithm.local.pooled else self.plan.min_clients
+        row = _cohort_row(number, asked.invited, outcome) | dict(outcome.told)
+        if job.attack:
+            row["attackers"] = sum(client.client in job.attack.clients for client in outcome.rows if client.left_out_because is None)
+        needed = 1 if job.algorithm.local.pooled else max(self.plan.min_clients, job.algorithm.least)
         if outcome.record is None or row["accepted"] < needed:
             return self._skipped(row, f"{row['accepted']} of the {needed} reports it needs")
-        round = Round(number, job.layout, len(job.fed.clients))
-        lowered, buffers, memory = job.algorithm.lower(outcome.record, progress.memory, round)
+        round = Round(number, job.layout, len(job.fed.clients), job.seed, self.plan.sample)
+        record = job.algorithm.released(outcome.record, round)
+        lowered, buffers, memory = job.algorithm.lower(record, progress.memory, round)
         change, memory = job.algorithm.step(lowered, memory)
         after = replace(progress, round=number, vector=progress.vector + change, buffers=progress.buffers + buffers, memory=memory)
         if not after.sound():
             return self._skipped(row, "its step, or what the server would remember, is not finite")
         self.store.accept()
-        return after, row | of_round(job.algorithm, outcome.record, lowered, change, job.layout)
+        row |= of_round(job.algorithm, record, lowered, change, round)
+        if job.algorithm.privacy:
+            norms = [client.norm for client in outcome.rows if client.left_out_because is None]
+            row["privacy"] = job.algorithm.privacy.of_round(outcome.record, norms)
+        return after, row
 
     def _skipped(self, row: dict[str, Any], why: str) -> tuple[Progress, dict[str, Any]]:
         """A round that changes nothing, and says so."""
@@ -200,7 +217,11 @@ class Loop:
         """Three ways, after the round that `row` tells of."""
         self.last_table = table = self._evaluated()
         groups = set(table.groups)
-        return summarise(table, by_turn(self._took_part(row), groups) | by_population(self.job.fed.populations, groups))
+        summary = summarise(table, by_turn(self._took_part(row), groups) | by_population(self.job.fed.populations, groups))
+        algorithm, clients = self.job.algorithm, len(self.job.fed.clients)
+        if algorithm.privacy:
+            summary["privacy"] = algorithm.privacy.spent(algorithm.mask is not None, clients, self.plan.sample, row["round"])
+        return summary
 
     def _took_part(self, row: dict[str, Any]) -> set[str]:
         """The clients whose reports made this round's step. Told by the row alone, so that a resumed run tells the same."""
@@ -233,6 +254,7 @@ class Loop:
     def _checkpoint(self, folder: RunFolder) -> None:
         folder.checkpoint(self.progress.tensors(), {**self.progress.numbers(), "clients": self.store.sync()})
         self.store.committed()
+        self._saved = time.monotonic()
 
     def _restore(self, tensors: dict[str, Tensor]) -> None:
         """Takes up the folder's checkpoint, if it has one."""

@@ -47,8 +47,16 @@ class Reports:
         return torch.ones_like(self.weight)
 
 
-def why_leave_out(delta: Tensor, samples: int, layout: Layout, buffers: Tensor | None = None, kept: Sequence[Tensor] = ()) -> str | None:
-    """Why one client's report must not be added, or None if it may be. `delta: [P]`, `buffers: [B]`; `kept` is what it would remember.
+def why_leave_out(
+    delta: Tensor,
+    samples: int,
+    layout: Layout,
+    buffers: Tensor | None = None,
+    kept: Sequence[Tensor] = (),
+    extra: Sequence[Tensor] = (),
+) -> str | None:
+    """Why one client's report must not be added, or None if it may be. `delta: [P]`, `buffers: [B]`; `kept` is what it would remember,
+    `extra` what it reports besides.
 
     One NaN in one client would otherwise be every client's at the next round.
     """
@@ -64,4 +72,6 @@ def why_leave_out(delta: Tensor, samples: int, layout: Layout, buffers: Tensor |
         return "NaN or infinity in the buffers"
     if not all(bool(value.isfinite().all()) for value in kept):
         return "NaN or infinity in what the client would remember"
+    if not all(bool(value.isfinite().all()) for value in extra):
+        return "NaN or infinity in a gradient or loss that it reports"
     return None

@@ -7,8 +7,11 @@ from accord.layout import Layout
 
 @dataclass(frozen=True)
 class Round:
-    """Round `number` (from 1) of a federation of `clients` participating clients, for a model laid out as `layout`."""
+    """Round `number` (from 1) of a federation of `clients` participating clients, for a model laid out as `layout`. `cohort` of them (None:
+    all) were to take part, and a part that draws does so by `seed`."""
 
     number: int
     layout: Layout
     clients: int
+    seed: int = 0
+    cohort: int | None = None

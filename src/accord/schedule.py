@@ -1,4 +1,4 @@
-"""Learning rates over rounds. A schedule is a frozen dataclass with `at(round)`; a plain number is a constant one."""
+"""Learning rates, and masks' tau, over rounds. A schedule is a frozen dataclass with `at(round)`; a plain number is a constant one."""
 
 import math
 from dataclasses import dataclass
@@ -82,7 +82,27 @@ class cosine:
         return self.floor + (self.lr - self.floor) * (1 + math.cos(math.pi * done)) / 2
 
 
-Schedule = constant | exponential | steps | cosine
+@dataclass(frozen=True)
+class ramp:
+    """From lr to `end` in a straight line over `over` rounds, and `end` from then on. Either may be 0, and it may rise."""
+
+    lr: float
+    over: int
+    end: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "end"):
+            if not (getattr(self, name) >= 0.0 and math.isfinite(getattr(self, name))):
+                raise AccordError(f"{name} must be 0 or more, got {getattr(self, name)}")
+        if self.over < 1:
+            raise AccordError(f"over must be at least 1 round, got {self.over}")
+
+    def at(self, round: int) -> float:
+        done = min((round - 1) / self.over, 1.0)
+        return (1.0 - done) * self.lr + done * self.end
+
+
+Schedule = constant | exponential | steps | cosine | ramp
 SCHEDULES = {"constant": constant, "exponential": exponential, "steps": steps, "cosine": cosine}
 
 

@@ -109,12 +109,32 @@ class AlgorithmSection(Section):
     """[algorithm]: what the server does. Which keys apply, and their defaults, depend on `name` and `mask`."""
 
     name: str = Field(
-        "fedavg", description="fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, pooled or local_only"
+        "fedavg",
+        description="fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, fedgma, causalfed, pooled or local_only",
     )
     lr: float | None = Field(None, ge=0, description="the server's learning rate")
-    mask: str = Field("none", description="how coordinates on which clients disagree are held back: none, gma or and")
-    tau: float | None = Field(None, description="gma, and: net agreement a coordinate needs to pass whole")
-    rescale: bool | None = Field(None, description="and: divide by the share kept")
+    average: str | None = Field(
+        None,
+        description="what makes one update of the clients': mean (the default), geometric_mean, median, trimmed_mean, krum or corrective",
+    )
+    share: float | None = Field(None, description="trimmed_mean: share of the clients left out at either end of a coordinate's values")
+    attackers: int | None = Field(None, description="krum: clients of a round that it should withstand")
+    keep: int | None = Field(None, description="krum: clients that are averaged")
+    agree: float | None = Field(None, description="geometric_mean: net agreement below which a coordinate stands still")
+    alpha: float | None = Field(None, description="corrective: how strongly the clients' gradients correct the mean of their models")
+    constraint: str | None = Field(None, description="corrective: the paper's equation that bounds the correction: 24 or 15")
+    passes: int | None = Field(None, description="corrective: 1, the server keeps all gradients; 2, it asks clients twice and keeps sums")
+    mask: str = Field(
+        "none", description="how coordinates on which clients disagree are held back: none, gma, and, sand, magnitude or scaled"
+    )
+    tau: float | None = Field(None, description="every mask: net agreement a coordinate needs to pass whole")
+    tau_to: float | None = Field(None, description="every mask: what tau moves to, in a straight line")
+    tau_over: int | None = Field(None, ge=1, description="every mask: rounds in which tau gets there")
+    scope: str | None = Field(None, description="gma, and: what passes or is held back as one: coordinate, layer or model")
+    memory: float | None = Field(None, description="gma, and: what a vote still counts a round later")
+    rescale: bool | None = Field(None, description="and, sand: divide by the share kept")
+    k: float | None = Field(None, description="sand: how steeply it rises above tau")
+    like: str | None = Field(None, description="scaled: the mask whose mean it scales the step by: gma, and, sand or magnitude")
     mu: float | None = Field(None, description="fedprox: how strongly a client is pulled back to the round's start")
     option: str | None = Field(None, description="scaffold: how control variates are renewed: mean, I or II")
     beta: float | None = Field(None, description="fedavgm: the server's momentum")
@@ -124,19 +144,53 @@ class AlgorithmSection(Section):
     eps_inside: bool | None = Field(None, description="eps under the root, as the papers print it")
     placement: str | None = Field(None, description="the mask acts after or before the server normalises")
     weighting: str | None = Field(None, description="clients count by their samples, or uniform")
+    p: float | None = Field(None, description="fedgma: net agreement that a gradient needs to count")
+    eta_s: float | None = Field(None, description="fedgma: rate of the server's step along the masked gradients")
+    gradient: str | None = Field(None, description="fedgma: of a client's last local step, or where the round started: last or start")
+    variant: str | None = Field(None, description="fedgma: as the workshop paper has it, or as its poster prints it: workshop or poster")
+    at: int | None = Field(None, description="causalfed: layers that clients hold; below 0, all but so many")
+    penalty: float | None = Field(None, description="causalfed: lambda, the weight of the invariance penalty")
+    warmup: int | None = Field(None, description="causalfed: rounds before that weight applies")
+    warmup_penalty: float | None = Field(None, description="causalfed: its weight until then")
+    reduction: str | None = Field(None, description="causalfed: a client's risk is the mean or the sum of its samples' losses")
+
+    @field_validator("constraint", mode="before")
+    @classmethod
+    def _a_number_names_an_equation(cls, value: Any) -> Any:
+        return str(value) if type(value) is int else value
+
+
+class AttackSection(Section):
+    """[attack]: clients that harm. There are none without the section."""
+
+    name: str = Field("none", description="what attackers do: none, sign_flip, scaled, noise or label_flip")
+    share: float | None = Field(None, description="share of all participating clients that attack")
+    factor: float | None = Field(None, description="sign_flip, scaled, noise: how much longer an attacker's update is than what it learnt")
+
+
+class PrivacySection(Section):
+    """[privacy]: user-level differential privacy. There is none without the section; with it, clip and noise are needed."""
+
+    clip: float | None = Field(None, description="largest norm of a client's update, which is scaled down to it")
+    noise: float | None = Field(None, description="noise on the summed update: its standard deviation in units of clip")
+    delta: float | None = Field(None, description="the chance that the guarantee of epsilon fails; left out, 1e-5")
+    vote_noise: float | None = Field(
+        None, description="noise on the votes, in units of the root of the parameter count; left out, the mask is told from the noised sum"
+    )
 
 
 class RunSection(Section):
-    """[run]: seeds, machine, place. Nothing here but the seeds changes a result."""
+    """[run]: seeds, machine, place. Nothing here but the seeds, and the precision that `speed` may lower, changes a result."""
 
     seeds: list[Seed] = Field([0], min_length=1, description="one run per seed")
     engine: str = Field("auto", description="what trains the clients: auto, sequential, processes or vectorised")
     device: str = Field("auto", description="auto, cpu or cuda")
+    speed: list[str] = Field([], description="ways to be faster that cost something: native, compile, channels-last, bf16")
     folder: str = Field("runs", min_length=1, description="where run folders go")
-    checkpoint_every: int = Field(10, ge=1, description="rounds between two checkpoints")
+    checkpoint_every: int | None = Field(None, ge=1, description="rounds between two checkpoints; left out, one every ten seconds")
     budget: float | None = Field(None, gt=0, description="seconds per run; a run that spends them stops and can be resumed")
 
-    @field_validator("seeds", mode="before")
+    @field_validator("seeds", "speed", mode="before")
     @classmethod
     def _one_is_a_list(cls, value: Any) -> Any:
         return _listed(value)
@@ -149,6 +203,8 @@ class Settings(Section):
     model: ModelSection = ModelSection()
     train: TrainSection = TrainSection()
     algorithm: AlgorithmSection = AlgorithmSection()
+    attack: AttackSection = AttackSection()
+    privacy: PrivacySection = PrivacySection()
     run: RunSection = RunSection()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from accord.average import AVERAGES
 from accord.display import print_cells
 from accord.engines.contract import Table
 from accord.errors import AccordError
@@ -18,7 +19,7 @@ from accord.files import plain
 from accord.mask import MASKS
 from accord.records import read_json, read_lines
 from accord.run import history_of
-from accord.tables import Cells, evaluation_cells, selection_line, spread
+from accord.tables import Cells, evaluation_cells, privacy_lines, selection_line, spread
 
 _GAPS = {"out_of_sample": "train - held-out", "participation": "held-out - unseen"}
 _NOT_TOLD_APART_BY = ("seed", "schema", "rounds", "train.rounds", "run")  # settings that runs of one kind may differ in
@@ -60,12 +61,12 @@ class Recorded:
         if self.damaged:
             return self.folder.name
         algorithm = self.settings["algorithm"]
-        name, mask = algorithm.get("name", "custom"), algorithm.get("mask")
+        name, average, mask = algorithm.get("name", "custom"), algorithm.get("average"), algorithm.get("mask")
+        average = average["kind"] if isinstance(average, dict) else average
+        name = f"{name} by {average}" if average in AVERAGES and average != "mean" else str(name)
         if mask in (None, "none"):
-            return str(name)
-        made_in_python = isinstance(mask, dict)
-        kind = mask["kind"] if made_in_python else MASKS[mask].__name__
-        return f"{name} + {kind}({(mask if made_in_python else algorithm).get('tau', 0.4):g})"
+            return name
+        return f"{name} + {_recorded_mask(mask) if isinstance(mask, dict) else _set_mask(mask, algorithm)}"
 
     def chosen(self, rule: str) -> Selected | None:
         """The run's figures by a selection rule, if it has any."""
@@ -73,6 +74,21 @@ class Recorded:
             return select(self.history, rule)
         except AccordError:
             return None
+
+
+def _set_mask(name: str, settings: Mapping[str, Any]) -> str:
+    """A mask of an experiment file."""
+    if name == "scaled":
+        return f"scaled({_set_mask(settings.get('like', 'gma'), settings)})"
+    return f"{MASKS[name].__name__}({settings.get('tau', 0.4):g}{' ramp' if 'tau_to' in settings else ''})"
+
+
+def _recorded_mask(mask: Mapping[str, Any]) -> str:
+    """A mask of a run made in Python, as `describe` puts it."""
+    if mask["kind"] == "scaled":
+        return f"scaled({_recorded_mask(mask.get('mask', {'kind': 'gma'}))})"
+    tau = mask.get("tau", 0.4)
+    return f"{mask['kind']}({tau['lr']:g} {tau['kind']})" if isinstance(tau, Mapping) else f"{mask['kind']}({tau:g})"
 
 
 # ------------------------------------------------------------------------------------------------------------------- finding
@@ -160,6 +176,8 @@ def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) 
         for name in dict.fromkeys([rule, "held-out", "last10", "oracle"]):
             if run.chosen(name):
                 console.print(selection_line(history, name), highlight=False, markup=False, soft_wrap=True)
+        for line in privacy_lines(history):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
     else:
         kinds: dict[str, list[Recorded]] = {}
         first = next((run.kind for run in runs if run.kind), "")
@@ -201,7 +219,7 @@ def comparison(runs: Sequence[Recorded], rule: str) -> Cells:
     metric = primary_metric(evaluated[0].history[0][1]) if evaluated else "accuracy"
     unit = f"{metric} (%), by {rule}" if metric == "accuracy" else f"{metric}, by {rule}"
     cells: Cells = [[unit, "seeds", "rounds", *(TITLES[s] for s in splits), *(_GAPS[g] for g in gaps), "status"]]
-    for label, members in zip(_labels([members[0] for members in groups.values()]), groups.values(), strict=True):
+    for label, members in zip(labels([members[0] for members in groups.values()]), groups.values(), strict=True):
         cells.append([label, *_row(members, rule, splits, gaps)])
     all_done = all(run.status == "done" for run in runs)
     return [row[:-1] for row in cells] if all_done else cells
@@ -223,7 +241,7 @@ def _row(members: Sequence[Recorded], rule: str, splits: Sequence[str], gaps: Se
     return [",".join(run.seed for run in members), span, *figures, "; ".join(status)]
 
 
-def _labels(runs: Sequence[Recorded]) -> list[str]:
+def labels(runs: Sequence[Recorded]) -> list[str]:
     """The runs' labels; where several share one, with the settings that tell those apart: `fedavg, train.lr=0.1`."""
     labels = []
     for run in runs:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from accord.evaluate import TITLES, History, applicable, primary_metric, select
+from accord.privacy.accounting import spent_text
 
 Cells = list[list[str]]  # the first row is the header
 _GAP_TITLES = {"out_of_sample": "out-of-sample gap (train - held-out)", "participation": "participation gap (held-out - unseen)"}
@@ -46,7 +47,13 @@ def run_text(title: str, history: History, stopped: str | None = None) -> str:
     if not history:
         return f"{title}: nothing was evaluated yet"
     lines = [f"{title} · round {history[-1][0]}" + (f" ({stopped})" if stopped else ""), *align(evaluation_cells(history[-1][1]))]
-    return "\n".join([*lines, *(selection_line(history, rule) for rule in applicable(history[0][1]))])
+    return "\n".join([*lines, *(selection_line(history, rule) for rule in applicable(history[0][1])), *privacy_lines(history)])
+
+
+def privacy_lines(history: History) -> list[str]:
+    """`privacy: epsilon 5.379 at delta 1e-05 after 100 rounds`, of a run that has any."""
+    number, evaluation = history[-1]
+    return [f"privacy: {spent_text(evaluation['privacy'])} after {number} rounds"] if "privacy" in evaluation else []
 
 
 def selection_line(history: History, rule: str) -> str:

@@ -26,6 +26,8 @@ def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) 
     """The engine of that name, ready to train; "auto" picks the best one there is for the job, and tells which and why."""
     if name not in ENGINES:
         raise AccordError(f"there is no engine {name!r}: choose one of {', '.join(ENGINES)}")
+    if job.algorithm.local.split is not None:
+        return _causal(name, job, tell)
     wanted, why = choose(job) if name == "auto" else (name, "")
     if wanted != "vectorised":
         engine = ENGINES[wanted](job)
@@ -39,6 +41,18 @@ def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) 
     if tell and why:
         tell(f"engine {engine.name}: {why}")
     return engine
+
+
+def _causal(name: str, job: Job, tell: Callable[[str], None] | None) -> Engine:
+    from accord.causal.engine import Causal  # here, because it needs this package itself
+
+    if name not in ("auto", "sequential"):
+        warnings.warn(
+            f"clients of causalfed need their server at every step: engine {name!r} cannot train them, {Causal.name!r} does", stacklevel=3
+        )
+    if tell:
+        tell(f"engine {Causal.name}: clients and server exchange representations and gradients at every step")
+    return Causal(job)
 
 
 def choose(job: Job) -> tuple[str, str]:

@@ -5,8 +5,8 @@ the order in which reports are added are fixed here, so that every engine gives 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from accord import draws
 from accord.algorithm import Algorithm, Memory
+from accord.attack import Attackers
 from accord.data.federated import Federation
 from accord.layout import Layout
 from accord.local import Training
@@ -39,6 +40,8 @@ class Job:
     metrics: Mapping[str, PerSample]
     seed: int
     device: torch.device
+    speed: frozenset[str] = frozenset()  # see `accord.engines.speed`
+    attack: Attackers | None = None
 
 
 def _forget(client: str, state: State) -> None:
@@ -82,10 +85,11 @@ class ClientRow:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A cohort's round: one record (None if no report was accepted) and a row per client."""
+    """A cohort's round: one record (None if no report was accepted), a row per client, and further numbers for the round's row."""
 
     record: Record | None
     rows: list[ClientRow]
+    told: Mapping[str, float] = field(default_factory=dict)
 
 
 Group = tuple[str, str, Tensor]  # (split, client, rows)
@@ -121,6 +125,24 @@ def shards(cohort: Sequence[Member]) -> Iterator[Sequence[Member]]:
 def added(record: Record | None, more: Record | None) -> Record | None:
     """The sum of two records. None is the record of nobody."""
     return more if record is None else record if more is None else record + more
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part of a cohort's round: one record, a row per client, and what clients keep for a second exchange."""
+
+    record: Record | None = None
+    rows: list[ClientRow] = field(default_factory=list)
+    kept: list[State] = field(default_factory=list)
+
+    def __add__(self, other: "Part") -> "Part":
+        return Part(added(self.record, other.record), self.rows + other.rows, self.kept + other.kept)
+
+
+def whole(algorithm: Algorithm, parts: Iterable[Part]) -> Outcome:
+    """A cohort's round from its parts, in their order, and the second exchange, where the algorithm has one."""
+    done = sum(parts, start=Part())
+    return Outcome(done.record and algorithm.again(done.record, done.kept), done.rows)
 
 
 def order(job: Job, round: int, member: Member, least: int = 1) -> tuple[np.ndarray, list[int]]:

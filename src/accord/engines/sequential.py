@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from accord import draws
+from accord.attack import flipped
+from accord.engines import speed
 from accord.engines.contract import (
     Batch,
     ClientRow,
@@ -17,6 +19,7 @@ from accord.engines.contract import (
     Job,
     Member,
     Outcome,
+    Part,
     Table,
     Values,
     Work,
@@ -26,6 +29,7 @@ from accord.engines.contract import (
     scores,
     shards,
     tabulate,
+    whole,
 )
 from accord.engines.probe import probe
 from accord.errors import AccordError
@@ -62,18 +66,14 @@ class Sequential:
 
     def train(self, work: Work, cohort: Sequence[Member]) -> Outcome:
         """Trains every client of the cohort from `work` and adds up their reports, shard by shard."""
-        record: Record | None = None
-        rows: list[ClientRow] = []
-        for shard in shards(cohort):
-            of_shard, its_rows = self.train_shard(work, shard)
-            record = added(record, of_shard)
-            rows += its_rows
-        return Outcome(record, rows)
+        return whole(self.job.algorithm, (self.train_shard(work, shard) for shard in shards(cohort)))
 
-    def train_shard(self, work: Work, shard: Sequence[Member]) -> tuple[Record | None, list[ClientRow]]:
-        """Trains one part of a cohort, client by client: their reports added up, and a row for each."""
+    def train_shard(self, work: Work, shard: Sequence[Member]) -> Part:
+        """Trains one part of a cohort, client by client: their reports added up, a row for each, and what they keep for a second
+        exchange."""
         record: Record | None = None
         rows: list[ClientRow] = []
+        kept: list[State] = []
         self._switch(training=True)
         with self._own_generator():
             for member in shard:
@@ -83,9 +83,11 @@ class Sequential:
                 if reports is None:
                     continue
                 record = added(record, self.job.algorithm.lift(reports, work.memory))
+                if self.job.algorithm.asks_twice:
+                    kept.append(reports.extra)
                 if reports.after:
                     work.stage(member.client, {name: value[0] for name, value in reports.after.items()})
-        return record, rows
+        return Part(record, rows, kept)
 
     def _train_client(self, work: Work, member: Member) -> tuple[Reports | None, ClientRow]:
         """One client's round: local steps, its report (K = 1), and the check of everything in it."""
@@ -100,9 +102,10 @@ class Sequential:
         reports, loss = self._descend(work, member, own, plan)
         row = replace(row, steps=len(plan), loss=loss, norm=float(reports.delta.norm()))
         kept = [value[0] for name, value in reports.after.items() if name != "b"]  # buffers may hold infinities on purpose
+        extra = [value[0] for value in reports.extra.values()]
         reason = None
-        if not math.isfinite(row.norm) or not all(bool(value.isfinite().all()) for value in (reports.buffers, *kept)):
-            reason = why_leave_out(reports.delta[0], samples, self.job.layout, reports.buffers[0], kept)
+        if not math.isfinite(row.norm) or not all(bool(value.isfinite().all()) for value in (reports.buffers, *kept, *extra)):
+            reason = why_leave_out(reports.delta[0], samples, self.job.layout, reports.buffers[0], kept, extra)
         return (reports, row) if reason is None else (None, replace(row, left_out_because=reason))
 
     def _descend(self, work: Work, member: Member, own: State, plan: list[Tensor]) -> tuple[Reports, float]:
@@ -112,24 +115,31 @@ class Sequential:
         start, start_buffers = local.start(work.vector, work.buffers, own)
         w, velocity = start.clone(), torch.zeros_like(start)
         self._load(w, start_buffers)
-        gradients = torch.zeros_like(start) if "mean_gradient" in job.algorithm.needs else None
+        needs = job.algorithm.needs
+        gradients = torch.zeros_like(start) if "mean_gradient" in needs else None
         plain = training.clip is None and not training.weight_decay and gradients is None and not local.mu and drift is None
-        speeds, losses = self._pieces(velocity), []
+        speeds, losses, last = self._pieces(velocity), [], None
         for number, (x, y) in enumerate(self._read(work.round, member.client, plan)):
             parts, loss = self._gradient(x, y, ("dropout", work.round, member.client, number))
             losses.append(loss)
+            if number + 1 == len(plan) and "last_gradient" in needs:
+                last = self._flat(parts)  # as it is: what a step follows may be clipped, decayed and corrected
             if not plain:
                 parts = self._pieces(self._followed(self._flat(parts), w, start, drift, gradients))
-            for part, speed in zip(parts, speeds, strict=True):  # by parameter: to lay a large gradient out flat takes as long as a step
-                torch.add(part, speed, alpha=training.momentum, out=speed)
+            for part, piece in zip(parts, speeds, strict=True):  # by parameter: to lay a large gradient out flat takes as long as a step
+                torch.add(part, piece, alpha=training.momentum, out=piece)
             w.sub_(velocity, alpha=lr)
             if self._mixed:
                 self._point_at(w)
-        moved = _moved(start_buffers, job.layout.pack_buffers(self._buffers).to(start_buffers.device))
+        ended = job.layout.pack_buffers(self._buffers).to(start_buffers.device)
         extra = {} if gradients is None else {"mean_gradient": gradients / len(plan)}
-        if "start_gradient" in job.algorithm.needs:
-            extra["start_gradient"] = self._full_gradient(work, member, start, start_buffers)
-        report = self._report(work, member, own, w - start, moved, len(plan), extra)
+        if last is not None:
+            extra["last_gradient"] = last
+        if "start_gradient" in needs:
+            extra["start_gradient"], _ = self._full_gradient(work, member, "start", start, start_buffers)
+        if needs & {"end_gradient", "end_loss"}:
+            extra["end_gradient"], extra["end_loss"] = self._full_gradient(work, member, "end", w, ended)
+        report = self._report(work, member, own, w - start, _moved(start_buffers, ended), len(plan), extra)
         sizes = torch.tensor([len(batch) for batch in plan], device=start.device)
         return report, float((torch.stack(losses) * sizes).sum()) / int(sizes.sum())
 
@@ -159,39 +169,49 @@ class Sequential:
             extra={name: value[None] for name, value in extra.items()},
             before=before,
         )
-        lr = self.job.training.lr_at(work.round)
-        return replace(reports, after=self.job.algorithm.local.keep(work.memory["local"], before, reports, lr))
+        lr, attack = self.job.training.lr_at(work.round), self.job.attack
+        reports = replace(reports, after=self.job.algorithm.local.keep(work.memory["local"], before, reports, lr))
+        return reports if attack is None else attack.reported(reports, [member.client], work.round)
 
     def _read(self, round: int, client: str, plan: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         """What the model reads at each step. Unless augmentation draws for every step, several are read at once: reading is a handful of
         small operations, which take hardly longer for many samples than for few."""
         if self.fed.augment is not None:
             for number, batch in enumerate(plan):
-                yield self.fed.read(batch.to(self.job.device), draws.device_key(self.job.seed, "augment", round, client, number))
+                yield self._lesson(client, batch, draws.device_key(self.job.seed, "augment", round, client, number))
             return
         steps = max(1, _READ // len(plan[0]))
         for some in (plan[first : first + steps] for first in range(0, len(plan), steps)):
-            x, y = self.fed.read(torch.cat(some).to(self.job.device))
+            x, y = self._lesson(client, torch.cat(some))
             sizes = [len(batch) for batch in some]
             yield from zip(x.split(sizes), y.split(sizes), strict=True)
+
+    def _lesson(self, client: str, rows: Tensor, key: int | None = None) -> tuple[Tensor, Tensor]:
+        """These rows as a client learns from them, with the labels that it takes them to have."""
+        x, y = self.fed.read(rows.to(self.job.device), key)
+        top = -1 if self.job.attack is None else self.job.attack.top(client)
+        return x, y if top < 0 else flipped(y, top)
 
     def _gradient(self, x: Tensor, y: Tensor, key: Key) -> tuple[Sequence[Tensor], Tensor]:
         """Gradient of a batch's mean loss, by parameter, and its value, with the module as it is. Dropout draws from `key`."""
         with self._dropout(*key):
-            output = self.module(x)
+            output = self._output(x)
         loss = self.job.loss(output, y).mean()
         parts = torch.autograd.grad(loss, self._parameters, materialize_grads=True)  # a parameter that took no part has a gradient of 0
         return parts, loss.detach()
 
-    def _full_gradient(self, work: Work, member: Member, at: Tensor, buffers: Tensor) -> Tensor:
-        """The gradient of the client's mean loss over all its data, in near-equal parts, which all meet the same buffers."""
-        total = torch.zeros_like(at)
+    def _full_gradient(self, work: Work, member: Member, where: str, at: Tensor, buffers: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradient `[P]` and value `[1]` of the client's mean loss over all its data, in near-equal parts, which all meet the same buffers.
+        Dropout draws otherwise at the round's start than at its end."""
+        gradient, value = torch.zeros_like(at), torch.zeros_like(at[:1])
         for number, rows in enumerate(member.rows.tensor_split(-(-len(member.rows) // _GRADIENT_BATCH))):
             self._load(at, buffers)
-            key = ("dropout at the start", work.round, member.client, number)
-            parts, _ = self._gradient(*self.fed.read(rows.to(self.job.device)), key)
-            total += self._flat(parts) * (len(rows) / len(member.rows))
-        return total
+            key = (f"dropout at the {where}", work.round, member.client, number)
+            parts, loss = self._gradient(*self._lesson(member.client, rows), key)
+            share = len(rows) / len(member.rows)
+            gradient += self._flat(parts) * share
+            value += loss * share
+        return gradient, value
 
     # ---------------------------------------------------------------------------------------------------------- evaluation
 
@@ -208,10 +228,15 @@ class Sequential:
         with self._own_generator(), _naming(f"evaluation failed at or soon after {batch.who}"), self._dropout("evaluate", batch.start):
             self._seed_torch("evaluate", batch.start)
             x, y = self.fed.read(batch.rows.to(self.job.device))
-            output = self.module(x)
+            output = self._output(x)
             return {name: function(output, y).double().cpu().numpy() for name, function in scores(self.job).items()}
 
     # ------------------------------------------------------------------------------------------------------------- helpers
+
+    def _output(self, x: Tensor) -> Tensor:
+        with speed.precision(self.job.speed, x.device):
+            output: Tensor = self.module(x)
+        return speed.widened(self.job.speed, output)
 
     def _load(self, vector: Tensor, buffers: Tensor) -> None:
         """Puts the module at `vector`, with buffers of its own, so that nothing leaks from one client, or one batch of an evaluation, to

@@ -1,0 +1,64 @@
+"""A job with its network cut in two: what a client, or the server, needs to compute its half. Made once per process."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from accord import draws
+from accord.causal.cut import cut
+from accord.engines.contract import Job
+from accord.engines.probe import probe
+from accord.errors import AccordError
+from accord.layout import Layout
+
+
+class Half:
+    """One side of the cut. It lends its structure alone: parameters and buffers are vectors that come with every call."""
+
+    def __init__(self, job: Job, module: nn.Module, drops_out: bool) -> None:
+        self.job, self.module, self.layout, self._drops_out = job, module.train(), Layout.of(module), drops_out
+
+    def __call__(self, vector: Tensor, buffers: dict[str, Tensor], x: Tensor, purpose: str, *path: int | str) -> Tensor:
+        """The half's output. It can be differentiated by `vector: [P]`; `buffers` are changed in place. All draws come from one key."""
+        with self._drawing(purpose, *path):
+            output: Tensor = functional_call(self.module, {**self.layout.unpack(vector), **buffers}, (x,))
+        return output
+
+    @contextmanager
+    def _drawing(self, purpose: str, *path: int | str) -> Iterator[None]:
+        device, seed = self.job.device, self.job.seed
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(draws.key(seed, f"torch, {purpose}", *path) % 2**63)  # for random calls other than dropout
+            with draws.Routed(draws.device_key(seed, purpose, *path)) if self._drops_out else nullcontext():
+                yield
+
+
+class Halved:
+    """The two halves of a job's network. Extractor first, the network's vectors are theirs, one after the other."""
+
+    def __init__(self, job: Job) -> None:
+        split = job.algorithm.local.split
+        if split is None:
+            raise AccordError(f"algorithm {job.algorithm.name!r} trains whole networks: take causalfed() to train a network cut in two")
+        if "bf16" in job.speed:
+            raise AccordError("speed 'bf16' cannot be had with causalfed: its penalty is a square of small differences")
+        probed = probe(job)
+        extractor, classifier = cut(copy.deepcopy(job.module).to(job.device), split.at)  # the user's module is never touched
+        self.job, self.split, self.least = job, split, probed.least_batch
+        self.extractor = Half(job, extractor, probed.drops_out)
+        self.classifier = Half(job, classifier, probed.drops_out)
+
+
+@contextmanager
+def naming(client: str, round: int) -> Iterator[None]:
+    """Says who it was when the user's model, loss or data fail."""
+    try:
+        yield
+    except AccordError:
+        raise
+    except Exception as error:
+        raise AccordError(f"client {client} could not train in round {round}: {error}") from error

@@ -1,0 +1,127 @@
+"""The server of CausalFed: it holds the classifier, learns from representations, and averages the extractor's gradients."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from accord.causal.halved import Halved, naming
+from accord.causal.messages import Extractor, Gradient, Representation, Share
+from accord.causal.objective import risk_and_penalty
+from accord.errors import AccordError
+
+
+@dataclass
+class Heard:
+    """What the server knows of one client's round."""
+
+    steps: int = 0
+    samples: int = 0
+    loss: float = 0.0  # summed over samples
+    penalty: float = 0.0  # summed over steps
+    norm: float = 0.0  # of its extractor gradients, summed over steps
+    left_out_because: str | None = None
+
+
+class Server:
+    """One round: gradient descent on the mean over clients of risk + penalty weight x penalty, for the network as a whole.
+
+    The papers sum over clients; their mean has the same minimum and lets a learning rate mean the same for any number of clients.
+    """
+
+    def __init__(self, halved: Halved, round: int, vector: Tensor, buffers: Tensor) -> None:
+        self._halved, self.round, self.step = halved, round, 0
+        self.vector, self._velocity = vector.clone(), torch.zeros_like(vector)  # [P], extractor first
+        counts = [sum(entry.size for entry in half.layout.buffers) for half in (halved.extractor, halved.classifier)]
+        self._front_buffers, self._back_buffers = buffers.split(counts)
+        self._back_gradient: Tensor | None = None  # of the step in progress
+        self.heard: dict[str, Heard] = {}
+
+    @property
+    def buffers(self) -> Tensor:
+        return torch.cat([self._front_buffers, self._back_buffers])
+
+    def extractor(self) -> Extractor:
+        """What the clients of the next step are sent."""
+        return Extractor(self.round, self.step, self.vector[: self._halved.extractor.layout.size], self._front_buffers)
+
+    def respond(self, representations: Sequence[Representation]) -> list[Gradient]:
+        """The gradient at every representation. A client whose numbers are not finite gets none, and is left out from then on."""
+        half = self._halved.classifier
+        vector = self.vector[self._halved.extractor.layout.size :].to(half.layout.dtype).detach().requires_grad_()
+        buffers, total, answers = half.layout.unpack_buffers(self._back_buffers), torch.zeros_like(vector), []
+        for sent in representations:
+            self._check(sent)
+            with naming(sent.client, self.round):
+                back, front = self._gradients(sent, vector, buffers)
+            if not bool(back.isfinite().all() and front.isfinite().all()):
+                self._heard(sent.client).left_out_because = "NaN or infinity in the representation or its gradient"
+                continue
+            total += back
+            answers.append(Gradient(sent.client, self.round, self.step, front))
+        self._back_buffers = half.layout.pack_buffers(buffers).to(self._back_buffers.device)
+        self._back_gradient = total / len(answers) if answers else None
+        return answers
+
+    def _gradients(self, sent: Representation, vector: Tensor, buffers: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Of one client's objective: with respect to the classifier `[P]`, and to the representation."""
+        job, split = self._halved.job, self._halved.split
+        features, labels = sent.features.to(job.device).detach().requires_grad_(), sent.labels.to(job.device)
+        output = self._halved.classifier(vector, buffers, features, "dropout at the server", self.round, sent.client, self.step)
+        risk, penalty = risk_and_penalty(job.loss, output, labels, split.reduction)
+        weight = split.penalty_at(self.round)
+        objective = risk + weight * penalty if weight else risk
+        back, front = torch.autograd.grad(objective, (vector, features), materialize_grads=True)
+        heard, count = self._heard(sent.client), len(labels)
+        heard.steps += 1
+        heard.samples += count
+        heard.loss += risk.item() * (count if split.reduction == "mean" else 1)
+        heard.penalty += penalty.item()
+        return back, front
+
+    def learn(self, shares: Sequence[Share]) -> None:
+        """One step of SGD on the whole network, with the mean of the clients' extractor gradients. Without a usable share, no step."""
+        good = []
+        for share in shares:
+            self._check(share)
+            heard = self._heard(share.client)
+            heard.norm += float(share.gradient.norm())
+            if bool(share.gradient.isfinite().all()):
+                good.append(share)
+            else:
+                heard.left_out_because = "NaN or infinity in the extractor's gradient"
+        if good and self._back_gradient is not None:
+            device, dtype = self.vector.device, self.vector.dtype
+            front = torch.stack([share.gradient.to(device, dtype) for share in good]).mean(0)
+            self._descend(torch.cat([front, self._back_gradient.to(dtype)]))
+            self._front_buffers = torch.stack([share.buffers.to(device) for share in good]).mean(0)
+        self._back_gradient = None
+        self.step += 1
+
+    def _descend(self, gradient: Tensor) -> None:
+        """As every client of other algorithms does: clipping, then weight decay, then momentum, which starts at zero every round."""
+        training = self._halved.job.training
+        if training.clip is not None:
+            gradient *= (training.clip / (gradient.norm() + 1e-12)).clamp(max=1.0)
+        if training.weight_decay:
+            gradient += training.weight_decay * self.vector
+        self._velocity.mul_(training.momentum).add_(gradient)
+        self.vector.sub_(self._velocity, alpha=training.lr_at(self.round))
+
+    def _heard(self, client: str) -> Heard:
+        return self.heard.setdefault(client, Heard())
+
+    def _check(self, sent: Representation | Share) -> None:
+        """Refuses a message that does not belong to the step in progress."""
+        if (sent.round, sent.step) != (self.round, self.step):
+            where = f"round {sent.round}, step {sent.step}, and the server is in round {self.round}, step {self.step}"
+            raise AccordError(f"client {sent.client} sent a {type(sent).__name__} for {where}")
+        if isinstance(sent, Representation) and (len(sent.features) != len(sent.labels) or len(sent.labels) == 0):
+            counts = f"{len(sent.features)} samples and {len(sent.labels)} labels"
+            raise AccordError(f"client {sent.client} sent {counts}: a representation has as many of both, and at least one")
+        size = self._halved.extractor.layout.size
+        if isinstance(sent, Share) and tuple(sent.gradient.shape) != (size,):
+            raise AccordError(
+                f"client {sent.client} sent a gradient of shape {tuple(sent.gradient.shape)}, and the extractor has ({size},)"
+            )

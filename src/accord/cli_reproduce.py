@@ -1,0 +1,156 @@
+"""`accord reproduce`: the papers' tables, and other studies, as one command each."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from accord.cli_shared import tell
+from accord.errors import AccordError
+
+if TYPE_CHECKING:
+    from accord.studies.outcome import Result
+    from accord.studies.study import Study
+    from accord.sweep import One
+
+
+def reproduce(
+    study: Annotated[str | None, typer.Argument(help="A study's name (--list tells them), or a study file of yours.")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="Settings that go before the study's: `section.key=value`.")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Tell which studies there are.")] = False,
+    only: Annotated[str | None, typer.Option(help="Some cells: `dataset=fmnist,clients=500`; values of one axis joined by `+`.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of every run, in place of the study's.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds, in place of the study's: `0,1`.")] = None,
+    grid: Annotated[bool, typer.Option(help="Tune every method over the study's grid; without it, methods run with the settings.")] = True,
+    folder: Annotated[Path, typer.Option(help="Where run folders and results go.")] = Path("runs/reproduce"),
+    plan: Annotated[bool, typer.Option("--plan", help="Tell how many runs there are and how long they may take here, and stop.")] = False,
+    select: Annotated[str, typer.Option(help="The rule of the table: held-out, last10 or oracle.")] = "held-out",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Carry out a study: a table or figure of the papers, cell by cell, and print ours beside theirs.
+
+    Every method is tuned over the same grid with the same seeds. What is done is not done again, and what was stopped goes on. Runs that can
+    share a batch go in lockstep on a GPU.
+
+    Examples:
+
+    * `accord reproduce --list`
+
+    * `accord reproduce tmlr-table2 --only dataset=fmnist,clients=500 --rounds 50`
+
+    * `accord reproduce tmlr-table2 --plan`
+    """
+    from accord.studies import available, load
+    from accord.studies.outcome import RULES, gather, plain
+
+    if listing or study is None:
+        for name, each in available().items():
+            print(f"{name:28s} {each.title} ({len(each.cells)} cells)")
+        return
+    if select not in RULES:
+        raise AccordError(f"there is no rule {select!r} for a study's table: choose one of {', '.join(RULES)}")
+    chosen = load(study).only(_axes(only))
+    given = [*(overrides or []), *([f"train.rounds={rounds}"] if rounds else [])]
+    chosen = chosen.changed(given, _numbers(seeds), grid)
+    runs = [run for cell in chosen.cells for _, run in chosen.runs(cell, folder / chosen.name)]
+    if plan:
+        _print_plan(chosen, runs)
+        return
+    stopped = _train(runs)
+    results = gather(chosen, folder / chosen.name)
+    written = plain(chosen, results)
+    _write(folder / f"{chosen.name}.json", written)
+    print(json.dumps(written, indent=2)) if as_json else _print(chosen, results, select)
+    if stopped:
+        tell(Console(stderr=True), f"Stopped early: {sum(not r.complete for r in results)} cells are not complete. The same command goes on.")
+        raise typer.Exit(130)
+
+
+def _axes(only: str | None) -> dict[str, list[str]]:
+    chosen: dict[str, list[str]] = {}
+    for part in (only or "").split(","):
+        axis, equals, values = part.partition("=")
+        if part and not (axis.strip() and equals and values):
+            raise AccordError(f"{part!r} does not choose cells: write axis=value, such as dataset=fmnist, or dataset=mnist+fmnist")
+        if part:
+            chosen[axis.strip()] = values.split("+")
+    return chosen
+
+
+def _numbers(seeds: str | None) -> list[int] | None:
+    if seeds is None:
+        return None
+    try:
+        return [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise AccordError(f"seeds must be whole numbers joined by commas, got {seeds!r}") from None
+
+
+def _train(runs: "list[One]") -> bool:
+    """Trains what is left of the runs; whether it was stopped before all were done."""
+    from accord.display import watcher_for
+    from accord.execute import Interrupt
+    from accord.sweep import sweep
+
+    console, interrupt = Console(stderr=True), Interrupt()
+    for experiment in {id(run.experiment): run.experiment for run in runs}.values():
+        experiment.check_here()
+    with watcher_for(console) as watcher:
+        return sweep(runs, watcher, interrupt, lambda text: tell(console, text)) > 0
+
+
+def _write(path: Path, content: object) -> None:
+    from accord.files import write_json
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, content)
+
+
+# --------------------------------------------------------------------------------------------------------------------- tables
+
+
+def _print(study: "Study", results: "list[Result]", rule: str) -> None:
+    """A row per cell: ours by the rule and by the others, the settings chosen, and theirs; then the rivals' differences."""
+    from accord.display import print_cells
+    from accord.studies.outcome import compare
+    from accord.studies.text import comparison_cells, result_cells
+
+    console = Console()
+    console.print(f"[bold]{study.title}[/bold]")
+    print_cells(console, result_cells(study, results, rule))
+    comparisons = compare(study, results, "test", rule)
+    if comparisons:
+        console.print(f"\nahead of {study.against} on the test set, paired by seed, by {rule} (95 % interval)")
+        print_cells(console, comparison_cells(comparisons))
+
+
+def _print_plan(study: "Study", runs: "list[One]") -> None:
+    """Runs, rounds, and a guess at the time from a short try on this device."""
+    from accord.studies.calibrate import kind_of, per_round
+
+    left = [run for run in runs if not (run.folder / "done").exists()]
+    points = sum(len(cell.points) for cell in study.cells)
+    print(f"{study.title}: {len(study.cells)} cells, {points} points of the grid, {len(runs)} runs, {len(runs) - len(left)} of them done")
+    if not left:
+        return
+    total = 0.0
+    kinds: dict[str, list[One]] = {}
+    for run in left:
+        kinds.setdefault(kind_of(run), []).append(run)
+    for kind, members in kinds.items():
+        print(f"  trying {kind} ...", file=sys.stderr, flush=True)
+        started = time.monotonic()
+        seconds = per_round(members[0])
+        rounds = sum(run.rounds for run in members)
+        total += seconds * rounds
+        tried = time.monotonic() - started
+        print(f"  {kind}: {len(members)} runs, {rounds:,} rounds of {seconds:.3f} s = {_time(seconds * rounds)} (tried for {tried:.0f} s)")
+    print(f"about {_time(total)} one by one on this device; in lockstep on a GPU less")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"

@@ -1,0 +1,197 @@
+"""User-level differential privacy: every client's update is clipped, and the summed record gets Gaussian noise (McMahan et al., 2018).
+
+What may leave the sum is listed here and nothing else may: the update, and the votes if a mask counts them. The number of clients is
+fixed before the round, so it tells nothing. Shapes: a cohort of C clients, P parameters.
+
+The noise is drawn like everything else in accord, by key, so that an experiment can be repeated and resumed. Whoever knows the seed can
+take it off again: a deployment must draw its noise, and its cohorts, from a secure source.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from accord import draws
+from accord.average import mean
+from accord.errors import AccordError
+from accord.layout import Layout
+from accord.mask import and_mask, gma
+from accord.privacy.accounting import check_delta, epsilon, spent_text
+from accord.record import Field, Record
+from accord.reports import Reports
+from accord.rounds import Round
+
+if TYPE_CHECKING:
+    from accord.algorithm import Algorithm
+    from accord.identity import Plan
+
+_BELOW = 1.0 - 1e-6  # an update is clipped by a hair more than asked for, so that rounding cannot carry its norm above the bound
+
+_COVERED = {"average": ("delta", "weight"), "mask": ("votes", "count"), "buffers": ("change", "weight")}  # what `released` knows of
+
+
+class Released(Record):
+    """A record that has its noise: all that a server with privacy may look at."""
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """How far a client's update may reach, and how much noise hides it. Sensitivities are those of one client's contribution: `clip` for
+    the update and sqrt(P) for its votes, a vector of P signs.
+
+    `noise` and `vote_noise` are noise multipliers: standard deviations in units of these sensitivities. Without `vote_noise` no votes are
+    released: a mask is told from the noised sum, at no further cost (see `told`).
+    """
+
+    clip: float
+    noise: float
+    delta: float = 1e-5
+    vote_noise: float | None = None
+
+    def __post_init__(self) -> None:
+        what = {
+            "clip": "it is the largest norm that a client's update may have",
+            "noise": "without noise no epsilon is finite",
+            "vote_noise": "without noise no epsilon is finite; leave it out to tell the mask from the noised sum",
+        }
+        for name, why in what.items():
+            value = getattr(self, name)
+            if value is None and name == "vote_noise":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
+                raise AccordError(f"{name} must be above 0 and finite, got {value!r}: {why}")
+        check_delta(self.delta)
+
+    # -------------------------------------------------------------------------------------------------------- what it refuses
+
+    def check(self, algorithm: "Algorithm") -> None:
+        """Refuses an algorithm that would release more than is clipped and noised, or of which the accounting would not be true."""
+        if not isinstance(algorithm.average, mean) or algorithm.average.weighting != "uniform":
+            got = repr(algorithm.average.weighting) if isinstance(algorithm.average, mean) else type(algorithm.average).__name__
+            raise AccordError(f"weighting must be 'uniform' with privacy, got {got}: a client that counts more would be protected less")
+        local = algorithm.local
+        if local.remembers or local.pooled or local.split:
+            raise AccordError(f"{algorithm.name} asks more of clients than an update, and privacy covers an update and votes alone")
+        if algorithm.mask is not None and type(algorithm.mask) not in (gma, and_mask):
+            raise AccordError(f"mask must be gma or and_mask with privacy, whose votes have a bound, got {algorithm.mask!r}")
+        if algorithm.mask is None and self.vote_noise is not None:
+            raise AccordError(f"vote_noise has no meaning without a mask, got {self.vote_noise}: nobody votes")
+
+    def check_plan(self, plan: "Plan") -> None:
+        """Refuses rounds whose cohort is not C of N clients: that is what the accounting is for."""
+        conditions = plan.conditions
+        for name, value, usual in [("available", conditions.available, 1.0), ("lost", conditions.lost, 0.0)]:
+            if value != usual:
+                raise AccordError(f"{name} must be {usual:g} with privacy, got {value}: epsilon is known for rounds of a fixed size")
+        if plan.min_clients != 1:
+            raise AccordError(
+                f"min_clients must be 1 with privacy, got {plan.min_clients}: a skipped round tells how many reports were bad"
+            )
+
+    def check_layout(self, layout: Layout) -> None:
+        """Refuses a model with buffers: they would be averaged without clip or noise."""
+        if layout.buffers:
+            name = layout.buffers[0].name
+            raise AccordError(f"privacy covers parameters, and the model has buffers such as {name}: use group normalisation, or none")
+
+    # ------------------------------------------------------------------------------------------------------------- a round
+
+    def bound(self, reports: Reports) -> Reports:
+        """The reports with every `delta: [..., K, P]` scaled down to the norm `clip` where it is longer. Signs stay as they are."""
+        norms = torch.linalg.vector_norm(reports.delta, dim=-1, keepdim=True, dtype=torch.float64)
+        scale = (self.clip * _BELOW / norms).clamp(max=1.0)
+        return replace(reports, delta=reports.delta * scale.to(reports.delta.dtype))
+
+    def released(self, record: Record, round: Round) -> Record:
+        """The record as the server may see it: noise on its sums, and counts that were fixed before the round. Noise goes on once, so a
+        record that has it stays as it is."""
+        if isinstance(record, Released):
+            return record
+        parts: dict[str, Field | Record] = dict(record)
+        beyond = [f"{part}.{name}" for part, fields in record for name, _ in fields if name not in _COVERED.get(part, ())]  # type: ignore[union-attr]
+        if beyond:
+            raise AccordError(f"privacy covers updates and votes, and clients would also send {beyond[0]}")
+        cohort = float(round.cohort or round.clients)
+        noised = record.average.delta + self._noise("update", self.noise * self.clip, record.average.delta, round)
+        parts["average"] = Record(delta=Field(noised), weight=Field(torch.full_like(record.average.weight, cohort)))
+        parts["buffers"] = Record(
+            change=Field(record.buffers.change), weight=Field(torch.full_like(record.buffers.weight, cohort))
+        )  # a model with buffers is refused, so there is nothing in it
+        if "mask" in parts:
+            votes = record.mask.votes
+            if self.vote_noise is None:
+                votes = self.told(noised, cohort)
+            else:
+                votes = votes + self._noise("votes", self.vote_noise * math.sqrt(votes.shape[-1]), votes, round)
+            parts["mask"] = Record(votes=Field(votes), count=Field(torch.full_like(record.mask.count, cohort)))
+        return Released(**parts)
+
+    def told(self, noised: Tensor, cohort: float) -> Tensor:
+        """Net votes told from the noised sum alone, `[..., P]`: on a coordinate, the cohort times the share of pure noise that is smaller
+        than what was seen. With tau 0.4 a coordinate passes whole where four noises in ten would have been smaller."""
+        return cohort * noised.sign() * torch.erf(noised.abs() / (self.noise * self.clip * math.sqrt(2.0)))
+
+    def _noise(self, what: str, deviation: float, like: Tensor, round: Round) -> Tensor:
+        drawn = normal(like.shape[-1], round.seed, f"privacy: {what}", round.number) * deviation
+        return torch.from_numpy(drawn).to(like)
+
+    # ---------------------------------------------------------------------------------------------------------- what it costs
+
+    def multiplier(self, masked: bool) -> float:
+        """The noise multiplier of all that a round releases. Update and votes together are one Gaussian mechanism: in units of their own
+        noise their sensitivities are 1 / noise and 1 / vote_noise, which add in squares."""
+        if not masked or self.vote_noise is None:
+            return self.noise
+        return 1.0 / math.hypot(1.0 / self.noise, 1.0 / self.vote_noise)
+
+    def spent(self, masked: bool, clients: int, sample: int | None, rounds: int) -> dict[str, float]:
+        """Epsilon after so many rounds, and its delta."""
+        return {"epsilon": epsilon(self.multiplier(masked), clients, sample, rounds, self.delta), "delta": self.delta}
+
+    def signal(self, cohort: int, size: int) -> float:
+        """The most that a coordinate's votes can stand out of their noise: C / (vote_noise sqrt(P)), when all clients agree. The same holds
+        for the noised sum, when all clients send one update that is spread evenly."""
+        return cohort / ((self.vote_noise or self.noise) * math.sqrt(size))
+
+    def of_round(self, record: Record, norms: Sequence[float]) -> dict[str, Any]:
+        """What a simulation tells of a round, from the record without noise. It is for tuning, and no part of what is released."""
+        noise = self.noise * self.clip
+        row = {
+            "clipped": sum(norm > self.clip for norm in norms) / max(len(norms), 1),
+            "update_to_noise": _root_mean_square(record.average.delta) / noise,
+        }
+        if self.vote_noise is not None:
+            votes = record.mask.votes
+            row["votes_to_noise"] = _root_mean_square(votes) / (self.vote_noise * math.sqrt(votes.shape[-1]))
+        return row
+
+    def sentences(self, masked: bool, clients: int, sample: int | None, rounds: int, size: int) -> list[str]:
+        """What a run will cost in privacy, and what will be left of the votes, before it begins."""
+        cohort = sample or clients
+        spent = self.spent(masked, clients, sample, rounds)
+        lines = [f"privacy: {spent_text(spent)} after {rounds} rounds of {cohort} of {clients} clients, any one of them replaced"]
+        if masked:
+            signal = f"signal to noise of a coordinate {self.signal(cohort, size):.2g}"
+            how = f"the mask is told from the noised sum, {signal} if all clients send one update that is spread evenly"
+            if self.vote_noise is not None:
+                how = f"{cohort} net votes meet noise of {self.vote_noise * math.sqrt(size):.4g}, {signal} if all clients agree"
+            lines.append(f"privacy: {how}")
+        return lines
+
+
+def normal(n: int, seed: int, purpose: str, *path: int | str) -> np.ndarray:
+    """n keyed draws of a standard normal distribution, float64, by Box and Muller: two uniform draws of 53 bits make two normal ones."""
+    half = -(-n // 2)
+    uniform = draws.uniform(2 * half, seed, purpose, *path)
+    radius = np.sqrt(-2.0 * np.log1p(-uniform[:half]))  # of 1 - u, which lies in (0, 1]: no infinity
+    angle = 2.0 * np.pi * uniform[half:]
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:n]
+
+
+def _root_mean_square(x: Tensor) -> float:
+    return float(x.double().square().mean().sqrt())

@@ -1,0 +1,185 @@
+"""What a study came to: per cell the figures by each selection rule, beside what was printed, and paired differences between rivals.
+
+How settings are chosen is the same for every method: among the points of the grid, the one whose runs are best on average over seeds. By the
+main rule, `held-out`, "best" is what participating clients' held-out data say; by `oracle` it is what the test set says, which is how the
+papers report and nobody could do in practice; `last10` takes the point that `held-out` would by its last ten rounds.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from accord.errors import AccordError
+from accord.evaluate import History, select
+from accord.show import load
+from accord.studies.published import Printed, find
+from accord.studies.study import Cell, Settings, Study
+
+RULES = ("held-out", "last10", "oracle")
+_JUDGES = {"held-out": "heldout", "last10": "heldout", "oracle": "test"}  # which split says which point of the grid is best
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A cell by one rule: the point of the grid that was chosen, and for each seed the splits' figures there."""
+
+    point: Settings
+    by_seed: dict[int, dict[str, float]]
+
+    def of(self, split: str) -> list[float]:
+        return [values[split] for values in self.by_seed.values() if split in values]
+
+    def mean(self, split: str) -> float:
+        values = self.of(split)
+        return sum(values) / len(values) if values else math.nan
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell: its figures by rule, as far as its runs are done, and what was printed in its place."""
+
+    cell: Cell
+    figures: dict[str, Figures]
+    printed: list[Printed]
+    done: int
+    runs: int
+
+    @property
+    def complete(self) -> bool:
+        return self.done == self.runs
+
+
+def gather(study: Study, folder: Path) -> list[Result]:
+    """The study's cells as the run folders tell them now."""
+    return [_result(study, cell, folder) for cell in study.cells]
+
+
+def _result(study: Study, cell: Cell, folder: Path) -> Result:
+    histories: dict[int, dict[int, History]] = {}  # point -> seed -> history
+    points = cell.points
+    done = runs = 0
+    for point, run in study.runs(cell, folder):
+        runs += 1
+        if (run.folder / "done").exists():
+            done += 1
+            histories.setdefault(points.index(point), {})[run.seed] = load(run.folder).history
+    whole = {index: by_seed for index, by_seed in histories.items() if len(by_seed) == len(study.seeds)}
+    figures = {rule: chosen for rule in RULES if (chosen := _figures(rule, whole, points)) is not None}
+    return Result(cell, figures, find(study.paper, study.table, cell.values), done, runs)
+
+
+def _figures(rule: str, histories: Mapping[int, Mapping[int, History]], points: Sequence[Settings]) -> Figures | None:
+    """The best point by this rule, among those that all seeds have run."""
+    tried = {}
+    for index, by_seed in histories.items():
+        try:
+            tried[index] = {seed: select(history, rule).values for seed, history in by_seed.items()}
+        except AccordError:  # the data have no split that the rule needs
+            return None
+    judged = {index: _average(values, _JUDGES[rule]) for index, values in tried.items()}
+    sound = {index: value for index, value in judged.items() if math.isfinite(value)}
+    if not sound:
+        return None
+    best = max(sound, key=lambda index: sound[index])
+    return Figures(points[best], {seed: dict(values) for seed, values in tried[best].items()})
+
+
+def _average(by_seed: Mapping[int, Mapping[str, float]], split: str) -> float:
+    values = [figures.get(split, math.nan) for figures in by_seed.values()]
+    return sum(values) / len(values)
+
+
+# ---------------------------------------------------------------------------------------------------------------- differences
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one rival is ahead of another on a split, paired by seed: the mean, and a 95 % interval where there are seeds enough."""
+
+    mean: float
+    low: float
+    high: float
+    seeds: int
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.seeds > 1 and (self.low > 0 or self.high < 0)
+
+
+# Student's t at 97.5 %, by degrees of freedom: what an interval over few seeds needs.
+_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 14: 2.145, 19: 2.093, 29: 2.045}
+
+
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:
+    """Differences over the seeds that both have; None if there is none."""
+    gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    if not gaps:
+        return None
+    mean = sum(gaps) / len(gaps)
+    if len(gaps) == 1:
+        return Difference(mean, -math.inf, math.inf, 1)
+    deviation = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / (len(gaps) - 1))
+    freedom = len(gaps) - 1
+    t = _T[max(known for known in _T if known <= freedom)]  # the next smaller one: a little too wide, never too narrow
+    reach = t * deviation / math.sqrt(len(gaps))
+    return Difference(mean, mean - reach, mean + reach, len(gaps))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A rival against the one that others are measured by, in one place of the table."""
+
+    where: dict[str, str]
+    rival: str
+    against: str
+    difference: Difference | None
+    printed: float | None = None  # the difference as the paper has it
+    control: Difference | None = field(default=None)  # against the rival's control of the same shrinkage, where the study has one
+
+
+def compare(study: Study, results: Sequence[Result], split: str, rule: str) -> list[Comparison]:
+    """Every rival against `study.against`, wherever both have figures."""
+    found: dict[tuple[tuple[str, str], ...], dict[str, Result]] = {}
+    for result in results:
+        where = tuple((axis, value) for axis, value in result.cell.values.items() if axis != study.compare)
+        found.setdefault(where, {})[result.cell.values[study.compare]] = result
+    comparisons = []
+    for where, rivals in found.items():
+        base = rivals.get(study.against)
+        for name, result in rivals.items():
+            if base is None or name == study.against:
+                continue
+            printed = result.printed[0].value - base.printed[0].value if result.printed and base.printed else None
+            control = rivals.get(f"{name}-scaled")
+            gap, over = (_gap(result, other, split, rule) for other in (base, control))
+            comparisons.append(Comparison(dict(where), name, study.against, gap, printed, over))
+    return comparisons
+
+
+def _gap(result: Result, other: Result | None, split: str, rule: str) -> Difference | None:
+    if other is None or rule not in result.figures or rule not in other.figures:
+        return None
+    ours, theirs = ({seed: values[split] for seed, values in of.figures[rule].by_seed.items() if split in values} for of in (result, other))
+    return paired(ours, theirs)
+
+
+def plain(study: Study, results: Sequence[Result]) -> dict[str, Any]:
+    """The results as data that can be written down."""
+    return {
+        "study": study.name,
+        "title": study.title,
+        "seeds": list(study.seeds),
+        "cells": [
+            {
+                "values": result.cell.values,
+                "done": result.done,
+                "runs": result.runs,
+                "figures": {rule: {"point": f.point, "by_seed": f.by_seed} for rule, f in result.figures.items()},
+                "printed": [{"value": p.value, "std": p.std, "note": p.note, "window": p.columns["window"]} for p in result.printed],
+            }
+            for result in results
+        ],
+    }

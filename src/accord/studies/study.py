@@ -1,0 +1,220 @@
+"""A study as its file tells it: a grid of cells, each of them several runs.
+
+A cell is one combination of the values of the study's axes (data set, skew, algorithm, rule), and says what a table prints in one place. Each
+value of an axis brings settings of an experiment. A cell is run with every seed and, so that no method is tuned more than another, with every
+combination of the study's grid.
+"""
+
+import copy
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from accord.errors import AccordError
+from accord.experiment import assemble, override
+from accord.settings import did_you_mean
+from accord.sweep import One
+
+FILES = Path(__file__).parent / "files"
+Settings = dict[str, Any]  # "section.key" -> value
+_KEYS = ("title", "paper", "table", "about", "include", "compare", "against", "select", "settings", "axes", "grid", "skip", "seeds")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One place of a table: the axes' values, and the settings they come to."""
+
+    values: dict[str, str]
+    settings: Settings
+    grid: dict[str, list[Any]]
+
+    @property
+    def points(self) -> list[Settings]:
+        """The combinations of the grid, each of which is tried with every seed."""
+        return [dict(zip(self.grid, combination, strict=True)) for combination in product(*self.grid.values())]
+
+    def __str__(self) -> str:
+        return ", ".join(self.values.values())
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a file asks for. `compare` is the axis whose values are rivals, `against` the value that the others are measured by."""
+
+    name: str
+    title: str
+    about: str
+    paper: str | None
+    table: str | None
+    compare: str
+    against: str
+    select: str
+    seeds: tuple[int, ...]
+    settings: Settings
+    axes: dict[str, dict[str, Settings]]
+    grids: dict[str, dict[str, list[Any]]]
+    skip: tuple[dict[str, str], ...] = ()
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """Every combination of the axes' values but those that the file skips."""
+        cells = []
+        for combination in product(*(axis.items() for axis in self.axes.values())):
+            values = dict(zip(self.axes, (name for name, _ in combination), strict=True))
+            if any(all(values.get(axis) == value for axis, value in skipped.items()) for skipped in self.skip):
+                continue
+            settings = {**self.settings, **{key: value for _, more in combination for key, value in more.items()}}
+            cells.append(Cell(values, settings, self._grid(values)))
+        return cells
+
+    def _grid(self, values: Mapping[str, str]) -> dict[str, list[Any]]:
+        """The grid for a cell: the general one, and what the file has for a value of an axis (`[grid.fedadam]`) in place of it."""
+        grid = dict(self.grids.get("", {}))
+        for value in values.values():
+            grid |= self.grids.get(value, {})
+        return {key: values for key, values in grid.items() if values}  # an empty list takes a key out of an included grid
+
+    def only(self, chosen: Mapping[str, Sequence[str]]) -> "Study":
+        """The study with some of its axes' values."""
+        axes = dict(self.axes)
+        for axis, wanted in chosen.items():
+            if axis not in axes:
+                raise AccordError(f"{self.name} has no axis {axis!r}: {did_you_mean(axis, axes)}")
+            for value in wanted:
+                if value not in axes[axis]:
+                    raise AccordError(f"{axis} of {self.name} has no value {value!r}: {did_you_mean(value, axes[axis])}")
+            axes[axis] = {name: settings for name, settings in axes[axis].items() if name in wanted}
+        return _with(self, axes=axes)
+
+    def changed(self, overrides: Iterable[str] = (), seeds: Sequence[int] | None = None, grid: bool = True) -> "Study":
+        """The study with settings that go before all others, other seeds, or no grid: then the settings say what a method runs with."""
+        given = {f"{section}.{key}": value for section, key, value in map(override, overrides)}
+        axes = {axis: {name: {**more, **given} for name, more in values.items()} for axis, values in self.axes.items()}
+        grids = {name: {k: v for k, v in of.items() if k not in given} for name, of in self.grids.items()} if grid else {}
+        return _with(self, axes=axes, grids=grids, seeds=tuple(self.seeds if seeds is None else seeds))
+
+    def runs(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, One]]:
+        """The cell's runs, each with its point of the grid."""
+        for point in cell.points:
+            given = [(*key.split(".", 1), value) for key, value in {**cell.settings, **point, "run.folder": str(folder)}.items()]
+            experiment = assemble({}, given, text=self._text(cell, point))  # type: ignore[arg-type]
+            for seed in self.seeds:
+                values = {**cell.values, **point}
+                yield point, One(experiment, seed, values, experiment.folder(seed))
+
+    def _text(self, cell: Cell, point: Settings) -> str:
+        """What a run's folder keeps as its experiment file."""
+        sections: dict[str, dict[str, Any]] = {}
+        for key, value in {**cell.settings, **point}.items():
+            section, _, name = key.partition(".")
+            sections.setdefault(section, {})[name] = value
+        lines = [f"# {self.title}: {cell}"]
+        for section, keys in sections.items():
+            lines += ["", f"[{section}]", *(f"{name} = {_toml(value)}" for name, value in keys.items())]
+        return "\n".join(lines) + "\n"
+
+
+def _with(study: Study, **changes: Any) -> Study:
+    fields = {name: getattr(study, name) for name in Study.__dataclass_fields__}
+    return Study(**{**fields, **changes})
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+# ------------------------------------------------------------------------------------------------------------------- reading
+
+
+def available() -> dict[str, Study]:
+    """The studies that come with accord, by name."""
+    return {path.stem: load(path.stem) for path in sorted(FILES.glob("*.toml"))}
+
+
+def load(name: str) -> Study:
+    """A study by its name, or from a file of yours."""
+    path = Path(name) if name.endswith(".toml") else FILES / f"{name}.toml"
+    if not path.exists():
+        known = [file.stem for file in FILES.glob("*.toml")]
+        raise AccordError(f"there is no study {name!r}: {did_you_mean(name, known)} (accord reproduce --list tells them all)")
+    tables = _included(path)
+    for key in tables:
+        if key not in _KEYS:
+            raise AccordError(f"{path.name} has a key {key!r} that studies do not have: {did_you_mean(key, _KEYS)}")
+    axes = {axis: {value: _flat(more) for value, more in values.items()} for axis, values in tables.get("axes", {}).items()}
+    if not axes:
+        raise AccordError(f"{path.name} has no [axes]: a study needs at least one")
+    compare = tables.get("compare", list(axes)[-1])
+    if compare not in axes:
+        raise AccordError(f"{path.name} compares by {compare!r}, which is no axis of it: {did_you_mean(compare, axes)}")
+    return Study(
+        name=path.stem,
+        title=tables.get("title", path.stem),
+        about=tables.get("about", ""),
+        paper=tables.get("paper"),
+        table=tables.get("table"),
+        compare=compare,
+        against=tables.get("against", next(iter(axes[compare]))),
+        select=tables.get("select", "held-out"),
+        seeds=tuple(tables.get("seeds", [0, 1, 2, 3])),
+        settings=_flat(tables.get("settings", {})),
+        axes=axes,
+        grids=_grids(tables.get("grid", {})),
+        skip=tuple(tables.get("skip", [])),
+    )
+
+
+def _included(path: Path) -> dict[str, Any]:
+    """A file's tables, with those of the files it includes below them. An axis takes over the named values of an included one:
+    `dataset = ["mnist", "fmnist"]`."""
+    try:
+        own = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise AccordError(f"{path} cannot be read as a study: {error}") from None
+    below: dict[str, Any] = {}
+    for name in own.pop("include", []):
+        below = _merged(below, _included(path.parent / name))
+    known = below.get("axes", {})
+    axes: dict[str, Any] = {}
+    for axis, values in own.get("axes", {}).items():
+        if isinstance(values, list):
+            missing = [value for value in values if value not in known.get(axis, {})]
+            if missing:
+                raise AccordError(f"{path.name} takes {missing[0]!r} for {axis}, which no file it includes has")
+            values = {value: copy.deepcopy(known[axis][value]) for value in values}
+        axes[axis] = values
+    merged = _merged(below, {key: value for key, value in own.items() if key != "axes"})
+    return {**merged, "axes": axes or known}
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    out = copy.deepcopy(below)
+    for key, value in above.items():
+        out[key] = _merged(out[key], value) if isinstance(value, dict) and isinstance(out.get(key), dict) else copy.deepcopy(value)
+    return out
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> Settings:
+    """`{"data": {"name": "mnist"}}` as `{"data.name": "mnist"}`; keys may be written either way."""
+    out: Settings = {}
+    for key, value in table.items():
+        name = f"{before}{key}"
+        if isinstance(value, Mapping) and "." not in name:
+            out |= _flat(value, f"{name}.")
+        else:
+            out[name] = value
+    return out
+
+
+def _grids(table: Mapping[str, Any]) -> dict[str, dict[str, list[Any]]]:
+    """The general grid under "", and those of single values of axes under their names."""
+    general = {key: value for key, value in table.items() if isinstance(value, list)}
+    return {"": general, **{key: dict(value) for key, value in table.items() if isinstance(value, Mapping)}}

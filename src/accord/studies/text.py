@@ -1,0 +1,51 @@
+"""A study's results as rows of text."""
+
+import math
+from collections.abc import Sequence
+
+from accord.studies.outcome import RULES, Comparison, Difference, Result
+from accord.studies.study import Study
+from accord.tables import Cells, spread
+
+
+def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:
+    """A row per cell. Accuracy in percent on the test set, by each rule; unseen clients by the main one; then what was printed."""
+    others = [other for other in RULES if other != rule]
+    head = [*study.axes, f"test, {rule}", *(f"test, {other}" for other in others), f"unseen, {rule}", "chosen", "printed"]
+    rows = [head]
+    for result in results:
+        figures = [_figure(result, "test", by) for by in (rule, *others)]
+        point = result.figures[rule].point if rule in result.figures else {}
+        chosen = ", ".join(f"{key}={value}" for key, value in point.items())
+        missing = "" if result.complete else f" ({result.done} of {result.runs} runs)"
+        rows.append([*result.cell.values.values(), *figures, _figure(result, "unseen", rule), chosen + missing, _printed(result)])
+    return rows
+
+
+def _figure(result: Result, split: str, rule: str) -> str:
+    values = result.figures[rule].of(split) if rule in result.figures else []
+    return spread(values, "accuracy") if values else "-"
+
+
+def _printed(result: Result) -> str:
+    """What the paper has: several numbers where it prints several for one cell."""
+    return ", ".join(f"{p.value:g}" + (f" ± {p.std}" if p.std else "") + (f" ({w})" if (w := p.columns["window"]) else "") for p in result.printed)
+
+
+def comparison_cells(comparisons: Sequence[Comparison]) -> Cells:
+    where = list(comparisons[0].where)
+    rows = [[*where, "rival", "ahead by", "of its control by", "printed"]]
+    for c in comparisons:
+        printed = "" if c.printed is None else f"{c.printed:+.2f}"
+        rows.append([*c.where.values(), c.rival, points(c.difference), points(c.control), printed])
+    return rows
+
+
+def points(difference: Difference | None) -> str:
+    """`+0.80 (0.30 to 1.30)` in percentage points."""
+    if difference is None:
+        return "-"
+    mean = f"{100 * difference.mean:+.2f}"
+    if not math.isfinite(difference.low):
+        return f"{mean} (one seed)"
+    return f"{mean} ({100 * difference.low:.2f} to {100 * difference.high:.2f})"
