@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from accord.cli_analyse import analyse_app
+from accord.cli_compare import compare
 from accord.cli_data import data_app
 from accord.cli_privacy import membership
-from accord.cli_reproduce import reproduce
+from accord.cli_reproduce import reproduce, verdicts
 from accord.cli_shared import AsJson, Overrides, Rule, print_table, show_results, tell
 from accord.cli_sweep import sweep
 from accord.errors import AccordError
@@ -41,10 +43,13 @@ Start here:
 
 * `accord show runs` reads the results back
 
+* `accord analyse --help` lists figures and tables to make of them
+
 * `accord settings` explains every key of an experiment file
 """,
 )
 app.add_typer(data_app, name="data")
+app.add_typer(analyse_app, name="analyse")
 
 
 def _print_version(asked: bool) -> None:
@@ -108,6 +113,8 @@ def run(
 
 app.command()(sweep)
 app.command()(reproduce)
+app.command()(verdicts)
+app.command()(compare)
 app.command()(membership)
 
 

@@ -1,6 +1,7 @@
 """`accord reproduce`: the papers' tables, and other studies, as one command each."""
 
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -33,8 +34,8 @@ def reproduce(
 ) -> None:
     """Carry out a study: a table or figure of the papers, cell by cell, and print ours beside theirs.
 
-    Every method is tuned over the same grid with the same seeds. What is done is not done again, and what was stopped goes on. Runs that can
-    share a batch go in lockstep on a GPU.
+    Every method is tuned over the same grid with the same seeds. What is done is not done again, and what was stopped goes on. Runs that
+    can share a batch go in lockstep on a GPU.
 
     Examples:
 
@@ -56,18 +57,52 @@ def reproduce(
     chosen = load(study).only(_axes(only))
     given = [*(overrides or []), *([f"train.rounds={rounds}"] if rounds else [])]
     chosen = chosen.changed(given, _numbers(seeds), grid)
-    runs = [run for cell in chosen.cells for _, run in chosen.runs(cell, folder / chosen.name)]
+    runs = _runs(chosen, folder / chosen.name)
     if plan:
         _print_plan(chosen, runs)
         return
     stopped = _train(runs)
     results = gather(chosen, folder / chosen.name)
-    written = plain(chosen, results)
+    written = plain(chosen, results, shlex.join(["accord", *sys.argv[1:]]))
     _write(folder / f"{chosen.name}.json", written)
     print(json.dumps(written, indent=2)) if as_json else _print(chosen, results, select)
     if stopped:
-        tell(Console(stderr=True), f"Stopped early: {sum(not r.complete for r in results)} cells are not complete. The same command goes on.")
+        missing = sum(not result.complete for result in results)
+        tell(Console(stderr=True), f"Stopped early: {missing} cells are not complete. The same command goes on.")
         raise typer.Exit(130)
+
+
+def _runs(study: "Study", folder: Path) -> "list[One]":
+    """All runs of the study. Cells whose data are not here are told of and left out; if there are no others, that is an error."""
+    runs: list[One] = []
+    missing: dict[str, int] = {}
+    for cell in study.cells:
+        try:
+            runs += [run for _, run in study.runs(cell, folder)]
+        except AccordError as error:
+            missing[str(error)] = missing.get(str(error), 0) + 1
+    if missing and not runs:
+        raise AccordError(next(iter(missing)))
+    for why, count in missing.items():
+        tell(Console(stderr=True), f"{count} cell{'s' * (count > 1)} left out: {why}")
+    return runs
+
+
+def verdicts(
+    folder: Annotated[Path, typer.Argument(help="Where `accord reproduce` wrote its results.")] = Path("runs/reproduce"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("replication/README.md"),
+) -> None:
+    """Write the replication report: ours beside theirs for every study in a folder, and a verdict on every claim of the papers."""
+    from accord.files import write_text
+    from accord.studies.verdict import page, read
+
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise AccordError(f"there are no results in {folder}: accord reproduce STUDY writes them")
+    text = page([read(path) for path in files])
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_text(output, text)
+    print(f"{output}: {len(files)} stud{'y' if len(files) == 1 else 'ies'}")
 
 
 def _axes(only: str | None) -> dict[str, list[str]]:

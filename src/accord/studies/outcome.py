@@ -1,8 +1,8 @@
 """What a study came to: per cell the figures by each selection rule, beside what was printed, and paired differences between rivals.
 
-How settings are chosen is the same for every method: among the points of the grid, the one whose runs are best on average over seeds. By the
-main rule, `held-out`, "best" is what participating clients' held-out data say; by `oracle` it is what the test set says, which is how the
-papers report and nobody could do in practice; `last10` takes the point that `held-out` would by its last ten rounds.
+Settings are chosen in the same way for every method: among the points of the grid, the one whose runs are best on average over seeds. By
+the main rule, `held-out`, "best" is what participating clients' held-out data say; by `oracle` it is what the test set says, which is how
+the papers report and nobody could do in practice; `last10` goes by held-out data in the last ten rounds.
 """
 
 import math
@@ -58,10 +58,13 @@ def gather(study: Study, folder: Path) -> list[Result]:
 
 def _result(study: Study, cell: Cell, folder: Path) -> Result:
     histories: dict[int, dict[int, History]] = {}  # point -> seed -> history
-    points = cell.points
-    done = runs = 0
-    for point, run in study.runs(cell, folder):
-        runs += 1
+    points, done = cell.points, 0
+    runs = len(points) * len(study.seeds)
+    try:
+        named = list(study.runs(cell, folder))
+    except AccordError:  # its data are not here
+        named = []
+    for point, run in named:
         if (run.folder / "done").exists():
             done += 1
             histories.setdefault(points.index(point), {})[run.seed] = load(run.folder).history
@@ -166,11 +169,17 @@ def _gap(result: Result, other: Result | None, split: str, rule: str) -> Differe
     return paired(ours, theirs)
 
 
-def plain(study: Study, results: Sequence[Result]) -> dict[str, Any]:
-    """The results as data that can be written down."""
+def plain(study: Study, results: Sequence[Result], command: str) -> dict[str, Any]:
+    """The results, and the command they came from, as data that can be written down."""
     return {
         "study": study.name,
         "title": study.title,
+        "command": command,
+        "paper": study.paper,
+        "table": study.table,
+        "axes": list(study.axes),
+        "compare": study.compare,
+        "against": study.against,
         "seeds": list(study.seeds),
         "cells": [
             {

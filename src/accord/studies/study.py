@@ -1,7 +1,7 @@
 """A study as its file tells it: a grid of cells, each of them several runs.
 
-A cell is one combination of the values of the study's axes (data set, skew, algorithm, rule), and says what a table prints in one place. Each
-value of an axis brings settings of an experiment. A cell is run with every seed and, so that no method is tuned more than another, with every
+A cell is one combination of the values of the study's axes (data set, skew, algorithm, rule): what a table prints in one place. Each value
+of an axis brings settings of an experiment. A cell is run with every seed and, so that no method is tuned more than another, with every
 combination of the study's grid.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from accord.errors import AccordError
-from accord.experiment import assemble, override
+from accord.experiment import Experiment, assemble, override
 from accord.settings import did_you_mean
 from accord.sweep import One
 
@@ -97,14 +97,17 @@ class Study:
         grids = {name: {k: v for k, v in of.items() if k not in given} for name, of in self.grids.items()} if grid else {}
         return _with(self, axes=axes, grids=grids, seeds=tuple(self.seeds if seeds is None else seeds))
 
-    def runs(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, One]]:
-        """The cell's runs, each with its point of the grid."""
+    def experiments(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, Experiment]]:
+        """What the cell tries: a point of the grid, and the experiment it comes to."""
         for point in cell.points:
             given = [(*key.split(".", 1), value) for key, value in {**cell.settings, **point, "run.folder": str(folder)}.items()]
-            experiment = assemble({}, given, text=self._text(cell, point))  # type: ignore[arg-type]
+            yield point, assemble({}, given, text=self._text(cell, point))  # type: ignore[arg-type]
+
+    def runs(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, One]]:
+        """The cell's runs, each with its point of the grid. They have names only where the data set is there to be named."""
+        for point, experiment in self.experiments(cell, folder):
             for seed in self.seeds:
-                values = {**cell.values, **point}
-                yield point, One(experiment, seed, values, experiment.folder(seed))
+                yield point, One(experiment, seed, {**cell.values, **point}, experiment.folder(seed))
 
     def _text(self, cell: Cell, point: Settings) -> str:
         """What a run's folder keeps as its experiment file."""

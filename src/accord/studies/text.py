@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from accord.studies.outcome import RULES, Comparison, Difference, Result
+from accord.studies.published import Printed
 from accord.studies.study import Study
 from accord.tables import Cells, spread
 
@@ -29,7 +30,13 @@ def _figure(result: Result, split: str, rule: str) -> str:
 
 def _printed(result: Result) -> str:
     """What the paper has: several numbers where it prints several for one cell."""
-    return ", ".join(f"{p.value:g}" + (f" ± {p.std}" if p.std else "") + (f" ({w})" if (w := p.columns["window"]) else "") for p in result.printed)
+    return ", ".join(_number(printed) for printed in result.printed)
+
+
+def _number(printed: Printed) -> str:
+    """`96.24 ± 0.03 (oracle)`."""
+    window = printed.columns["window"]
+    return f"{printed.value:g}" + f" ± {printed.std}" * bool(printed.std) + f" ({window})" * bool(window)
 
 
 def comparison_cells(comparisons: Sequence[Comparison]) -> Cells:

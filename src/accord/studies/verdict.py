@@ -1,0 +1,187 @@
+"""From results to verdicts: what a paper claims, what our runs say, and a page that puts both beside each other.
+
+A claim is about one rival in some cells of a study. In each cell it is ahead, behind, or neither: the 95 % interval of the differences over
+seeds decides. From one seed nothing is decided. A claim is confirmed if every cell that decides is as claimed and most do decide; it is not
+confirmed if no cell that decides is as claimed; else it depends, and the page says on what.
+"""
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accord.errors import AccordError
+from accord.studies.outcome import Comparison, Figures, Result, compare
+from accord.studies.published import Printed
+from accord.studies.study import FILES, Cell, Study
+from accord.studies.text import comparison_cells, points, result_cells
+
+_CLAIMS = FILES / "common" / "claims.toml"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says of one rival, and where."""
+
+    text: str
+    source: str
+    study: str
+    only: dict[str, list[str]]
+    rival: str
+    expects: str  # "ahead" or "not behind"
+
+    def about(self, comparison: Comparison) -> bool:
+        return comparison.rival == self.rival and all(comparison.where.get(axis) in values for axis, values in self.only.items())
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`kind` is confirmed, not confirmed, depends or open; `why` says it with numbers."""
+
+    claim: Claim
+    kind: str
+    why: str
+
+
+def claims() -> list[Claim]:
+    return [Claim(**claim) for claim in tomllib.loads(_CLAIMS.read_text(encoding="utf-8"))["claim"]]
+
+
+def judge(claim: Claim, comparisons: Sequence[Comparison]) -> Verdict:
+    """What the comparisons of the claim's study say of it."""
+    found = [(c, _standing(c)) for c in comparisons if claim.about(c) and c.difference is not None]
+    if not found:
+        return Verdict(claim, "open", "no cell of it has been run")
+    counts = Counter(standing for _, standing in found)
+    as_claimed = counts["ahead"] + (counts["neither"] if claim.expects == "not behind" else 0)
+    against = counts["behind"]
+    said = ", ".join(f"{counts[kind]} {kind}" for kind in ("ahead", "neither", "behind", "undecided") if counts[kind])
+    total = f"{len(found)} cell{'s' * (len(found) > 1)}: {said}; {_range(found)}"
+    if counts["undecided"] == len(found):
+        return Verdict(claim, "open", f"{total}; one seed decides nothing")
+    if not against and as_claimed * 2 > len(found):
+        return Verdict(claim, "confirmed", total)
+    if not as_claimed:
+        return Verdict(claim, "not confirmed", total)
+    return Verdict(claim, "depends", f"{total}; {_on_what(found)}")
+
+
+def _standing(comparison: Comparison) -> str:
+    difference = comparison.difference
+    assert difference is not None
+    if difference.seeds < 2:
+        return "undecided"
+    return "neither" if not difference.clear else "ahead" if difference.mean > 0 else "behind"
+
+
+def _range(found: Sequence[tuple[Comparison, str]]) -> str:
+    means = [c.difference.mean for c, _ in found if c.difference is not None]
+    return f"differences from {100 * min(means):+.2f} to {100 * max(means):+.2f} points"
+
+
+def _on_what(found: Sequence[tuple[Comparison, str]]) -> str:
+    """The values of the axes, with how often the rival was ahead there, for the axis that tells cells apart best."""
+    best, text = -1.0, "no single axis tells the cells apart"
+    for axis in found[0][0].where:
+        shares: dict[str, list[bool]] = {}
+        for comparison, standing in found:
+            shares.setdefault(comparison.where[axis], []).append(standing == "ahead")
+        rates = [sum(of) / len(of) for of in shares.values()]
+        if len(rates) > 1 and max(rates) - min(rates) > max(best, 0.0):
+            best = max(rates) - min(rates)
+            text = f"ahead by {axis}: " + ", ".join(f"{value} {sum(of)} of {len(of)}" for value, of in shares.items())
+    return text
+
+
+# ------------------------------------------------------------------------------------------------------------------- the page
+
+
+@dataclass(frozen=True)
+class Read:
+    """A study's results as `accord reproduce` wrote them."""
+
+    study: Study
+    results: list[Result]
+    command: str
+
+
+def read(path: Path) -> Read:
+    """Results from their file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        cells = [_result(cell) for cell in content["cells"]]
+        axes = {axis: {cell["values"][axis]: {} for cell in content["cells"]} for axis in content["axes"]}
+        study = Study(
+            name=content["study"],
+            title=content["title"],
+            about="",
+            paper=content["paper"],
+            table=content["table"],
+            compare=content["compare"],
+            against=content["against"],
+            select="held-out",
+            seeds=tuple(content["seeds"]),
+            settings={},
+            axes=axes,
+            grids={},
+        )
+        return Read(study, cells, content["command"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AccordError(f"{path} does not hold results of accord reproduce: {type(error).__name__} {error}") from None
+
+
+def _result(content: Mapping[str, Any]) -> Result:
+    figures = {
+        rule: Figures(of["point"], {int(seed): values for seed, values in of["by_seed"].items()}) for rule, of in content["figures"].items()
+    }
+    printed = [Printed({"window": p["window"]}, p["value"], p["std"], p["note"]) for p in content["printed"]]
+    return Result(Cell(content["values"], {}, {}), figures, printed, content["done"], content["runs"])
+
+
+def page(read_studies: Sequence[Read]) -> str:
+    """The replication report, in Markdown."""
+    by_name = {one.study.name: one for one in read_studies}
+    lines = [
+        "# Replication",
+        "",
+        "Written by `accord verdicts` from the results of `accord reproduce`; the commands stand with the tables.",
+        "",
+    ]
+    lines += [
+        "## Claims",
+        "",
+        "| claim | source | verdict on held-out selection | by the papers' own rule (best on the test set) |",
+        "|---|---|---|---|",
+    ]
+    for claim in claims():
+        one = by_name.get(claim.study)
+        verdicts = [judge(claim, compare(one.study, one.results, "test", rule) if one else []) for rule in ("held-out", "oracle")]
+        said = " | ".join(f"**{verdict.kind}**: {verdict.why}" for verdict in verdicts)
+        lines.append(f"| {claim.text} | {claim.source} | {said} |")
+    for one in read_studies:
+        lines += ["", f"## {one.study.title}", "", f"`{one.command}`", ""]
+        lines += markdown(result_cells(one.study, one.results, "held-out"))
+        for rule in ("held-out", "oracle"):
+            comparisons = compare(one.study, one.results, "test", rule)
+            if comparisons:
+                lines += ["", f"Ahead of {one.study.against} on the test set, by {rule}, paired over seeds, points (95 % interval):", ""]
+                lines += markdown(comparison_cells(comparisons))
+    return "\n".join(lines) + "\n"
+
+
+def markdown(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Cells as a Markdown table."""
+    head, *rows = ([cell.replace("|", "\\|") for cell in row] for row in cells)
+    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def sentence(comparison: Comparison) -> str:
+    """`gma is ahead of avg by 0.8 points (0.3 to 1.3), 4 seeds`."""
+    difference = comparison.difference
+    if difference is None:
+        return f"{comparison.rival} and {comparison.against} have no seed in common"
+    where = f"{comparison.rival} against {comparison.against}: {points(difference)} points, {difference.seeds} seeds"
+    return where if difference.clear else f"{where}: no clear difference"

@@ -1,0 +1,254 @@
+"""Studies: the papers' tables as files, what is chosen and compared, and the verdicts on frozen results."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from accord.errors import AccordError
+from accord.studies import available, load
+from accord.studies.outcome import Comparison, Difference, gather, paired
+from accord.studies.published import find, numbers
+from accord.studies.verdict import Claim, claims, judge, page, read
+from conftest import sentence
+
+TINY = """
+title = "A tiny study"
+seeds = [0, 1]
+compare = "rule"
+against = "mean"
+
+[settings]
+"data.name" = "digits"
+"data.clients" = 6
+"data.split" = "labels"
+"data.unseen" = 2
+"model.name" = "logistic"
+"train.rounds" = 4
+"train.sample" = 3
+"train.evaluate_every" = 2
+
+[axes.algorithm]
+fedavg = { "algorithm.name" = "fedavg" }
+
+[axes.rule]
+mean = { "algorithm.mask" = "none" }
+gma = { "algorithm.mask" = "gma" }
+gma-scaled = { "algorithm.mask" = "scaled", "algorithm.like" = "gma" }
+
+[grid]
+"train.lr" = [0.05, 0.1]
+"""
+
+
+def accord(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "accord", *words], cwd=cwd, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def carried_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the tiny study has been run, all but one cell, and then whole."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "tiny.toml").write_text(TINY)
+    part = accord("reproduce", "tiny.toml", "--only", "rule=mean+gma", cwd=folder)
+    assert part.returncode == 0, part.stderr
+    whole = accord("reproduce", "tiny.toml", cwd=folder)
+    assert whole.returncode == 0, whole.stderr
+    (folder / "out.txt").write_text(whole.stdout)
+    (folder / "err.txt").write_text(whole.stderr)
+    return folder
+
+
+# ------------------------------------------------------------------------------------------------------------------- the files
+
+
+@pytest.mark.parametrize("name", sorted(available()))
+def test_every_cell_of_every_study_is_an_experiment(name: str, tmp_path: Path) -> None:
+    study = load(name)
+    assert study.cells and study.against in study.axes[study.compare]
+    tried = [experiment.settings.model_dump_json() for cell in study.cells for _, experiment in study.experiments(cell, tmp_path)]
+    assert len(tried) == sum(len(cell.points) for cell in study.cells)
+    assert len(set(tried)) == len(tried), "two cells would share a run"
+
+
+def test_the_papers_numbers_are_all_there() -> None:
+    assert len(numbers()) == 746
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("tmlr-table2", 240),
+        ("tmlr-table7", 32),
+        ("tmlr-table8", 8),
+        ("tmlr-table9", 8),
+        ("tmlr-table10", 50),
+        ("thesis-table4.5", 24),
+        ("thesis-table4.8", 40),
+    ],
+)
+def test_every_printed_number_has_its_cell(name: str, count: int) -> None:
+    study = load(name)
+    found = [number for cell in study.cells for number in find(study.paper, study.table, cell.values)]
+    assert len(found) == len({id(number) for number in found}) == count
+
+
+def test_every_method_is_tuned_over_as_many_points() -> None:
+    for study in available().values():
+        assert len({len(cell.points) for cell in study.cells}) == 1, study.name
+
+
+def test_bad_studies_are_one_sentence(tmp_path: Path) -> None:
+    with sentence("there is no study 'tmlr-tabel2'", "did you mean 'tmlr-table2'"):
+        load("tmlr-tabel2")
+    with sentence("tmlr-table2 has no axis 'datset'", "did you mean 'dataset'"):
+        load("tmlr-table2").only({"datset": ["mnist"]})
+    with sentence("dataset of tmlr-table2 has no value 'mnsit'"):
+        load("tmlr-table2").only({"dataset": ["mnsit"]})
+    file = tmp_path / "mine.toml"
+    for text, parts in {
+        "title = 3 =": ("cannot be read as a study",),
+        "titel = 'x'": ("has a key 'titel'", "did you mean 'title'"),
+        "title = 'x'": ("has no [axes]",),
+        "compare = 'x'\n[axes.rule]\nmean = {}": ("compares by 'x'",),
+        "[axes]\nrule = ['mean']": ("takes 'mean' for rule, which no file it includes has",),
+    }.items():
+        file.write_text(text)
+        with sentence(*parts):
+            load(str(file))
+
+
+def test_settings_given_go_before_the_studys_and_its_grid() -> None:
+    study = load("tmlr-table2").only({"dataset": ["mnist"], "clients": ["10"]}).changed(["train.lr=0.2", "train.rounds=7"], seeds=[5])
+    cell = study.cells[0]
+    assert cell.settings["train.lr"] == 0.2 and cell.settings["train.rounds"] == 7
+    assert "train.lr" not in cell.grid and study.seeds == (5,)
+
+
+# ------------------------------------------------------------------------------------------------------------------- the runs
+
+
+def test_a_study_is_carried_out_and_told(carried_out: Path) -> None:
+    assert "8 of 12 runs are done already." in (carried_out / "err.txt").read_text()
+    out = (carried_out / "out.txt").read_text()
+    assert "A tiny study" in out and "ahead of mean on the test set, paired by seed, by held-out (95 % interval)" in out
+    content = json.loads((carried_out / "runs/reproduce/tiny.json").read_text())
+    assert content["command"] == "accord reproduce tiny.toml"
+    assert [cell["done"] for cell in content["cells"]] == [4, 4, 4]
+
+
+def test_the_grids_point_is_chosen_by_held_out_data(carried_out: Path) -> None:
+    """Recomputed from the run folders' own rows."""
+    study = load(str(carried_out / "tiny.toml"))
+    for result in gather(study, carried_out / "runs/reproduce/tiny"):
+        means = {}
+        for point, run in study.runs(result.cell, carried_out / "runs/reproduce/tiny"):
+            rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+            held = [row["evaluation"]["splits"]["heldout"]["accuracy"]["by_sample"] for row in rows if "evaluation" in row]
+            means.setdefault(point["train.lr"], []).append(max(held))
+        best = max(means, key=lambda lr: sum(means[lr]))
+        assert result.figures["held-out"].point == {"train.lr": best}
+        assert result.figures["held-out"].mean("heldout") == pytest.approx(sum(means[best]) / 2)
+
+
+def test_a_plan_tells_runs_and_time_and_trains_nothing(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    done = accord("reproduce", "tiny.toml", "--plan", "--seeds", "3", cwd=tmp_path)
+    assert done.returncode == 0 and "3 cells, 6 points of the grid, 6 runs, 0 of them done" in done.stdout
+    assert "24 rounds of" in done.stdout and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["reproduce", "nothing"], "there is no study 'nothing'"),
+        (["reproduce", "tmlr-table2", "--only", "dataset"], "'dataset' does not choose cells"),
+        (["reproduce", "tmlr-table2", "--seeds", "a"], "seeds must be whole numbers joined by commas, got 'a'"),
+        (["reproduce", "tmlr-table2", "--select", "best"], "there is no rule 'best' for a study's table"),
+        (["verdicts", "nowhere"], "there are no results in nowhere"),
+        (["compare", "a", "b"], "there is no evaluated run at a"),
+    ],
+)
+def test_bad_input_is_one_sentence(words: list[str], said: str, tmp_path: Path) -> None:
+    done = accord(*words, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+# ------------------------------------------------------------------------------------------------------------- differences
+
+
+def test_paired_differences_by_hand() -> None:
+    """Gaps 1, 2, 3, 4: mean 2.5, standard deviation 1.29099, t of three degrees of freedom 3.182."""
+    difference = paired({0: 2.0, 1: 4.0, 2: 6.0, 3: 8.0}, {3: 4.0, 2: 3.0, 1: 2.0, 0: 1.0})
+    assert difference is not None and difference.mean == pytest.approx(2.5)
+    assert difference.high - 2.5 == pytest.approx(3.182 * 1.2909944 / 2, rel=1e-6)
+    assert difference.clear
+    one = paired({0: 2.0, 9: 1.0}, {0: 1.0})
+    assert one is not None and one.seeds == 1 and not one.clear and math.isinf(one.high)
+    assert paired({0: 1.0}, {1: 1.0}) is None
+
+
+def test_compare_says_it_in_a_sentence(carried_out: Path) -> None:
+    content = json.loads((carried_out / "runs/reproduce/tiny.json").read_text())
+    study = load(str(carried_out / "tiny.toml"))
+    chosen = {}
+    for cell in study.cells:
+        point = content["cells"][[c["values"]["rule"] for c in content["cells"]].index(cell.values["rule"])]["figures"]["held-out"]["point"]
+        run = next(run for p, run in study.runs(cell, Path("runs/reproduce/tiny")) if p == point)
+        chosen[cell.values["rule"]] = str(run.folder).rpartition("-s")[0]
+    done = accord("compare", chosen["gma"], chosen["mean"], "--on", "test", cwd=carried_out)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1 and "on the test set" in done.stdout and "2 seeds, by held-out" in done.stdout
+    told = json.loads(accord("compare", chosen["gma"], chosen["mean"], "--on", "test", "--json", cwd=carried_out).stdout)
+    figures = {cell["values"]["rule"]: cell["figures"]["held-out"]["by_seed"] for cell in content["cells"]}
+    gaps = [figures["gma"][seed]["test"] - figures["mean"][seed]["test"] for seed in ("0", "1")]
+    assert told["difference"] == pytest.approx(sum(gaps) / 2)
+
+
+# ----------------------------------------------------------------------------------------------------------------- verdicts
+
+CLAIM = Claim("it helps", "here", "study", {"split": ["noniid"]}, "gma", "ahead")
+
+
+def cell(split: str, algorithm: str, mean: float, reach: float, seeds: int = 4) -> Comparison:
+    difference = Difference(mean, mean - reach, mean + reach, seeds)
+    return Comparison({"split": split, "algorithm": algorithm}, "gma", "avg", difference)
+
+
+def test_verdicts_by_hand() -> None:
+    ahead, behind, neither = cell("noniid", "a", 0.02, 0.01), cell("noniid", "b", -0.02, 0.01), cell("noniid", "c", 0.01, 0.02)
+    elsewhere = cell("iid", "a", -0.5, 0.1)
+    assert judge(CLAIM, []).kind == judge(CLAIM, [elsewhere]).kind == "open"
+    assert judge(CLAIM, [ahead, ahead, neither, elsewhere]).kind == "confirmed"
+    assert judge(CLAIM, [behind, neither]).kind == "not confirmed"
+    depends = judge(CLAIM, [ahead, behind])
+    assert depends.kind == "depends" and "ahead by algorithm: a 1 of 1, b 0 of 1" in depends.why
+    assert "differences from -2.00 to +2.00 points" in depends.why
+    assert judge(CLAIM, [cell("noniid", "a", 0.5, math.inf, seeds=1)]).kind == "open"
+    harmless = Claim("no harm", "here", "study", {}, "gma", "not behind")
+    assert judge(harmless, [neither, neither]).kind == "confirmed"
+    assert judge(harmless, [behind]).kind == "not confirmed"
+
+
+def test_every_claim_is_about_cells_that_exist() -> None:
+    for claim in claims():
+        study = load(claim.study)
+        assert claim.rival in study.axes[study.compare] and claim.expects in ("ahead", "not behind")
+        for axis, values in claim.only.items():
+            assert set(values) <= set(study.axes[axis])
+
+
+def test_a_page_is_written_from_frozen_results(carried_out: Path, tmp_path: Path) -> None:
+    results = carried_out / "runs/reproduce"
+    done = accord("verdicts", str(results), "-o", str(tmp_path / "replication/README.md"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "replication/README.md").read_text()
+    assert text == page([read(results / "tiny.json")])
+    assert "## A tiny study" in text and "`accord reproduce tiny.toml`" in text and text.count("**open**") == 2 * len(claims())
+    broken = tmp_path / "x.json"
+    broken.write_text("{}")
+    with pytest.raises(AccordError, match="does not hold results of accord reproduce"):
+        read(broken)
