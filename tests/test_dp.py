@@ -14,12 +14,12 @@ from scipy import optimize, stats
 from torch import Tensor, nn
 
 import accord
+from accord import draws
 from accord.algorithm import Algorithm
 from accord.describe import describe
 from accord.experiment import parse
 from accord.layout import Layout
 from accord.privacy import Privacy, epsilon
-from accord.privacy.dp import normal
 from accord.record import Record
 from accord.reports import Reports
 from accord.rounds import Round
@@ -66,6 +66,10 @@ def test_replacing_a_client_moves_the_sums_by_no_more_than_the_stated_sensitivit
 
 
 # --------------------------------------------------------------------------------------------------------------------- noise
+
+
+def normal(count: int, seed: int, purpose: str, *path: int | str) -> np.ndarray:
+    return draws.normal(count, draws.device_key(seed, purpose, *path), torch.device("cpu")).numpy()
 
 
 def test_normal_draws_are_normal_and_keyed() -> None:

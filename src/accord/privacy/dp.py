@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -137,8 +136,9 @@ class Privacy:
         return cohort * noised.sign() * torch.erf(noised.abs() / (self.noise * self.clip * math.sqrt(2.0)))
 
     def _noise(self, what: str, deviation: float, like: Tensor, round: Round) -> Tensor:
-        drawn = normal(like.shape[-1], round.seed, f"privacy: {what}", round.number) * deviation
-        return torch.from_numpy(drawn).to(like)
+        """On the CPU, whatever the device: logarithms differ by a bit between them."""
+        key = draws.device_key(round.seed, f"privacy: {what}", round.number)
+        return (draws.normal(like.shape[-1], key, torch.device("cpu")) * deviation).to(like)
 
     # ---------------------------------------------------------------------------------------------------------- what it costs
 
@@ -182,15 +182,6 @@ class Privacy:
                 how = f"{cohort} net votes meet noise of {self.vote_noise * math.sqrt(size):.4g}, {signal} if all clients agree"
             lines.append(f"privacy: {how}")
         return lines
-
-
-def normal(n: int, seed: int, purpose: str, *path: int | str) -> np.ndarray:
-    """n keyed draws of a standard normal distribution, float64, by Box and Muller: two uniform draws of 53 bits make two normal ones."""
-    half = -(-n // 2)
-    uniform = draws.uniform(2 * half, seed, purpose, *path)
-    radius = np.sqrt(-2.0 * np.log1p(-uniform[:half]))  # of 1 - u, which lies in (0, 1]: no infinity
-    angle = 2.0 * np.pi * uniform[half:]
-    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:n]
 
 
 def _root_mean_square(x: Tensor) -> float:
