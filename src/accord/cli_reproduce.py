@@ -29,7 +29,7 @@ def reproduce(
     grid: Annotated[bool, typer.Option(help="Tune every method over the study's grid; without it, methods run with the settings.")] = True,
     folder: Annotated[Path, typer.Option(help="Where run folders and results go.")] = Path("runs/reproduce"),
     plan: Annotated[bool, typer.Option("--plan", help="Tell how many runs there are and how long they may take here, and stop.")] = False,
-    select: Annotated[str, typer.Option(help="The rule of the table: held-out, last10 or oracle.")] = "held-out",
+    select: Annotated[str | None, typer.Option(help="The rule of the table: held-out, last10, oracle, or one of the study's own.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Carry out a study: a table or figure of the papers, cell by cell, and print ours beside theirs.
@@ -46,15 +46,16 @@ def reproduce(
     * `accord reproduce tmlr-table2 --plan`
     """
     from accord.studies import available, load
-    from accord.studies.outcome import RULES, gather, plain
+    from accord.studies.outcome import gather, plain
 
     if listing or study is None:
         for name, each in available().items():
             print(f"{name:28s} {each.title} ({len(each.cells)} cells)")
         return
-    if select not in RULES:
-        raise AccordError(f"there is no rule {select!r} for a study's table: choose one of {', '.join(RULES)}")
     chosen = load(study).only(_axes(only))
+    rule = select or chosen.rules[0]
+    if rule not in chosen.rules:
+        raise AccordError(f"there is no rule {rule!r} for the table of {chosen.name}: choose one of {', '.join(chosen.rules)}")
     given = [*(overrides or []), *([f"train.rounds={rounds}"] if rounds else [])]
     chosen = chosen.changed(given, _numbers(seeds), grid)
     runs = _runs(chosen, folder / chosen.name)
@@ -65,7 +66,7 @@ def reproduce(
     results = gather(chosen, folder / chosen.name)
     written = plain(chosen, results, shlex.join(["accord", *sys.argv[1:]]))
     _write(folder / f"{chosen.name}.json", written)
-    print(json.dumps(written, indent=2)) if as_json else _print(chosen, results, select)
+    print(json.dumps(written, indent=2)) if as_json else _print(chosen, results, rule)
     if stopped:
         missing = sum(not result.complete for result in results)
         tell(Console(stderr=True), f"Stopped early: {missing} cells are not complete. The same command goes on.")

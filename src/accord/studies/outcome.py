@@ -17,9 +17,6 @@ from accord.show import load
 from accord.studies.published import Printed, find
 from accord.studies.study import Cell, Settings, Study
 
-RULES = ("held-out", "last10", "oracle")
-_JUDGES = {"held-out": "heldout", "last10": "heldout", "oracle": "test"}  # which split says which point of the grid is best
-
 
 @dataclass(frozen=True)
 class Figures:
@@ -69,7 +66,7 @@ def _result(study: Study, cell: Cell, folder: Path) -> Result:
             done += 1
             histories.setdefault(points.index(point), {})[run.seed] = load(run.folder).history
     whole = {index: by_seed for index, by_seed in histories.items() if len(by_seed) == len(study.seeds)}
-    figures = {rule: chosen for rule in RULES if (chosen := _figures(rule, whole, points)) is not None}
+    figures = {rule: chosen for rule in study.rules if (chosen := _figures(rule, whole, points)) is not None}
     return Result(cell, figures, find(study.paper, study.table, cell.values), done, runs)
 
 
@@ -81,7 +78,8 @@ def _figures(rule: str, histories: Mapping[int, Mapping[int, History]], points: 
             tried[index] = {seed: select(history, rule).values for seed, history in by_seed.items()}
         except AccordError:  # the data have no split that the rule needs
             return None
-    judged = {index: _average(values, _JUDGES[rule]) for index, values in tried.items()}
+    judge = "test" if rule == "oracle" else "heldout"  # which split says which point of the grid is best
+    judged = {index: _average(values, judge) for index, values in tried.items()}
     sound = {index: value for index, value in judged.items() if math.isfinite(value)}
     if not sound:
         return None
@@ -180,6 +178,7 @@ def plain(study: Study, results: Sequence[Result], command: str) -> dict[str, An
         "axes": list(study.axes),
         "compare": study.compare,
         "against": study.against,
+        "rules": list(study.rules),
         "seeds": list(study.seeds),
         "cells": [
             {

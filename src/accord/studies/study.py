@@ -20,8 +20,9 @@ from accord.settings import did_you_mean
 from accord.sweep import One
 
 FILES = Path(__file__).parent / "files"
+RULES = ("held-out", "last10", "oracle")
 Settings = dict[str, Any]  # "section.key" -> value
-_KEYS = ("title", "paper", "table", "about", "include", "compare", "against", "select", "settings", "axes", "grid", "skip", "seeds")
+_KEYS = ("title", "paper", "table", "about", "include", "compare", "against", "rules", "settings", "axes", "grid", "skip", "seeds")
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Study:
     table: str | None
     compare: str
     against: str
-    select: str
+    rules: tuple[str, ...]  # how rounds are chosen; the first is the table's own
     seeds: tuple[int, ...]
     settings: Settings
     axes: dict[str, dict[str, Settings]]
@@ -166,7 +167,7 @@ def load(name: str) -> Study:
         table=tables.get("table"),
         compare=compare,
         against=tables.get("against", next(iter(axes[compare]))),
-        select=tables.get("select", "held-out"),
+        rules=tuple(tables.get("rules", RULES)),
         seeds=tuple(tables.get("seeds", [0, 1, 2, 3])),
         settings=_flat(tables.get("settings", {})),
         axes=axes,

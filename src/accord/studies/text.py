@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from accord.studies.outcome import RULES, Comparison, Difference, Result
+from accord.studies.outcome import Comparison, Difference, Result
 from accord.studies.published import Printed
 from accord.studies.study import Study
 from accord.tables import Cells, spread
@@ -11,7 +11,7 @@ from accord.tables import Cells, spread
 
 def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:
     """A row per cell. Accuracy in percent on the test set, by each rule; unseen clients by the main one; then what was printed."""
-    others = [other for other in RULES if other != rule]
+    others = [other for other in study.rules if other != rule]
     head = [*study.axes, f"test, {rule}", *(f"test, {other}" for other in others), f"unseen, {rule}", "chosen", "printed"]
     rows = [head]
     for result in results:

@@ -122,7 +122,7 @@ def read(path: Path) -> Read:
             table=content["table"],
             compare=content["compare"],
             against=content["against"],
-            select="held-out",
+            rules=tuple(content["rules"]),
             seeds=tuple(content["seeds"]),
             settings={},
             axes=axes,
@@ -163,8 +163,8 @@ def page(read_studies: Sequence[Read]) -> str:
         lines.append(f"| {claim.text} | {claim.source} | {said} |")
     for one in read_studies:
         lines += ["", f"## {one.study.title}", "", f"`{one.command}`", ""]
-        lines += markdown(result_cells(one.study, one.results, "held-out"))
-        for rule in ("held-out", "oracle"):
+        lines += markdown(result_cells(one.study, one.results, one.study.rules[0]))
+        for rule in one.study.rules:
             comparisons = compare(one.study, one.results, "test", rule)
             if comparisons:
                 lines += ["", f"Ahead of {one.study.against} on the test set, by {rule}, paired over seeds, points (95 % interval):", ""]
