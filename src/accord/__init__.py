@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from accord import data as data
     from accord import draws as draws
     from accord import local as local
+    from accord import logs as logs
     from accord import models as models
     from accord import native as native
     from accord import privacy as privacy
@@ -55,7 +56,8 @@ if TYPE_CHECKING:
 
 # Where each public name lives. Loaded when first asked for, so that `accord --help` need not wait for torch.
 _HOME = {
-    **dict.fromkeys(("aggregate", "attack", "causal", "data", "draws", "local", "models", "native", "privacy", "schedule", "server"), None),
+    **dict.fromkeys(("aggregate", "attack", "causal", "data", "draws", "local", "logs", "models", "native"), None),
+    **dict.fromkeys(("privacy", "schedule", "server"), None),
     **dict.fromkeys(("Algorithm", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedgma", "fedprox", "fedsgd", "fedyogi"), "algorithm"),
     **dict.fromkeys(("causalfed", "local_only", "pooled", "scaffold"), "algorithm"),
     **dict.fromkeys(("and_mask", "gma", "magnitude", "masked", "sand", "scaled"), "mask"),

@@ -18,7 +18,8 @@ from accord.describe import label
 from accord.errors import AccordError
 from accord.experiment import Experiment
 from accord.layout import Layout
-from accord.loop import Event, SkippedRound
+from accord.logs import LOGS
+from accord.loop import Event, Hook, SkippedRound
 from accord.privacy.accounting import spent_text
 from accord.records import RunFolder, take_lock
 from accord.run import Run
@@ -84,13 +85,18 @@ def execute_seed(experiment: Experiment, seed: int, watcher: Watcher, interrupt:
                 speed=experiment.settings.run.speed,
                 attack=experiment.attack,
                 folder=folder,
-                hooks=[lambda event: watcher.round(event), lambda event: interrupt.asked],
+                hooks=[lambda event: watcher.round(event), lambda event: interrupt.asked, *loggers(experiment, folder.path)],
                 tell=watcher.note,
             )
     if interrupt.asked and run.stopped:
         run = replace(run, stopped="interrupted")
     watcher.end(run)
     return run
+
+
+def loggers(experiment: Experiment, folder: Path) -> list[Hook]:
+    """Hooks for the programs that the run is to tell how it goes."""
+    return [LOGS[name](folder, experiment.resolved()) for name in experiment.settings.run.log]
 
 
 @contextmanager

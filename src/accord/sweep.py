@@ -22,7 +22,7 @@ from accord.engines.batchable import CannotBatch
 from accord.engines.contract import Job
 from accord.engines.vectorised import Vectorised
 from accord.errors import AccordError
-from accord.execute import Interrupt, Watcher, discard, execute_seed, opened, quiet, reached
+from accord.execute import Interrupt, Watcher, discard, execute_seed, loggers, opened, quiet, reached
 from accord.experiment import Experiment, assemble, override, tables_of, text_of
 from accord.lockstep import Shared, alike, room, together
 from accord.loop import Event, Loop
@@ -270,7 +270,8 @@ def _in_lockstep(group: Group, engine: Vectorised, jobs: Jobs, watcher: Audience
         def loops() -> Iterator[Loop]:
             for run in group.runs:
                 folder = folders.enter_context(opened(run.experiment, run.seed, resume=True, fresh=False))
-                loop = Loop(jobs.job(run), run.experiment.plan(run.seed), engine, folder, [partial(watcher.step, run.title)])
+                hooks = [partial(watcher.step, run.title), *loggers(run.experiment, folder.path)]
+                loop = Loop(jobs.job(run), run.experiment.plan(run.seed), engine, folder, hooks)
                 titles[loop] = run.title
                 yield loop
 

@@ -1,0 +1,1 @@
+"""What `accord analyse` computes: each module reads runs, or works something out, and gives a table and a figure (docs/analyses.md)."""
