@@ -47,6 +47,10 @@ class ClientStore:
         except (OSError, SafetensorError) as error:
             raise AccordError(f"what client {client} remembers cannot be read from {file} ({error}): start over with --fresh") from None
 
+    def versions(self, client: str) -> tuple[int, int]:
+        """The rounds of the state that counts and of the one that the last checkpoint names; 0 where there is none."""
+        return self._current.get(client, 0), self._committed.get(client, 0)
+
     def stage(self, client: str, state: State, round: int) -> None:
         """Keeps a client's next state apart until its round is accepted."""
         if self._folder is None:

@@ -1,0 +1,38 @@
+# The app as a deployment on this machine: a SuperLink with TLS and three SuperNodes with registered keys, each a process of its own.
+# Certificates, keys, logs and the run's records go to the folder `deployment`. Ctrl-C stops everything.
+# Run it with: python examples/flower/deploy.py [--rounds 5] [--port 9092] [--algorithm scaffold]
+
+import argparse
+import sys
+from pathlib import Path
+
+from accord.deploy.flower.loopback import Loopback
+from accord.errors import AccordError
+
+
+def main() -> int:
+    here = Path(__file__).parent
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--algorithm", default="fedavg")
+    options.add_argument("--port", type=int, default=0, help="the SuperLink's; 0 takes one that is free")
+    options.add_argument("--folder", type=Path, default=Path("deployment"))
+    asked = options.parse_args()
+    records = asked.folder.resolve() / "runs"
+    try:
+        with Loopback(here, nodes=3, folder=asked.folder, port=asked.port) as federation:
+            print(f"SuperLink at 127.0.0.1:{federation.port} with TLS, three SuperNodes with keys; logs in {asked.folder / 'logs'}")
+            federation.run({"rounds": asked.rounds, "algorithm": asked.algorithm, "folder": str(records)})
+            print((asked.folder / "logs" / "run.log").read_text())
+    except AccordError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on where the run was", file=sys.stderr)
+        return 130
+    print(f"recorded in {records}: accord show {records}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

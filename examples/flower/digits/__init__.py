@@ -1,0 +1,1 @@
+"""An accord algorithm as a Flower app: six owners of digits, some classes each."""

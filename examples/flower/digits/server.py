@@ -1,0 +1,34 @@
+"""The server side: an accord algorithm over whoever connects."""
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+import accord
+from accord.algorithm import ALGORITHMS
+from accord.deploy.flower import Strategy
+from accord.identity import Plan
+from accord.local import Training
+from digits.task import everybody, model
+
+# As in pyproject.toml, for a simulation that does not read it.
+DEFAULTS = {"rounds": 5, "sample": 3, "algorithm": "fedavg", "tau": 0.4, "lr": 0.05, "evaluate-every": 1, "folder": "", "timeout": 120.0}
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    chosen = {**DEFAULTS, **context.run_config}
+    mask = accord.gma(chosen["tau"]) if chosen["tau"] >= 0 else None
+    strategy = Strategy(
+        ALGORITHMS[chosen["algorithm"]](mask=mask),
+        model(),
+        clients=everybody().clients,
+        training=Training(lr=chosen["lr"]),
+        plan=Plan(rounds=chosen["rounds"], sample=chosen["sample"], evaluate_every=chosen["evaluate-every"], checkpoint_every=1),
+        folder=chosen["folder"] or None,
+        timeout=chosen["timeout"],
+        name="digits",
+    )
+    strategy.start(grid)
+    print(strategy.run)

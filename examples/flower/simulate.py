@@ -1,0 +1,13 @@
+# The app in Flower's simulation: three nodes in one process pool, no network. Run it with: python examples/flower/simulate.py
+
+import os
+
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+from digits.client import app as client
+from digits.server import app as server
+from flwr.simulation import run_simulation
+
+if __name__ == "__main__":
+    run_simulation(server, client, num_supernodes=3, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}})

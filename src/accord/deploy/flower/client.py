@@ -1,0 +1,175 @@
+"""The client side: a Flower ClientApp that trains with accord's local rules and evaluates on its own data."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from torch import nn
+
+from accord.algorithm import Algorithm
+from accord.data.federated import Federation
+from accord.deploy.flower.memory import ClientMemory
+from accord.deploy.flower.sums import Sums, form_name, lifted_by, sent_form
+from accord.deploy.flower.wire import SPLITS, Task, arrays_of, content, layout_as, row_as, tensors_in, told_in
+from accord.engines.contract import ClientRow, Job, Member, Work
+from accord.engines.sequential import Sequential
+from accord.errors import AccordError
+from accord.layout import Layout
+from accord.local import Training
+from accord.losses import PerSample, default_loss, default_metrics
+from accord.record import State
+
+Data = Federation | Callable[[Context], Federation]
+Model = nn.Module | Callable[[Context], nn.Module]
+
+
+def client_app(
+    model: Model,
+    data: Data,
+    loss: PerSample | None = None,
+    *,
+    metrics: Mapping[str, PerSample] | None = None,
+    state: str | Path | None = None,
+    sums: Sums | None = None,
+    algorithm: Algorithm | None = None,
+    secret: int | None = None,
+    device: str = "cpu",
+) -> ClientApp:
+    """The Flower app of an owner of data, for a server that runs `Strategy`.
+
+    `data(context)` gives the federation of this node's clients alone, one or several, by the names the server knows them by; it is asked
+    for every message, so keep what is dear to load. `state` is the folder in which clients remember (SCAFFOLD); left out, it is the node's
+    setting `accord-state`, the environment's `ACCORD_STATE`, or `~/.accord/state`. With `sums` the client lifts records itself and needs
+    the `algorithm` to do so; `secret` is the number that masked sums are drawn from.
+
+    >>> app = client_app(accord.models.lenet(), lambda context: mine(context.node_config["partition-id"]))
+    """
+    if sums is not None and algorithm is None:
+        raise AccordError("a client that sends sums lifts them itself: give client_app the algorithm too")
+    node = _Node(model, data, loss, metrics, state, sums, algorithm, secret, torch.device(device))
+    app = ClientApp()
+    app.query()(node.hello)
+    app.train()(node.train)
+    app.evaluate()(node.evaluate)
+    return app
+
+
+def owned(fed: Federation, number: int, of: int) -> Federation:
+    """What node `number` of `of` owns when one data set plays a whole federation: every `of`-th client, unseen ones among them, and nobody
+    else's rows. For examples and tests; a real owner has a federation of its own."""
+    if not 0 <= number < of:
+        raise AccordError(f"a node's number must be at least 0 and below {of}, got {number}")
+    mine = set([*fed.clients, *fed.unseen][number::of])
+    train, heldout, unseen = ({c: rows for c, rows in getattr(fed, split).items() if c in mine} for split in SPLITS)
+    return replace(fed, train=train, heldout=heldout, unseen=unseen, test=None, others={})
+
+
+@dataclass(frozen=True)
+class _Node:
+    """One node's answers."""
+
+    model: Model
+    data: Data
+    loss: PerSample | None
+    metrics: Mapping[str, PerSample] | None
+    state: str | Path | None
+    sums: Sums | None
+    algorithm: Algorithm | None
+    secret: int | None
+    device: torch.device
+
+    def hello(self, message: Message, context: Context) -> Message:
+        """Who lives here. Flower's own node ids are drawn anew for every node that connects."""
+
+        def told() -> RecordDict:
+            fed = self._fed(context)
+            splits = {split: {client: len(rows) for client, rows in getattr(fed, split).items()} for split in SPLITS}
+            form, layout = form_name(self.algorithm, self.sums), layout_as(Layout.of(self._module(context)))
+            return content({}, {**splits, "form": form, "layout": layout})
+
+        return Message(_said(told), reply_to=message)
+
+    def train(self, message: Message, context: Context) -> Message:
+        """A client's round: its record, or why there is none."""
+        return Message(_said(lambda: self._trained(message.content, context)), reply_to=message)
+
+    def evaluate(self, message: Message, context: Context) -> Message:
+        """Loss and metrics, summed over the samples of everything that this node has."""
+
+        def told() -> RecordDict:
+            fed, sent = self._fed(context), tensors_in(message.content, "model")
+            job = self._job(context, fed, Algorithm(), Training(), 0)
+            table = Sequential(job).evaluate(sent["vector"].to(self.device), sent["buffers"].to(self.device), list(fed.groups()))
+            sums = {metric: values.tolist() for metric, values in table.sums.items()}
+            groups = [list(group) for group in table.groups]
+            return content({}, {"groups": groups, "samples": table.samples.tolist(), "sums": sums, "smaller": sorted(table.smaller)})
+
+        return Message(_said(told), reply_to=message)
+
+    def _trained(self, received: RecordDict, context: Context) -> RecordDict:
+        task = Task(**told_in(received))
+        fed = self._fed(context)
+        try:
+            tensors, row = self._round(task, fed, received, context)
+        except AccordError as error:
+            samples = len(fed.train.get(task.client, ()))
+            tensors, row = {}, ClientRow(task.client, samples, 0, 0.0, 0.0, left_out_because=str(error))
+        return content({"record": arrays_of(tensors)}, row_as(row, task.round))
+
+    def _round(self, task: Task, fed: Federation, received: RecordDict, context: Context) -> tuple[State, ClientRow]:
+        if task.client not in fed.train:
+            raise AccordError(f"client {task.client} does not live on this node")
+        algorithm = lifted_by(self.algorithm, self.sums, task)
+        job = self._job(context, fed, algorithm, task.as_training(), task.seed)
+        model, sent = ({name: t.to(self.device) for name, t in tensors_in(received, group).items()} for group in ("model", "sent"))
+        memory = ClientMemory(self._folder(context), task.experiment, task.client)
+        pending: State = {}
+
+        def own() -> State:
+            if not algorithm.local.remembers:
+                return {}
+            kept = memory.at(task.version, task.kept)
+            return {name: t.to(self.device) for name, t in (kept or algorithm.local.fresh(model["vector"], model["buffers"])).items()}
+
+        told = {"local": sent, "average": {}, "mask": {}, "server": {}}
+        work = Work(task.round, model["vector"], model["buffers"], told, lambda client, state: pending.update(state))
+        part = Sequential(job).train_shard(work, [Member(task.client, fed.train[task.client], own, task.share)])
+        if part.record is None:
+            return {}, part.rows[0]
+        tensors = sent_form(part.record, self.sums, task, self.secret)
+        if pending:
+            memory.pending(task.round, pending)  # last: a report that could not be sent leaves nothing behind
+        return tensors, part.rows[0]
+
+    def _job(self, context: Context, fed: Federation, algorithm: Algorithm, training: Training, seed: int) -> Job:
+        module = self._module(context)
+        loss, metrics = self.loss or default_loss(fed.y), default_metrics(fed.y) if self.metrics is None else self.metrics
+        known = fed if fed.train else replace(fed, train=fed.unseen)  # a node of unseen clients trains on nothing, and is only measured
+        return Job(module, Layout.of(module), known, algorithm, training, loss, metrics, seed, self.device)
+
+    def _fed(self, context: Context) -> Federation:
+        fed = self.data if isinstance(self.data, Federation) else self.data(context)
+        if not isinstance(fed, Federation):
+            raise AccordError(f"data must give a federation, such as accord.data.from_arrays makes, got {type(fed).__name__}")
+        return fed
+
+    def _module(self, context: Context) -> nn.Module:
+        return self.model if isinstance(self.model, nn.Module) else self.model(context)
+
+    def _folder(self, context: Context) -> Path:
+        chosen = self.state or context.node_config.get("accord-state") or os.environ.get("ACCORD_STATE") or "~/.accord/state"
+        return Path(str(chosen)).expanduser()
+
+
+def _said(answer: Callable[[], Any]) -> RecordDict:
+    """What is to be answered; where that fails for a reason a person can mend, the sentence."""
+    try:
+        told: RecordDict = answer()
+    except AccordError as error:
+        return content({}, {"error": str(error)})
+    return told

@@ -1,0 +1,214 @@
+"""A federation of Flower nodes as an accord engine: it trains a cohort into one record, and evaluates a model, by messages.
+
+Replies are added as they arrive, in the cohort's order, so that a deployed round is the simulated one bit by bit. One that comes before
+its turn waits on disk: the server's memory does not grow with the cohort.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MessageType
+from safetensors.torch import load_file
+from torch import Tensor
+
+from accord.deploy.flower.exchange import exchange, unanswered
+from accord.deploy.flower.roster import Roster
+from accord.deploy.flower.sums import Receiver, Sums
+from accord.deploy.flower.wire import arrays_of, content, payload, row_in, task_of, tensors_in, told_in
+from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Part, Table, Work, added, shards, whole
+from accord.errors import AccordError
+from accord.files import tensor_bytes
+from accord.record import Record, State
+
+Answer = tuple[ClientRow, State]  # a client's row, and its record as it travelled
+
+
+class Fleet:
+    """The engine. `versions(client)` gives the rounds of the client's state that counts, and of the one the last checkpoint names."""
+
+    name = "flower"
+
+    def __init__(
+        self, job: Job, roster: Roster, sums: Sums | None, experiment: str, timeout: float, versions: Callable[[str], tuple[int, int]]
+    ) -> None:
+        self.job, self.roster, self.sums, self.experiment, self.timeout, self.versions = job, roster, sums, experiment, timeout, versions
+        self.receiver = Receiver(job.algorithm, sums, job.layout)
+        self.bytes_down = self.bytes_up = 0
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    # ------------------------------------------------------------------------------------------------------------ training
+
+    def train(self, work: Work, cohort: Sequence[Member]) -> Outcome:
+        """Sends the cohort its tasks and adds what comes back."""
+        messages = self.messages(work, cohort)
+        return self.outcome(work, cohort, exchange(self.roster.grid, messages, self.timeout), messages)
+
+    def messages(self, work: Work, cohort: Sequence[Member]) -> list[Message]:
+        """A task for every client of the cohort whose node is there."""
+        self.roster.meet()
+        arrays = {"model": arrays_of({"vector": work.vector, "buffers": work.buffers}), "sent": arrays_of(work.memory["local"])}
+        names = [member.client for member in cohort] if self.sums and self.sums.masked else []
+        asked = [member for member in cohort if member.client in self.roster.where]
+        return [self._message(work, member, arrays, names) for member in asked]
+
+    def _message(self, work: Work, member: Member, arrays: dict[str, ArrayRecord], cohort: list[str]) -> Message:
+        version, kept = self.versions(member.client)
+        task = task_of(
+            self.job.algorithm,
+            self.job.training,
+            work.round,
+            experiment=self.experiment,
+            client=member.client,
+            seed=self.job.seed,
+            share=member.share,
+            version=version,
+            kept=kept,
+            cohort=cohort,
+        )
+        node = self.roster.where[member.client]
+        return Message(content(arrays, asdict(task)), node, MessageType.TRAIN, ttl=self.timeout, group_id=str(work.round))
+
+    def outcome(
+        self, work: Work, cohort: Sequence[Member], replies: Iterable[tuple[int, Message | None]], messages: Sequence[Message]
+    ) -> Outcome:
+        """A cohort's round from its replies, in whatever order they come."""
+        self.bytes_down, self.bytes_up = sum(map(payload, messages)), 0
+        turn = {member.client: number for number, member in enumerate(cohort)}
+        asked = [_client_of(message) for message in messages]
+        answers = in_turn(len(cohort), self._answers(work, cohort, turn, asked, replies))
+        parts = (self._part(work, shard, answers) for shard in shards(cohort))
+        outcome = whole(self.job.algorithm, parts)
+        told = {"bytes_down": self.bytes_down, "bytes_up": self.bytes_up}
+        try:
+            missing = sum(row.left_out_because is not None for row in outcome.rows)
+            return Outcome(self.receiver.total(outcome.record, missing), outcome.rows, told)
+        except AccordError as error:  # sums that cannot be told: nobody's report counts
+            rows = [row if row.left_out_because else replace(row, left_out_because=str(error)) for row in outcome.rows]
+            return Outcome(None, rows, told)
+
+    def _answers(
+        self,
+        work: Work,
+        cohort: Sequence[Member],
+        turn: dict[str, int],
+        asked: Sequence[str],
+        replies: Iterable[tuple[int, Message | None]],
+    ) -> Iterator[tuple[int, Answer]]:
+        """(the client's turn, its answer), as they come."""
+        for member in cohort:
+            if member.client not in asked:
+                yield turn[member.client], (_silent(member.client, "its node is not connected"), {})
+        for number, reply in replies:
+            client = asked[number]
+            self.bytes_up += 0 if reply is None else payload(reply)
+            yield turn[client], self._answer(work, client, reply)
+
+    def _answer(self, work: Work, client: str, reply: Message | None) -> Answer:
+        if unanswered(reply):
+            self.roster.doubt(client)
+            return _silent(client, f"no reply within {self.timeout:g} s"), {}
+        assert reply is not None
+        if reply.has_error():
+            return _silent(client, f"its node failed: {_one_line(reply.error.reason or '')}"), {}
+        try:
+            told = told_in(reply.content)
+            if "error" in told:
+                return _silent(client, _one_line(str(told["error"]))), {}
+            return row_in(told, client, work.round), tensors_in(reply.content, "record")
+        except (AccordError, ValueError, TypeError, KeyError, OSError, EOFError) as error:  # whatever a broken client may send
+            return _silent(client, f"its reply cannot be read: {_one_line(str(error))}"), {}
+
+    def _part(self, work: Work, shard: Sequence[Member], answers: Iterator[Answer]) -> Part:
+        record: Record | None = None
+        rows = []
+        for member in shard:
+            row, tensors = next(answers)
+            if row.left_out_because is None:
+                try:
+                    record = added(record, self.receiver.record(tensors, row, work.memory))
+                    if self.job.algorithm.local.remembers:
+                        work.stage(member.client, {})  # its state is its own; the server only counts versions
+                except AccordError as error:
+                    row = replace(row, left_out_because=str(error))
+            rows.append(row)
+        return Part(record, rows)
+
+    # ---------------------------------------------------------------------------------------------------------- evaluation
+
+    def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
+        """Every node that is there evaluates the model on its own data. Groups that nobody answered for have no samples."""
+        self.roster.meet()
+        sent = content({"model": arrays_of({"vector": vector, "buffers": buffers})}, {})
+        messages = [Message(sent, node, MessageType.EVALUATE, ttl=self.timeout) for node in self.roster.nodes]
+        number = {(split, client): g for g, (split, client, _) in enumerate(groups)}
+        samples = np.zeros(len(groups), dtype=np.int64)
+        sums: dict[str, np.ndarray] = {}
+        smaller: set[str] = {"loss"}
+        nodes = {node: client for client, node in self.roster.where.items()}
+        for asked, reply in exchange(self.roster.grid, messages, self.timeout):
+            if unanswered(reply):
+                self.roster.doubt(nodes[messages[asked].metadata.dst_node_id])
+            if reply is None or not reply.has_content():
+                continue
+            with suppress(AccordError, ValueError, TypeError, KeyError):  # a broken answer is no answer
+                told = told_in(reply.content)
+                found = [number.get((split, client)) for split, client in told["groups"]]
+                counts, values = _checked(told, len(found))
+                for entry, g in enumerate(found):
+                    if g is not None:
+                        samples[g] = counts[entry]
+                        for metric, value in values.items():
+                            sums.setdefault(metric, np.zeros(len(groups)))[g] = value[entry]
+                smaller |= set(told["smaller"])
+        if not sums:
+            raise AccordError(f"none of {len(messages)} nodes answered an evaluation within {self.timeout:g} s: the run can be resumed")
+        return Table([(split, client) for split, client, _ in groups], samples, sums, frozenset(smaller & sums.keys()))
+
+
+def in_turn(count: int, arriving: Iterator[tuple[int, Answer]]) -> Iterator[Answer]:
+    """Answers 0, 1, 2 ... in this order, each as soon as those before it are there. The others wait in a temporary folder."""
+    early: dict[int, ClientRow] = {}
+    turn = 0
+    with TemporaryDirectory(prefix="accord-") as folder:
+        for number, (row, tensors) in arriving:
+            if number != turn:
+                early[number] = row
+                if tensors:
+                    (Path(folder) / str(number)).write_bytes(tensor_bytes(tensors))
+                continue
+            yield row, tensors
+            turn += 1
+            while turn in early:
+                file = Path(folder) / str(turn)
+                yield early.pop(turn), load_file(file) if file.exists() else {}
+                file.unlink(missing_ok=True)
+                turn += 1
+    assert turn == count, f"{count - turn} answers never came"
+
+
+def _checked(told: dict, groups: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    counts = np.asarray(told["samples"], dtype=np.int64)
+    values = {str(metric): np.asarray(sums, dtype=np.float64) for metric, sums in told["sums"].items()}
+    if counts.shape != (groups,) or any(sums.shape != (groups,) for sums in values.values()) or (counts < 0).any():
+        raise AccordError("an evaluation whose parts do not match")
+    return counts, values
+
+
+def _client_of(message: Message) -> str:
+    return str(json.loads(str(message.content.config_records["accord"]["json"]))["client"])
+
+
+def _silent(client: str, why: str) -> ClientRow:
+    return ClientRow(client, 0, 0, 0.0, 0.0, left_out_because=why)
+
+
+def _one_line(text: str) -> str:
+    """The last line of what may be a traceback, which says what was wrong."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason given")[:300]

@@ -1,0 +1,231 @@
+"""An accord algorithm as a Flower strategy, by composition: accord's own loop with a fleet of Flower nodes for its engine."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+from flwr.serverapp.strategy import Strategy as FlowerStrategy
+from torch import nn
+
+from accord.algorithm import Algorithm
+from accord.data.federated import Federation
+from accord.deploy.flower.fleet import Fleet
+from accord.deploy.flower.roster import Roster
+from accord.deploy.flower.sums import Sums, form_name
+from accord.deploy.flower.wire import SPLITS
+from accord.describe import label
+from accord.engines.contract import Job
+from accord.errors import AccordError
+from accord.identity import Plan, identity, run_name
+from accord.layout import Layout
+from accord.local import Training
+from accord.loop import Asked, Event, Loop
+from accord.losses import cross_entropy
+from accord.models import warm_start
+from accord.records import RunFolder
+from accord.run import Run
+
+_log = logging.getLogger("flwr")
+
+
+class Strategy(FlowerStrategy):
+    """Runs `algorithm` over Flower nodes whose ClientApp is `client_app`.
+
+    `clients` says who takes part: their names, in the order of the simulated run, or how many there are, by name. The run begins when all
+    are there, or fails after `wait` seconds; in a round and an evaluation nodes have `timeout` seconds to answer. With a `folder` the run
+    is recorded there as any run of accord's, and goes on from its last checkpoint if it is there already.
+
+    >>> strategy = Strategy(accord.fedadam(mask=accord.gma(0.4)), model, clients=3, plan=Plan(rounds=20, sample=2), folder="runs")
+    >>> result = strategy.start(grid)          # inside a Flower ServerApp
+    >>> print(strategy.run)                    # train, held-out and unseen figures, as of a simulated run
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        model: nn.Module,
+        *,
+        clients: int | Sequence[str],
+        training: Training | None = None,
+        plan: Plan | None = None,
+        sums: Sums | None = None,
+        folder: str | Path | None = None,
+        timeout: float = 600.0,
+        wait: float = 300.0,
+        name: str = "flower",
+    ) -> None:
+        _check(algorithm)
+        for what, seconds in (("timeout", timeout), ("wait", wait)):
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+                raise AccordError(f"{what} must be a number of seconds above 0, got {seconds!r}")
+        if isinstance(clients, str) or not (clients if isinstance(clients, int) else len(clients)) > 0:
+            raise AccordError(f"clients must be the clients' names, or how many there are, got {clients!r}")
+        if not isinstance(clients, int) and len(set(clients)) < len(clients):
+            raise AccordError(f"clients must differ from each other, got {list(clients)}")
+        self.algorithm, self.model, self.clients, self.sums = algorithm, model, clients, sums
+        self.training, self.plan = training or Training(), plan or Plan()
+        self.training.check(algorithm.local)
+        self.folder, self.timeout, self.wait, self.name = folder, timeout, wait, name
+        self.run: Run | None = None
+        self._loop: Loop | None = None
+        self._asked: Asked | None = None
+        self._rounds: Iterator[Asked] = iter(())
+        self._sent: list[Message] = []
+
+    def summary(self) -> None:
+        """Says what will run."""
+        _log.info("\taccord: %s, %s rounds", label(self.algorithm), self.plan.rounds)
+
+    # ------------------------------------------------------------------------------------------------------------- the run
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int | None = None,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Runs the rounds and gives Flower's result; `self.run` has accord's. Replies are added as they arrive.
+
+        What Flower lets a caller choose here stands in for what the strategy was made with. Configurations for clients have no meaning:
+        tasks say all that accord's clients need.
+        """
+        if train_config or evaluate_config:
+            raise AccordError("train_config and evaluate_config have no meaning for accord's clients: give the strategy training and plan")
+        self.timeout = timeout or self.timeout
+        self.summary()
+        seen: dict[int, MetricRecord] = {}
+
+        def look(event: Event) -> None:
+            found = evaluate_fn(event.round, _arrays(event.snapshot())) if evaluate_fn else None
+            if found is not None:
+                seen[event.round] = found
+
+        loop = self._open(grid, initial_arrays, num_rounds, [look] if evaluate_fn else [])
+        try:
+            self.run = loop.go()
+        finally:
+            if loop.folder:
+                loop.folder.close()
+        return _result(self.run, seen)
+
+    def _open(self, grid: Grid, arrays: ArrayRecord | None, rounds: int | None, hooks: Sequence[Callable[[Event], None]] = ()) -> Loop:
+        """Meets the nodes and readies the loop."""
+        model = self.model if arrays is None or not len(arrays) else warm_start(self.model, arrays.to_torch_state_dict())
+        layout, plan = Layout.of(model), self.plan if rounds is None else replace(self.plan, rounds=rounds)
+        roster = Roster(grid, layout, form_name(self.algorithm, self.sums))
+        fed = _names_only(roster.gather(self.clients, self.wait), roster, self.name)
+        plan.check(fed)
+        cohort = plan.sample or len(fed.clients)
+        self.algorithm.check_cohort(cohort)
+        if self.sums and self.sums.secure and self.sums.secure.clients < cohort:
+            raise AccordError(f"a secure sum of {self.sums.secure.clients} clients was declared, and a round has {cohort}")
+        job = Job(model, layout, fed, self.algorithm, self.training, cross_entropy, {}, plan.seed, torch.device("cpu"))
+        settings = identity(job, plan)
+        name = run_name(job, settings)
+        folder = self.folder and RunFolder(Path(self.folder) / name, {**settings, "rounds": plan.rounds}, plan.rounds)
+        fleet = Fleet(job, roster, self.sums, name, self.timeout, lambda client: self.loop.store.versions(client))
+        self._loop = Loop(job, plan, fleet, folder or None, [*hooks, _tell])
+        return self._loop
+
+    @property
+    def loop(self) -> Loop:
+        assert self._loop is not None, "the strategy was not started"
+        return self._loop
+
+    # -------------------------------------------------------------------------- Flower's own way: its `start` may drive it too
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """The round's messages: keyed draws choose the clients, as in a simulation."""
+        if self._loop is None:
+            self._rounds = self._open(grid, arrays, None).rounds()
+        self._asked = next(self._rounds, None)
+        engine = self.loop.engine
+        assert isinstance(engine, Fleet)
+        self._sent = engine.messages(self._asked.work, self._asked.cohort) if self._asked else []
+        return self._sent
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Adds the replies, lowers, steps and evaluates."""
+        asked, engine = self._asked, self.loop.engine
+        if asked is None:
+            return None, None
+        assert isinstance(engine, Fleet)
+        self.loop.absorb(asked, engine.outcome(asked.work, asked.cohort, _numbered(self._sent, replies), self._sent), 0.0)
+        self.run = self.loop.result()
+        return _arrays(self.run.model()), MetricRecord(_numbers(self.run.rows[-1]))
+
+    def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """Nothing: a round evaluates when its plan says so, before it is recorded."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """The round's evaluation, if it had one."""
+        return _evaluation(self.run.rows[-1]) if self.run and self.run.rows else None
+
+
+def _check(algorithm: Algorithm) -> None:
+    local = algorithm.local
+    if local.alone or local.pooled or local.split:
+        raise AccordError(f"{algorithm.name} is no federation of updates, and has no form for Flower")
+    if algorithm.asks_twice:
+        raise AccordError("passes must be 1 with Flower, got 2: a node keeps nothing between two messages of a round")
+    if algorithm.privacy:
+        raise AccordError("privacy needs noise that nobody can repeat, and accord's is drawn by the seed: it has no form for Flower yet")
+
+
+def _names_only(clients: Sequence[str], roster: Roster, name: str) -> Federation:
+    """The federation as the server knows it: names, and no sample."""
+    nothing = torch.zeros(0, dtype=torch.int64)
+    own = set(clients)
+    known = {split: [c for c in roster.sizes[split] if split == "unseen" or c in own] for split in SPLITS[1:]}
+    splits = {split: dict.fromkeys(sorted(names), nothing) for split, names in known.items()}
+    return Federation(torch.zeros(0), nothing, dict.fromkeys(clients, nothing), splits["heldout"], splits["unseen"], name=name)
+
+
+def _numbered(sent: Sequence[Message], replies: Iterable[Message]) -> Iterator[tuple[int, Message | None]]:
+    """Replies by the number of the message they answer; None for those that none came to."""
+    number = {message.metadata.message_id: n for n, message in enumerate(sent)}
+    for reply in replies:
+        n = number.pop(reply.metadata.reply_to_message_id, None)
+        if n is not None:
+            yield n, reply
+    yield from ((n, None) for n in number.values())
+
+
+def _tell(event: Event) -> None:
+    row = event.row
+    out = "".join(f"; left out: {client} ({why})" for client, why in row["left_out"].items())
+    travelled = f"{row.get('bytes_down', 0):,} bytes down, {row.get('bytes_up', 0):,} up"
+    _log.info("round %s/%s: %s of %s reports, %s%s", event.round, event.rounds, row["accepted"], row["invited"], travelled, out)
+
+
+def _arrays(module: nn.Module) -> ArrayRecord:
+    return ArrayRecord(module.state_dict())
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)}
+
+
+def _evaluation(row: dict[str, Any]) -> MetricRecord | None:
+    splits = row.get("evaluation", {}).get("splits", {})
+    found = {
+        f"{split}.{metric}": of["by_sample"] for split, metrics in splits.items() for metric, of in metrics.items() if isinstance(of, dict)
+    }
+    return MetricRecord({name: value for name, value in found.items() if value is not None}) if found else None
+
+
+def _result(run: Run, seen: dict[int, MetricRecord]) -> Result:
+    evaluated = {row["round"]: found for row in run.rows if (found := _evaluation(row)) is not None}
+    trained = {row["round"]: MetricRecord(_numbers(row)) for row in run.rows}
+    return Result(_arrays(run.model()), trained, evaluated, seen)

@@ -1,0 +1,154 @@
+"""What travels between server and clients, as Flower records.
+
+Down go the model as two flat vectors, what the local rule is told (SCAFFOLD's c), and a task: a few numbers as JSON. Up comes one record,
+its fields as arrays under their path (`average.delta`), and a few words about the client's round. Nothing is pickled, and nothing that
+arrives is trusted: a field must have the shape and type that the server expects of it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from torch import Tensor
+
+from accord.algorithm import Algorithm
+from accord.engines.contract import ClientRow
+from accord.errors import AccordError
+from accord.layout import Layout
+from accord.local import Local, Training, Variates
+from accord.record import Field, Record, State
+
+PROTOCOL = 1  # a change of what travels raises it
+SPLITS = ("train", "heldout", "unseen")  # what a node may have of a client
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one client is asked to do in one round. The learning rate is this round's."""
+
+    experiment: str  # names the folder in which the client keeps what it remembers
+    client: str
+    round: int
+    seed: int
+    training: dict[str, Any]
+    local: dict[str, Any]
+    needs: list[str]
+    share: float = 1.0
+    version: int = 0  # the round of the client's own state that counts; 0: it has none yet
+    kept: int = 0  # the one that the server's last checkpoint names, to which it may have to go back
+    cohort: list[str] = field(default_factory=list)  # whom a masked sum is added up over
+
+    def as_local(self) -> Local:
+        option = self.local.get("option")
+        return Local(mu=self.local["mu"], variates=None if option is None else Variates(option), full_batch=self.local["full_batch"])
+
+    def as_training(self) -> Training:
+        return Training(**self.training)
+
+
+def task_of(algorithm: Algorithm, training: Training, round: int, **rest: Any) -> Task:
+    """The task that every client of a round has in common, and what is its own."""
+    told = {name: getattr(training, name) for name in ("epochs", "batch", "steps", "momentum", "weight_decay", "clip")}
+    local = algorithm.local
+    return Task(
+        round=round,
+        training={**told, "lr": training.lr_at(round)},
+        local={"mu": local.mu, "full_batch": local.full_batch, "option": local.variates and local.variates.option},
+        needs=sorted(algorithm.needs - local.needs),
+        **rest,
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------- content
+
+
+def content(arrays: Mapping[str, ArrayRecord], told: Mapping[str, Any]) -> RecordDict:
+    """Groups of arrays and a JSON object as what a Flower message holds. Messages may share arrays: a cohort is sent one model."""
+    return RecordDict({**arrays, "accord": ConfigRecord({"protocol": PROTOCOL, "json": json.dumps(told)})})
+
+
+def arrays_of(tensors: Mapping[str, Tensor]) -> ArrayRecord:
+    return ArrayRecord({name: Array(value.detach().cpu().contiguous().numpy()) for name, value in tensors.items()})
+
+
+def told_in(received: RecordDict) -> dict[str, Any]:
+    """The JSON object of a message, or a sentence about a message that has none."""
+    config = received.config_records.get("accord")
+    if config is None or config.get("protocol") != PROTOCOL:
+        seen = None if config is None else config.get("protocol")
+        raise AccordError(f"a message of accord's protocol {PROTOCOL} was expected, got {seen!r}: do both sides run the same accord?")
+    told = json.loads(str(config["json"]))
+    if not isinstance(told, dict):
+        raise AccordError(f"a message must tell an object, got {told!r}")
+    return told
+
+
+def tensors_in(received: RecordDict, group: str) -> State:
+    """A group of tensors of a message; none where there is no such group."""
+    record = received.array_records.get(group)
+    return {} if record is None else {name: torch.from_numpy(np.array(array.numpy())) for name, array in record.items()}
+
+
+def payload(message: Message) -> int:
+    """Bytes of a message's arrays and words: what has to travel, without Flower's envelope, HTTP and TLS."""
+    if not message.has_content():
+        return 0
+    held = message.content
+    arrays = sum(len(array.data) for record in held.array_records.values() for array in record.values())
+    return arrays + sum(len(str(record.get("json", ""))) for record in held.config_records.values())
+
+
+# ----------------------------------------------------------------------------------------------------------------- records
+
+
+def fields_of(record: Record, path: str = "") -> dict[str, Field]:
+    """The fields of a record and of its parts, by path."""
+    found: dict[str, Field] = {}
+    for name, entry in record:
+        found |= fields_of(entry, f"{path}{name}.") if isinstance(entry, Record) else {f"{path}{name}": entry}
+    return found
+
+
+def filled(template: Record, tensors: Mapping[str, Tensor], path: str = "") -> Record:
+    """A record like `template` with these values. What does not fit is refused by name."""
+    if not path and tensors.keys() != (expected := fields_of(template)).keys():
+        odd = sorted(tensors.keys() ^ expected.keys())
+        raise AccordError(f"wrong fields: {', '.join(odd[:3])}")
+    made: dict[str, Field | Record] = {}
+    for name, entry in template:
+        if isinstance(entry, Record):
+            made[name] = filled(entry, tensors, f"{path}{name}.")
+            continue
+        value = tensors[f"{path}{name}"]
+        if value.shape != entry.value.shape or value.dtype != entry.value.dtype:
+            seen, wanted = (f"{tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for t in (value, entry.value))
+            raise AccordError(f"wrong shape or type of {path}{name}: {seen}, expected {wanted}")
+        made[name] = Field(value, entry.how)
+    return Record(**made)
+
+
+def row_in(told: Mapping[str, Any], client: str, round: int) -> ClientRow:
+    """What a reply tells of the client's round; it must be that client's, and that round's."""
+    if (told.get("client"), told.get("round")) != (client, round):
+        raise AccordError(f"a reply of {told.get('client')!r} in round {told.get('round')} where {client!r} was asked in round {round}")
+    try:
+        why = told["left_out_because"]
+        row = ClientRow(client, int(told["samples"]), int(told["steps"]), float(told["loss"]), float(told["norm"]), why and str(why))
+    except (KeyError, TypeError, ValueError) as error:
+        raise AccordError(f"its words cannot be read: {error!r}") from None
+    if row.samples < 0 or row.steps < 0:
+        raise AccordError(f"samples and steps must be 0 or more, got {row.samples} and {row.steps}")
+    return row
+
+
+def row_as(row: ClientRow, round: int) -> dict[str, Any]:
+    return {**asdict(row), "round": round}
+
+
+def layout_as(layout: Layout) -> list[Any]:
+    """A layout as plain data: two sides that train different models are told so before the first round."""
+    return [[entry.name, list(entry.shape), str(entry.dtype)] for entry in (*layout.parameters, *layout.buffers)]

@@ -1,0 +1,212 @@
+"""The example as a deployment of real processes: a SuperLink with TLS and three SuperNodes with registered keys, on loopback."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: pip install 'accord-fl[flower]'")
+pytest.importorskip("sklearn", reason="the example's digits are scikit-learn's: pip install 'accord-fl[demo]'")
+
+from safetensors.torch import load_file
+
+import accord
+from accord.deploy.flower.keys import make_certificates, make_node_key
+from accord.deploy.flower.loopback import Loopback, _family
+from conftest import sentence
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 90.0) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it did not come to that in time"
+        time.sleep(0.1)
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs. One that ended and that nobody asked about (a zombie) does not."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
+    return bool(state) and not state.startswith("Z")
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for file in folder.glob("*/metrics.jsonl") for line in file.read_text().splitlines()]
+
+
+def simulated(algorithm: Any, rounds: int, evaluate_every: int) -> accord.Run:
+    sys.path.insert(0, str(EXAMPLE))
+    try:
+        from digits.task import everybody, model
+    finally:
+        sys.path.remove(str(EXAMPLE))
+    return accord.fit(model(), everybody(), algorithm, rounds=rounds, sample=3, lr=0.05, evaluate_every=evaluate_every, engine="sequential")
+
+
+def same_rounds(folder: Path, expected: accord.Run) -> None:
+    """The deployed run's record against the simulated run: every figure of every round, and the model to the last bit."""
+    rows = rows_of(folder)
+    assert [row["round"] for row in rows] == [row["round"] for row in expected.rows]
+    for mine, theirs in zip(rows, expected.rows, strict=True):
+        assert mine["bytes_down"] > 0 and mine["bytes_up"] > 0
+        for key in set(theirs) - {"evaluation"}:
+            assert mine[key] == theirs[key], key
+        for split in ("train", "heldout", "unseen") if "evaluation" in theirs else ():
+            here, there = (row["evaluation"]["splits"][split] for row in (mine, theirs))
+            assert here["accuracy"]["by_sample"] == there["accuracy"]["by_sample"] and here["samples"] == there["samples"]
+            assert here["loss"]["by_client"] == pytest.approx(there["loss"]["by_client"], rel=1e-5)
+    (model,) = folder.glob("*/model.safetensors")
+    for name, value in expected.model().state_dict().items():
+        assert torch.equal(load_file(model)[name], value), name
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
+    folder = tmp_path_factory.mktemp("deployment")
+    with Loopback(EXAMPLE, nodes=3, folder=folder) as running:
+        yield running
+        family = [process.pid for process in running.processes.values()]
+        family += list(_family(family))
+    assert not [pid for pid in family if alive(pid)], "a process was left behind"
+
+
+@pytest.mark.slow
+def test_the_deployed_run_is_the_simulated_one(federation: Loopback, tmp_path: Path) -> None:
+    """Three of six clients a round, on nodes with ids that Flower drew; meanwhile two nodes knock that must not come in."""
+    pids = {name: process.pid for name, process in federation.processes.items()}
+    assert len({os.getpid(), *pids.values()}) == 5 and len({federation.port, *federation.node_ports.values()}) == 4
+    number = federation.submit({"rounds": 2, "algorithm": "scaffold", "evaluate-every": 2, "folder": str(tmp_path)})
+    stranger, _ = make_node_key(federation.folder / "keys", "stranger")
+    other, *_ = make_certificates(federation.folder / "others")
+    federation.start_node(7, key=stranger)
+    federation.start_node(8, key=federation.folder / "keys" / "node-0", authority=other)
+    federation.wait(number, 180.0)
+    assert all(alive(pid) for pid in pids.values())  # the same processes from the first round to the last
+    for name, port in {"superlink": federation.port, "node-0": federation.node_ports[0]}.items():
+        with socket.create_connection(("127.0.0.1", port), 2.0):
+            assert federation.processes[name].poll() is None
+    same_rounds(tmp_path, simulated(accord.scaffold(mask=accord.gma(0.4)), 2, 2))
+    unknown, wrong = (federation._log(f"node-{n}").read_text() for n in (7, 8))
+    assert "Received successfully" not in unknown + wrong and "SuperNode ID" not in unknown + wrong
+    assert "certificate verify failed" in wrong.lower() or "certificate_verify_failed" in wrong.lower()
+    assert federation.processes["node-7"].poll() not in (None, 0)  # refused for good
+    for name in ("node-7", "node-8"):
+        federation.kill(name)
+
+
+@pytest.mark.slow
+def test_a_node_killed_in_a_round_does_not_stop_the_run(federation: Loopback, tmp_path: Path) -> None:
+    """It is waited for once; the next round and the evaluation go on without it."""
+    log = federation._log("node-2")
+    before = log.read_text().count("Receiving: train")
+    number = federation.submit({"rounds": 2, "evaluate-every": 2, "timeout": 30.0, "folder": str(tmp_path)})
+    wait_for(lambda: log.read_text().count("Receiving: train") > before)
+    federation.kill("node-2")
+    federation.wait(number, 200.0)
+    first, second = rows_of(tmp_path)
+    assert (first["accepted"], first["left_out"]) == (2, {"client-004": "no reply within 30 s"})
+    assert (second["accepted"], second["left_out"]) == (3, {})  # its cohort lives on the other two nodes
+    assert second["evaluation"]["splits"]["heldout"]["clients"] == 4
+    federation.start_node(2)
+
+
+@pytest.mark.slow
+def test_a_killed_superlink_is_resumed_from_the_records(federation: Loopback, tmp_path: Path) -> None:
+    """SCAFFOLD, so that clients have something to remember; another SuperLink, at another port, goes on where the records are."""
+    settings = {"rounds": 2, "algorithm": "scaffold", "evaluate-every": 2, "folder": str(tmp_path)}
+    federation.submit(settings)
+    wait_for(lambda: list(tmp_path.glob("*/state.json")))
+    for name in list(federation.processes):
+        federation.kill(name)
+    reached = json.loads(next(tmp_path.glob("*/state.json")).read_text())["round"]
+    assert reached == 1
+    federation.port = 0
+    federation.start_superlink()
+    for number in range(3):
+        federation.register(number)
+        federation.start_node(number)
+    federation.run(settings, 200.0)
+    same_rounds(tmp_path, simulated(accord.scaffold(mask=accord.gma(0.4)), 2, 2))
+
+
+# ---------------------------------------------------------------------------------------------------------- one sentence, no orphan
+
+
+def test_what_cannot_be_started(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with sentence(f"port {port} of 127.0.0.1 cannot be used"), Loopback(EXAMPLE, folder=tmp_path, port=port):
+            pass
+    authority, certificate, _ = make_certificates(tmp_path / "made")
+    with (
+        sentence("the certificate or key", "cannot be read"),
+        Loopback(EXAMPLE, folder=tmp_path, certificates=(authority, certificate, tmp_path / "gone.key")),
+    ):
+        pass
+    (tmp_path / "rubbish.crt").write_text("no certificate")
+    with (
+        sentence("rubbish.crt is no certificate of an authority"),
+        Loopback(EXAMPLE, folder=tmp_path, certificates=(tmp_path / "rubbish.crt", certificate, tmp_path / "made" / "server.key")),
+    ):
+        pass
+    with sentence("app must be the folder of a Flower app"):
+        Loopback(tmp_path, folder=tmp_path)
+    with sentence("nodes must be a whole number of at least 1, got 0"):
+        Loopback(EXAMPLE, 0, folder=tmp_path)
+
+
+def test_a_superlink_that_cannot_serve_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Its key is another certificate's: it ends by itself, the sentence says so, and nobody is left."""
+    authority, certificate, _ = make_certificates(tmp_path / "made")
+    *_, key = make_certificates(tmp_path / "others")
+    deployment = Loopback(EXAMPLE, folder=tmp_path / "deployment", certificates=(authority, certificate, key))
+    with sentence("the SuperLink"), deployment:
+        pass
+    assert not deployment.processes
+
+
+def test_an_address_that_does_not_answer(tmp_path: Path) -> None:
+    deployment = Loopback(EXAMPLE, folder=tmp_path)
+    (tmp_path / "flwr").mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    (tmp_path / "flwr" / "config.toml").write_text(
+        f'[superlink]\ndefault = "loopback"\n[superlink.loopback]\naddress = "{address}"\ninsecure = true\n'
+    )
+    with sentence("flwr run failed", "Connection to the SuperLink is unavailable"):
+        deployment.submit()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
+def test_the_script_stops_everything_when_it_is_stopped(tmp_path: Path, way: signal.Signals) -> None:
+    script = subprocess.Popen(
+        [sys.executable, str(EXAMPLE / "deploy.py"), "--folder", str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which shells ignore for what they start in the background
+    )
+    try:
+        wait_for(lambda: (tmp_path / "logs" / "node-1.log").exists())
+        family = list(_family([script.pid]))
+        assert len(family) >= 3
+        script.send_signal(way)
+        _, said = script.communicate(timeout=60.0)
+    finally:
+        script.terminate()
+    assert script.returncode == 130 and b"Traceback" not in said
+    assert not [pid for pid in family if alive(pid)]
