@@ -5,11 +5,12 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check format bench bench-engines bench-engines-gpu bench-startup clean
+.PHONY: help demo test docs check format bench bench-engines bench-engines-gpu bench-startup clean
 
 help:
 	@echo "make demo    set up, fetch MNIST, train four algorithms, print one table"
 	@echo "make test    set up, run the whole test suite (left out with MARKS='not slow': the slow part)"
+	@echo "make docs    set up, build the documentation into docs/_build/html"
 	@echo "make check   format, lint and types"
 	@echo "make format  put files into the project's format"
 	@echo "make bench   time aggregation, import, client rounds and data"
@@ -29,6 +30,10 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --cov=accord --cov-report=term-missing:skip-covered --cov-fail-under=90 $(if $(MARKS),-m "$(MARKS)")
+
+docs: $(READY)
+	$(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -54,4 +59,4 @@ bench-startup: $(READY)
 	$(BIN)/python benchmarks/startup.py $(BENCH)
 
 clean:
-	rm -rf $(VENV) .venvs .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) .venvs .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage docs/_build

@@ -15,8 +15,9 @@ from accord.cli_analyse import analyse_app
 from accord.cli_compare import compare
 from accord.cli_data import data_app
 from accord.cli_privacy import membership
+from accord.cli_report import report
 from accord.cli_reproduce import reproduce, verdicts
-from accord.cli_shared import AsJson, Overrides, Rule, print_table, show_results, tell
+from accord.cli_shared import AsJson, Overrides, Rule, name_the_page, print_table, show_results, tell
 from accord.cli_sweep import sweep
 from accord.errors import AccordError
 
@@ -42,6 +43,8 @@ Start here:
 * `accord sweep experiments/sweep.toml` trains a grid of settings, many runs at once
 
 * `accord show runs` reads the results back
+
+* `accord report runs` makes a page of them
 
 * `accord analyse --help` lists figures and tables to make of them
 
@@ -75,6 +78,9 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped, or extend a finished one.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what is there and start over.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings and what they cost; train nothing.")] = False,
+    ray: Annotated[
+        str | None, typer.Option("--ray", metavar="ADDRESS", show_default=False, help="Train on the Ray cluster at HOST:PORT, or auto.")
+    ] = None,
     select: Rule = None,
     as_json: AsJson = False,
 ) -> None:
@@ -95,18 +101,24 @@ def run(
     * `accord run my.toml train.rounds=400 --resume`
 
     * `accord run my.toml --dry-run`
+
+    * `accord run my.toml --ray 10.0.0.1:6379`
     """
     if resume and fresh:
         raise AccordError("--resume goes on with a run and --fresh throws it away: give one of them")
     from accord.experiment import read
     from accord.show import rehearse
 
-    experiment = read(file, overrides or [])
+    experiment = read(file, [*(overrides or []), *(["run.engine=ray"] if ray is not None else [])])
     rehearse(select, experiment)
     if dry_run:
         _print_preview(experiment, as_json)
         return
-    options = [*(["--select", select] if select else []), *(["--json"] if as_json else [])]
+    if ray is not None:
+        from accord.engines.ray import connect
+
+        connect(ray)
+    options = [*(["--ray", ray] if ray is not None else []), *(["--select", select] if select else []), *(["--json"] if as_json else [])]
     again = shlex.join(["accord", "run", str(file), *(overrides or []), "--resume", *options])
     _train([experiment], resume=resume, fresh=fresh, rule=select, as_json=as_json, hint=f"To go on: {again}")
 
@@ -116,6 +128,7 @@ app.command()(reproduce)
 app.command()(verdicts)
 app.command()(compare)
 app.command()(membership)
+app.command()(report)
 
 
 @app.command()
@@ -208,6 +221,7 @@ def _train(experiments: "list[Experiment]", *, resume: bool, fresh: bool, rule: 
         tell(console, f"Stopped at once; what was written is whole. {hint}")
         raise typer.Exit(130) from None
     show_results([load(run.folder) for run in runs if run.folder], rule, as_json)
+    name_the_page([run.folder for run in runs if run.folder], console)
     if left:
         tell(console, f"Stopped early. {hint}")
         raise typer.Exit(130 if interrupt.asked else 0)

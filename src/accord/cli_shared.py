@@ -1,6 +1,8 @@
 """What the files of the command share."""
 
 import json
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,3 +49,11 @@ def show_results(runs: "list[Recorded]", rule: str | None, as_json: bool) -> Non
         print(json.dumps(results(runs, rule), indent=2))
     else:
         print_results(runs, rule, Console())
+
+
+def name_the_page(folders: list[Path], console: Console) -> None:
+    """The command that makes a page of runs: of the one, or of the folders that hold them."""
+    if folders:
+        where = folders if len(folders) == 1 else dict.fromkeys(folder.parent for folder in folders)
+        command = shlex.join(["accord", "report", *map(str, where)])
+        console.print(f"A page of it: {command}", style="dim", highlight=False, markup=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from accord.cli_shared import AsJson, Overrides, Rule, show_results, tell
+from accord.cli_shared import AsJson, Overrides, Rule, name_the_page, show_results, tell
 
 if TYPE_CHECKING:
     from accord.sweep import One
@@ -69,6 +69,7 @@ def _train(runs: "list[One]", fresh: bool, rule: str | None, as_json: bool, hint
         raise typer.Exit(130) from None
     begun = [run.folder for run in runs if (run.folder / "experiment.json").exists()]
     show_results([load(folder) for folder in begun], rule, as_json)
+    name_the_page(begun, console)
     if left:
         tell(console, f"Stopped early. {hint}")
         raise typer.Exit(130 if interrupt.asked else 0)

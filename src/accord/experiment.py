@@ -27,6 +27,7 @@ from accord.engines.speed import SPEED
 from accord.errors import AccordError
 from accord.identity import Plan, folder_name
 from accord.local import Training
+from accord.logs import LOGS
 from accord.mask import Mask
 from accord.models import MODELS, shaped, warm_start
 from accord.parts import ATTACK_KEYS, ATTACK_MAKERS, AVERAGE_KEYS, AVERAGE_MAKERS, MASK_KEYS, MASK_MAKERS
@@ -76,6 +77,11 @@ class Experiment:
         """Refuses what this machine cannot do, before anything is fetched."""
         with blaming("run", "device"):
             pick_device(self.settings.run.device)
+        if self.settings.run.engine == "ray":
+            with blaming("run", "engine"):
+                from accord.engines.ray import connect  # here, because Ray may not be installed
+
+                connect()
         self.supply.check_here()
         if self.settings.model.start is not None:
             digest("model.start", self.settings.model.start, "safetensors file")
@@ -233,6 +239,8 @@ def _build(settings: Settings, text: str) -> Experiment:
     known("run.engine", run.engine, ENGINES)
     for way in run.speed:
         known("run.speed", way, SPEED)
+    for program in run.log:
+        known("run.log", program, LOGS)
     supply = make_supply(settings.data)
     _, model_options = chosen("model", settings.model, "name", MODELS, _MODEL_KEYS)
     algorithm = _private(_algorithm(settings.algorithm), settings.privacy)

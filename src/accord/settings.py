@@ -183,14 +183,15 @@ class RunSection(Section):
     """[run]: seeds, machine, place. Nothing here but the seeds, and the precision that `speed` may lower, changes a result."""
 
     seeds: list[Seed] = Field([0], min_length=1, description="one run per seed")
-    engine: str = Field("auto", description="what trains the clients: auto, sequential, processes or vectorised")
+    engine: str = Field("auto", description="what trains the clients: auto, sequential, processes, vectorised or ray")
     device: str = Field("auto", description="auto, cpu or cuda")
     speed: list[str] = Field([], description="ways to be faster that cost something: native, compile, channels-last, bf16")
+    log: list[str] = Field([], description="programs that are told how the run goes: tensorboard, mlflow, wandb")
     folder: str = Field("runs", min_length=1, description="where run folders go")
     checkpoint_every: int | None = Field(None, ge=1, description="rounds between two checkpoints; left out, one every ten seconds")
     budget: float | None = Field(None, gt=0, description="seconds per run; a run that spends them stops and can be resumed")
 
-    @field_validator("seeds", "speed", mode="before")
+    @field_validator("seeds", "speed", "log", mode="before")
     @classmethod
     def _one_is_a_list(cls, value: Any) -> Any:
         return _listed(value)

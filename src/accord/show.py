@@ -154,7 +154,7 @@ def rehearse(rule: str | None, experiment: Experiment) -> None:
         select([(number, blank) for number in rounds], rule)
 
 
-def _rule_for(runs: Sequence[Recorded], rule: str | None) -> str:
+def rule_for(runs: Sequence[Recorded], rule: str | None) -> str:
     """The rule asked for, once some run is seen to have a figure by it; else the first that every run has figures by."""
     evaluated = [run for run in runs if run.history]
     if rule is None:
@@ -169,7 +169,7 @@ def _rule_for(runs: Sequence[Recorded], rule: str | None) -> str:
 
 def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) -> None:
     """A single run in detail, several as one table; then where they lie."""
-    rule = _rule_for(runs, rule)
+    rule = rule_for(runs, rule)
     if len(runs) == 1 and runs[0].history:
         run, history = runs[0], runs[0].history
         print_cells(console, evaluation_cells(history[-1][1]), f"{run.label} · seed {run.seed} · round {history[-1][0]} · {run.status}")
@@ -191,7 +191,7 @@ def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) 
 
 def results(runs: Sequence[Recorded], rule: str | None) -> list[dict[str, Any]]:
     """The same for machines."""
-    rule = _rule_for(runs, rule)
+    rule = rule_for(runs, rule)
     told = []
     for run in runs:
         chosen = run.chosen(rule)
@@ -243,20 +243,25 @@ def _row(members: Sequence[Recorded], rule: str, splits: Sequence[str], gaps: Se
 
 def labels(runs: Sequence[Recorded]) -> list[str]:
     """The runs' labels; where several share one, with the settings that tell those apart: `fedavg, train.lr=0.1`."""
-    labels = []
-    for run in runs:
-        alike = [_flat(other.settings) for other in runs if other.label == run.label]
-        own = _flat(run.settings)
-        apart = [key for key in own if any(other.get(key) != own[key] for other in alike)]
-        labels.append(", ".join([run.label, *(f"{key}={own[key]}" for key in apart)]))
-    return labels
+    return told_apart([run.label for run in runs], [flat(run.settings) for run in runs])
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names, each with those of its flat settings that not all of its namesakes share."""
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for name, own in zip(names, settings, strict=True):
+        alike.setdefault(name, []).append(own)
+    apart = {name: {key for own in of for key in {**of[0], **own} if own.get(key) != of[0].get(key)} for name, of in alike.items()}
+    return [
+        ", ".join([name, *(f"{key}={own[key]}" for key in own if key in apart[name])]) for name, own in zip(names, settings, strict=True)
+    ]
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """`{"train": {"lr": 0.1}}` as `{"train.lr": 0.1}`, without what says nothing about the kind of run."""
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for key, value in settings.items():
         name = f"{prefix}{key}"
         if name not in _NOT_TOLD_APART_BY:
-            flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return flat
+            found |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return found

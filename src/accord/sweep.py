@@ -25,7 +25,7 @@ from accord.errors import AccordError
 from accord.execute import Interrupt, Watcher, discard, execute_seed, loggers, opened, quiet, reached
 from accord.experiment import Experiment, assemble, override, tables_of, text_of
 from accord.lockstep import Shared, alike, room, together
-from accord.loop import Event, Loop
+from accord.loop import Event, Hook, Loop
 from accord.run import Run
 from accord.settings import SECTIONS, did_you_mean, shown
 from accord.training import make_job, steady
@@ -270,7 +270,7 @@ def _in_lockstep(group: Group, engine: Vectorised, jobs: Jobs, watcher: Audience
         def loops() -> Iterator[Loop]:
             for run in group.runs:
                 folder = folders.enter_context(opened(run.experiment, run.seed, resume=True, fresh=False))
-                hooks = [partial(watcher.step, run.title), *loggers(run.experiment, folder.path)]
+                hooks: list[Hook] = [partial(watcher.step, run.title), *loggers(run.experiment, folder.path)]
                 loop = Loop(jobs.job(run), run.experiment.plan(run.seed), engine, folder, hooks)
                 titles[loop] = run.title
                 yield loop

@@ -102,7 +102,7 @@ class Study:
         """What the cell tries: a point of the grid, and the experiment it comes to."""
         for point in cell.points:
             given = [(*key.split(".", 1), value) for key, value in {**cell.settings, **point, "run.folder": str(folder)}.items()]
-            yield point, assemble({}, given, text=self._text(cell, point))  # type: ignore[arg-type]
+            yield point, assemble({}, given, text=self._text(cell, point))
 
     def runs(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, One]]:
         """The cell's runs, each with its point of the grid. They have names only where the data set is there to be named."""

@@ -113,7 +113,9 @@ def read(path: Path) -> Read:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         cells = [_result(cell) for cell in content["cells"]]
-        axes = {axis: {cell["values"][axis]: {} for cell in content["cells"]} for axis in content["axes"]}
+        axes: dict[str, dict[str, dict[str, Any]]] = {
+            axis: {cell["values"][axis]: {} for cell in content["cells"]} for axis in content["axes"]
+        }
         study = Study(
             name=content["study"],
             title=content["title"],

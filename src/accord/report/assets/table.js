@@ -1,0 +1,94 @@
+// The result table: one row per setting, mean and deviation over seeds, by the rule; sorted by any column.
+
+function columns() {
+  const all = settings();
+  const splits = splitsOf(all);
+  const gaps = Object.entries(data.gaps).filter(([, [, a, b]]) => splits.includes(a) && splits.includes(b));
+  const value = (name) => (one) => (figures(one)[name] || [null])[0];
+  const cell = (name) => (one) => spread(figures(one)[name], one.metric);
+  const rounds = (one) => one.runs.map((run) => run.rounds);
+  const told = (some) => [Math.min(...some), Math.max(...some)].filter((number, at, pair) => !at || number !== pair[0]).join("-");
+  const list = [
+    { key: "label", lines: [unit(metricOf())], word: true, sort: (one) => one.label, cell: label },
+    { key: "seeds", lines: ["seeds"], minor: true, sort: (one) => one.runs.length, cell: (one) => one.runs.map((run) => run.seed).join(",") },
+    { key: "rounds", lines: ["rounds"], minor: true, sort: (one) => Math.max(...rounds(one)), cell: (one) => told(rounds(one)) },
+    ...splits.map((split) => ({ key: split, lines: [data.splits[split]], sort: value(split), cell: cell(split) })),
+    ...gaps.map(([gap, [title]]) => ({ key: gap, lines: inTwo(title), sort: value(gap), cell: cell(gap) })),
+  ];
+  if (all.some((one) => one.runs.some((run) => run.status !== "done")))
+    list.push({ key: "status", lines: ["status"], word: true, status: true, sort: statuses, cell: statuses });
+  return list;
+}
+
+function inTwo(title) {
+  const [first, second] = title.split(" - ");
+  return [`${first} `, el("br"), `− ${second}`];
+}
+
+const statuses = (one) => [...new Set(one.runs.map((run) => run.status))].sort().join("; ");
+
+// Deviations stand in a column of their own width, so that the means line up.
+function spread(pair, metric) {
+  if (!pair) return "-";
+  const deviation = there(pair[1]) ? ` ± ${figure(pair[1], metric)}` : "";
+  return el("span", {}, figure(pair[0], metric), deviation ? el("span", { class: "deviation" }, deviation) : "");
+}
+
+function label(one) {
+  const drawn = chosen.shown.has(one.id);
+  const toggle = () => {
+    chosen.touched = true;
+    if (!chosen.shown.delete(one.id)) chosen.shown.add(one.id);
+    render();
+  };
+  const box = el("input", { type: "checkbox", checked: drawn, onchange: toggle, "data-key": `show ${one.id}`, "aria-label": `Draw ${one.label}` });
+  return el("label", {}, box, drawn ? swatch(colour(one.id), dash(one.id)) : el("span", { class: "swatch" }), el("span", {}, one.label));
+}
+
+function order(a, b) {
+  if (typeof a === "string") return a.localeCompare(b, undefined, { numeric: true });
+  if (!there(a) || !there(b)) return there(a) - there(b);
+  return a - b;
+}
+
+function drawTable() {
+  const list = columns();
+  const by = list.find((column) => column.key === chosen.sort);
+  const rows = settings();
+  if (by) {
+    rows.sort((a, b) => (chosen.down ? order(by.sort(b), by.sort(a)) : order(by.sort(a), by.sort(b))));
+    const empty = (one) => typeof by.sort(one) !== "string" && !there(by.sort(one));
+    rows.sort((a, b) => empty(a) - empty(b)); // what has no figure stands last, either way
+  }
+  const sortBy = (column) => () => {
+    chosen.down = chosen.sort === column.key ? !chosen.down : !column.word;
+    chosen.sort = column.key;
+    render();
+  };
+  const heading = (column) => {
+    const sorted = column === by ? (chosen.down ? "descending" : "ascending") : null;
+    const button = el("button", { type: "button", onclick: sortBy(column), "data-key": `sort ${column.key}` }, ...column.lines);
+    return el("th", { scope: "col", class: column.word ? "word" : column.minor ? "minor" : null, "aria-sort": sorted }, button);
+  };
+  const cellOf = (one) => (column, at) => {
+    const attributes = at ? { class: column.status ? "word status" : column.minor ? "minor" : null } : { scope: "row" };
+    return el(at ? "td" : "th", attributes, column.cell(one));
+  };
+  const line = (one) => el("tr", { "data-id": one.id }, ...list.map(cellOf(one)));
+  byId("table").replaceChildren(el("thead", {}, el("tr", {}, ...list.map(heading))), el("tbody", {}, ...rows.map(line)));
+  byId("rule-about").textContent =
+    `By ${chosen.rule}: ${data.rules[chosen.rule]}. Mean and standard deviation over seeds. Ticked rows are drawn below.`;
+  drawPick();
+}
+
+function drawPick() {
+  const pick = (some) => () => {
+    chosen.touched = true;
+    chosen.shown = new Set(some.map((one) => one.id));
+    render();
+  };
+  const ways = [["The best eight", () => best(8)], ["All", settings], ["None", () => []]];
+  const buttons = ways.map(([title, some]) => el("button", { type: "button", "data-key": `pick ${title}`, onclick: () => pick(some())() }, title));
+  byId("pick").hidden = settings().length < 3;
+  byId("pick").replaceChildren("Draw", ...buttons);
+}

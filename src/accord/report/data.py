@@ -1,0 +1,200 @@
+"""Records as the plain data that the page draws. All arithmetic is done here; the page only chooses and shows.
+
+Runs that differ by seed alone make one setting. Of every curve the page gets at most so many rounds, of every setting's clients so many
+dots: five hundred runs still make a file that can be mailed.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accord.errors import AccordError
+from accord.evaluate import GAPS, TITLES, primary_metric
+from accord.files import plain
+from accord.records import read_json
+from accord.report.grids import grids
+from accord.report.papers import holds_results, paper
+from accord.show import Recorded, find, labels, load, rule_for
+
+RULES = {
+    "held-out": "the round best on participating clients' held-out data",
+    "last10": "the mean over the last ten rounds",
+    "oracle": "the round best on the test set, which nobody could know in practice",
+}
+_POINTS = 24_000  # rounds of all curves of a split together; a setting gets its share, between 40 and 400
+_ROUNDS_OF_A_MAP = 60
+_DOTS = 80
+_QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What was found at the paths given: run folders, and files of `accord reproduce`."""
+
+    runs: list[Path]
+    results: list[Path]
+
+
+def look(paths: Sequence[Path], *, waiting: bool = False) -> Sources:
+    """Run folders and results at or below the paths. Only who waits for runs may give a folder without any."""
+    runs: list[Path] = []
+    results: list[Path] = []
+    for path in paths:
+        if path.suffix == ".json" and path.is_file():
+            results.append(path)
+            continue
+        here = [file for file in sorted(path.glob("*.json")) if holds_results(file)]
+        results += here
+        try:
+            runs += [folder for folder in find([path]) if folder not in runs]
+        except AccordError:
+            if not here and not (waiting and path.is_dir()):
+                raise
+    return Sources(runs, list(dict.fromkeys(results)))
+
+
+def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[str, Any]:
+    """Everything the page shows. A run that cannot be read stands in its table as such."""
+    runs = [read(folder) for folder in sources.runs]
+    first = next((run.kind for run in runs if run.kind), "")
+    kinds: dict[str, dict[str, list[Recorded]]] = {}
+    for run in runs:  # figures of different data or of different metrics are no comparison; a run without any stands with the first
+        kinds.setdefault(run.kind or first, {}).setdefault(run.group, []).append(run)
+    settings: list[dict[str, Any]] = []
+    maps: list[dict[str, Any]] = []
+    notices = [f"{run.folder} is {run.status}" for run in runs if run.damaged]
+    most = max(40, min(400, _POINTS // max(1, sum(map(len, kinds.values())))))
+    for kind, groups in kinds.items():
+        leaders = [next((run for run in members if not run.damaged), members[0]) for members in groups.values()]
+        maps += [{"kind": kind, **grid} for grid in grids(leaders, len(settings))]
+        for label, leader, members in zip(labels(leaders), leaders, groups.values(), strict=True):
+            told = {key: value for key, value in leader.settings.items() if key not in ("seed", "schema")}
+            settings.append({"kind": kind, "label": label, "settings": told, **_setting(members, most, notices)})
+    papers = [paper(path, notices) for path in sources.results]
+    return plain(
+        {
+            "accord": _version(),
+            "made": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "rules": RULES,
+            "rule": rule_for(runs, None),
+            "splits": TITLES,
+            "gaps": {gap: [f"{TITLES[a]} - {TITLES[b]}", a, b] for gap, (a, b) in GAPS.items()},
+            "kinds": list(kinds),
+            "settings": settings,
+            "grids": maps,
+            "papers": [one for one in papers if one],
+            "notices": notices,
+        }
+    )
+
+
+def _setting(members: Sequence[Recorded], most: int, notices: list[str]) -> dict[str, Any]:
+    """One row of the table, and all that is drawn of it."""
+    evaluated = [run for run in members if run.history]
+    first = evaluated[0].history[0][1] if evaluated else None
+    metric = primary_metric(first) if first else "accuracy"
+    return {
+        "id": members[0].group,
+        "metric": metric,
+        "smaller": first is not None and metric in first["smaller_is_better"],
+        "runs": [{"folder": str(run.folder), "seed": run.seed, "rounds": run.rounds, "status": run.status} for run in members],
+        "figures": {rule: _figures(evaluated, rule) for rule in RULES},
+        "curves": _curves(evaluated, most),
+        "clients": _clients(evaluated, metric, notices),
+        "agreement": _agreement(evaluated),
+    }
+
+
+def _figures(runs: Sequence[Recorded], rule: str) -> dict[str, Any]:
+    """Mean and deviation over seeds for every split and gap, and the rounds that the rule chose."""
+    chosen = [selected for run in runs if (selected := run.chosen(rule))]
+    of_seeds: dict[str, list[float]] = {}
+    for selected in chosen:
+        values = selected.values
+        gaps = {gap: values[a] - values[b] for gap, (a, b) in GAPS.items() if a in values and b in values}
+        for name, value in {**values, **gaps}.items():
+            of_seeds.setdefault(name, []).append(value)
+    spreads = {name: [_short(np.mean(of)), _short(np.std(of, ddof=1)) if len(of) > 1 else None] for name, of in of_seeds.items()}
+    return {"values": spreads, "rounds": [[selected.rounds[0], selected.rounds[-1]] for selected in chosen]}
+
+
+def _curves(runs: Sequence[Recorded], most: int) -> dict[str, Any]:
+    """Metric by split over rounds: the mean over seeds, the lowest and the highest."""
+    rounds = thinned(sorted({number for run in runs for number, _ in run.history}), most)
+    by_seed = [dict(run.history) for run in runs]
+    drawn: dict[str, Any] = {}
+    for split in TITLES:
+        names = [name for name in runs[0].history[0][1]["splits"].get(split, {}) if name not in ("clients", "samples")] if runs else []
+        for name in names:
+            at = [[seed[number]["splits"][split][name]["by_sample"] for seed in by_seed if number in seed] for number in rounds]
+            values = [[np.nan if value is None else value for value in seeds] for seeds in at]  # a model that diverged has no figure
+            drawn.setdefault(name, {})[split] = {
+                "mean": [_short(np.mean(seeds)) for seeds in values],
+                "low": [_short(np.min(seeds)) for seeds in values],
+                "high": [_short(np.max(seeds)) for seeds in values],
+            }
+    return {"rounds": rounds, "metrics": drawn}
+
+
+def _clients(runs: Sequence[Recorded], metric: str, notices: list[str]) -> dict[str, Any]:
+    """Quantiles over the clients of all seeds after the last round, and some of the clients, evenly by rank."""
+    rows: list[Mapping[str, Any]] = []
+    for run in runs:
+        if run.status == "done":
+            try:
+                rows += [row for row in read_json(run.folder / "clients.json") if row[metric] is not None]
+            except (AccordError, KeyError, TypeError):
+                notices.append(f"{run.folder}/clients.json cannot be read: the run's clients are not in the figure")
+    drawn = {}
+    for split in ("train", "heldout", "unseen"):
+        here = sorted((row for row in rows if row["split"] == split), key=lambda row: row[metric])
+        if here:
+            quantiles = np.quantile([row[metric] for row in here], _QUANTILES)
+            dots = [[_short(row[metric]), row["client"], row["samples"]] for row in thinned(here, _DOTS)]
+            drawn[split] = {"count": len(here), "quantiles": [_short(value) for value in quantiles], "dots": dots}
+    return drawn
+
+
+def _agreement(runs: Sequence[Recorded]) -> dict[str, Any] | None:
+    """How far clients agreed, by parameter and round, averaged over seeds. Only the lines of the rounds that are shown are parsed."""
+    files = [(run.folder / "metrics.jsonl").read_text().split("\n")[: run.rounds] for run in runs]
+    rounds = thinned(range(1, max(map(len, files), default=0) + 1), _ROUNDS_OF_A_MAP)
+    told = [[row for lines in files if number <= len(lines) and (row := _by_layer(lines[number - 1]))] for number in rounds]
+    layers = list(dict.fromkeys(name for of in told for row in of for name in row))
+    if not layers:
+        return None
+    values = [[round(float(np.mean([row[name] for row in of])), 3) if of else None for of in told] for name in layers]
+    return {"rounds": rounds, "layers": layers, "values": values}
+
+
+def _by_layer(line: str) -> dict[str, float]:
+    """A round's agreement, overall and by parameter; nothing for a round without a mask, or that was skipped."""
+    if "agreement_by_layer" not in line or not line.endswith("}"):  # a run that is started over may be cut short just here
+        return {}
+    row = json.loads(line)
+    return {"all": row["agreement"], **row["agreement_by_layer"]}
+
+
+def thinned(items: Sequence[Any], most: int) -> list[Any]:
+    """At most so many of the items, evenly spaced, with the first and the last."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+
+
+def _short(value: float | np.floating[Any]) -> float:
+    """Five digits: more than any figure shows, a third of the file."""
+    return float(f"{value:.5g}")
+
+
+def _version() -> str:
+    try:
+        return version("accord-fl")
+    except PackageNotFoundError:
+        return "from a source tree"

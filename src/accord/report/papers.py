@@ -1,0 +1,40 @@
+"""Results of `accord reproduce` as points: what a paper prints against what we found, by each selection rule."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accord.errors import AccordError
+from accord.studies.outcome import Result
+from accord.studies.verdict import read
+
+
+def holds_results(file: Path) -> bool:
+    """Whether a JSON file looks like what `accord reproduce` writes, sound or not."""
+    try:
+        return '"study":' in file.read_text(encoding="utf-8")[:200]
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def paper(path: Path, notices: list[str]) -> dict[str, Any] | None:
+    """A study's points; of a damaged file, a notice in their place."""
+    try:
+        one = read(path)
+    except AccordError as error:
+        notices.append(str(error))
+        return None
+    points = [point for result in one.results for point in _points(result, one.study.compare)]
+    done, runs = (sum(of) for of in zip(*((result.done, result.runs) for result in one.results), strict=True))
+    return {"title": one.study.title, "command": one.command, "done": done, "runs": runs, "points": points}
+
+
+def _points(result: Result, compare: str) -> list[dict[str, Any]]:
+    """A point for every number printed in the cell's place: both in percent, ours on the test set."""
+    ours = {}
+    for rule, figures in result.figures.items():
+        if values := [100 * value for value in figures.of("test")]:
+            ours[rule] = [float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None]
+    where = {"cell": str(result.cell), "rival": result.cell.values[compare], "ours": ours}
+    return [{**where, "printed": p.value, "std": p.std, "window": p.columns["window"]} for p in result.printed]
