@@ -37,10 +37,6 @@ def combine(rule: Average | Mask, deltas: Tensor, weights: Tensor | None = None)
         raise AccordError(
             f"rule must make do with the clients' updates, got {rule!r}, which needs their gradients too: use it in an Algorithm"
         )
-    if rule.needs:
-        raise AccordError(
-            f"combine has the clients' updates and nothing else, and {type(rule).__name__} needs {', '.join(sorted(rule.needs))}"
-        )
     if deltas.ndim != 2 or 0 in deltas.shape:
         raise AccordError(f"deltas must have shape [clients, parameters] with at least one of each, got {tuple(deltas.shape)}")
     if not deltas.dtype.is_floating_point:

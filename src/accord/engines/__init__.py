@@ -18,6 +18,7 @@ ENGINES: dict[str, Callable[[Job], Engine]] = {
     "sequential": Sequential,
     "vectorised": Vectorised,
     "processes": Processes,
+    "ray": lambda job: _cluster(job),
 }
 _WORTH_A_PROCESS = 1_000_000  # parameters times a client's samples: below, handing clients out costs more than it saves
 
@@ -53,6 +54,12 @@ def _causal(name: str, job: Job, tell: Callable[[str], None] | None) -> Engine:
     if tell:
         tell(f"engine {Causal.name}: clients and server exchange representations and gradients at every step")
     return Causal(job)
+
+
+def _cluster(job: Job) -> Engine:
+    from accord.engines.ray import Cluster  # here, because Ray may not be installed
+
+    return Cluster(job)
 
 
 def choose(job: Job) -> tuple[str, str]:

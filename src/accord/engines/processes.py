@@ -221,7 +221,7 @@ def _serve(line: Line, sent: Area, brings: "Sequential | _Luggage", parent: int)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     # One thread a worker. It is also what makes a fork safe: OpenMP's threads stay with the parent, and who calls for them here hangs.
     torch.set_num_threads(1)
-    _keep_memory()
+    keep_memory()
     engine: Sequential | None = brings if isinstance(brings, Sequential) else None
     while True:
         try:
@@ -262,7 +262,7 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Keeps freed memory for the next step: glibc may return it each time, and faulting it in again took a fifth of LeNet's step."""
     with suppress(OSError, AttributeError):  # other C libraries have no such call
         libc = ctypes.CDLL(None)

@@ -1,6 +1,7 @@
 """Memory that processes share, and a line between two of them on which tensors travel through it, not through a pipe.
 
-What is pickled here goes from one process of a run to another, never to a disk or a network.
+What is pickled here goes from one process of a run to another, on this machine or, with Ray, on another of its cluster. It is never read
+from a file, nor from a stranger.
 """
 
 import io
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from accord.errors import AccordError
 
-_ALIGNED = 64  # bytes: as torch aligns its own memory, because a kernel may round differently on memory that is not
+ALIGNED = 64  # bytes: as torch aligns its own memory, because a kernel may round differently on memory that is not
 
 Place = tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...]]  # where a tensor begins, its type, shape and strides
 
@@ -45,21 +46,30 @@ class Area:
 
     def load(self, data: bytes, copy: bool = False) -> Any:
         """What was dumped, in whichever process. Its tensors are views, good until the next dump, unless copied."""
-        return _Unpickler(data, self, copy).load()
+        return Unpickler(data, self, copy).load()
 
     def at(self, place: Place) -> Tensor:
         """The tensor that lies there, as a view."""
-        start, dtype, shape, stride = place
-        end = start + torch.Size(shape).numel() * dtype.itemsize
-        if end > len(self._bytes):
+        if end_of(place) > len(self._bytes):
             self._bytes = torch.frombuffer(mmap.mmap(self._file, 0), dtype=torch.uint8)
-        return self._bytes[start:end].view(dtype).as_strided(shape, stride)
+        return lying_in(self._bytes, place)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _sent_along, (reduction.DupFd(self._file),)
 
     def __del__(self) -> None:
         os.close(self._file)
+
+
+def end_of(place: Place) -> int:
+    start, dtype, shape, _ = place
+    return start + torch.Size(shape).numel() * dtype.itemsize
+
+
+def lying_in(memory: Tensor, place: Place) -> Tensor:
+    """The tensor that lies there in `memory`, which is bytes, as a view."""
+    start, dtype, shape, stride = place
+    return memory[start : end_of(place)].view(dtype).as_strided(shape, stride)
 
 
 def _nameless() -> int:
@@ -111,11 +121,11 @@ def check_sendable(what: str, value: object) -> None:
         raise AccordError(f"the {what} cannot be sent to a spawned process: {error} (define it by name, at the top of a module)") from None
 
 
-class _Pickler(pickle.Pickler):
-    """Keeps plain tensors apart, each once, and says where they are to lie."""
+class Laying:
+    """For a pickler: keeps plain tensors apart, each once, and says where they are to lie."""
 
     def __init__(self, stream: io.BytesIO) -> None:
-        super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
+        super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)  # type: ignore[call-arg]
         self.laid: dict[int, tuple[Place, Tensor]] = {}
         self.end = 0
 
@@ -125,12 +135,18 @@ class _Pickler(pickle.Pickler):
         if id(value) not in self.laid:
             strides = torch.empty_like(value, device="meta").stride()  # its own, if it is dense: kernels go by them
             self.laid[id(value)] = (self.end, value.dtype, tuple(value.shape), strides), value  # kept: no other may get its id
-            self.end += -(-value.numel() * value.dtype.itemsize // _ALIGNED) * _ALIGNED
+            self.end += -(-value.numel() * value.dtype.itemsize // ALIGNED) * ALIGNED
         return self.laid[id(value)][0]
 
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, area: Area, copy: bool) -> None:
+class _Pickler(Laying, pickle.Pickler):
+    pass
+
+
+class Unpickler(pickle.Unpickler):
+    """Reads what such a pickler wrote; `area.at` says where its tensors lie."""
+
+    def __init__(self, data: bytes, area: Any, copy: bool) -> None:
         super().__init__(io.BytesIO(data))
         self.area, self.copy = area, copy
         self.found: dict[Place, Tensor] = {}

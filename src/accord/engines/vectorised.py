@@ -8,7 +8,22 @@ from itertools import accumulate, islice, zip_longest
 import torch
 from torch import Tensor
 
-from accord.engines.contract import SHARDS, ClientRow, Group, Job, Member, Outcome, Part, Table, Work, order, shards, whole
+from accord.engines.contract import (
+    SHARDS,
+    Batch,
+    ClientRow,
+    Group,
+    Job,
+    Member,
+    Outcome,
+    Part,
+    Table,
+    Values,
+    Work,
+    order,
+    shards,
+    whole,
+)
 from accord.engines.descent import Descent, Lane, Trained
 from accord.engines.planning import Order
 from accord.engines.sequential import Sequential
@@ -51,15 +66,22 @@ class Vectorised:
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
         return self._reference.evaluate(vector, buffers, groups)
 
+    def evaluate_batch(self, vector: Tensor, buffers: Tensor, batch: Batch) -> Values:
+        return self._reference.evaluate_batch(vector, buffers, batch)
+
     # ------------------------------------------------------------------------------------------------------------ training
 
     def train(self, work: Work, cohort: Sequence[Member]) -> Outcome:
         """Trains every client of the cohort from `work` and adds up their reports."""
         return self.train_many([Request(self.job, work, cohort)])[0]
 
+    def train_shard(self, work: Work, shard: Sequence[Member]) -> Part:
+        """Trains one part of a cohort: for whoever adds the parts up."""
+        request = Request(self.job, work, shard)
+        return sum((self._train_parts([request], [some])[0] for some in self._parts(shard)), start=Part())
+
     def train_many(self, requests: Sequence[Request]) -> list[Outcome]:
         """Several runs' cohorts in lockstep. What a run gets does not depend on the others."""
-        self.descent.model.module.train()
         done = [Part() for _ in requests]
         for parts in zip_longest(*(self._parts(request.cohort) for request in requests), fillvalue=()):
             done = [first + second for first, second in zip(done, self._train_parts(requests, parts), strict=True)]
@@ -80,6 +102,8 @@ class Vectorised:
 
     def _train_parts(self, requests: Sequence[Request], parts: Sequence[Sequence[Sequence[Member]]]) -> list[Part]:
         """Some shards of every request."""
+        if not self.descent.model.module.training:  # to tell every layer each round takes a while
+            self.descent.model.module.train()
         least = self.probed.least_batch
         lanes: list[list[Lane]] = []
         for request, of_run in zip(requests, parts, strict=True):
