@@ -11,6 +11,7 @@ help:
 	@echo "make demo    set up, fetch MNIST, train four algorithms, print one table"
 	@echo "make test    set up, run the whole test suite (left out with MARKS='not slow': the slow part)"
 	@echo "make docs    set up, build the documentation into docs/_build/html"
+	@echo "make test-integration   Flower, Ray, NVFlare and pfl-research, each in an environment of its own"
 	@echo "make check   format, lint and types"
 	@echo "make format  put files into the project's format"
 	@echo "make bench   time aggregation, import, client rounds and data"
@@ -34,6 +35,15 @@ test: $(READY)
 docs: $(READY)
 	$(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+# Flower, Ray, NVFlare and pfl-research want versions of their own, so each is tested in an environment of its own.
+test-integration:
+	@for name in flower ray nvflare pfl; do \
+		$(PYTHON) -m venv .venvs/test-$$name && \
+		.venvs/test-$$name/bin/python -m pip install --quiet --constraint constraints.txt torch && \
+		.venvs/test-$$name/bin/python -m pip install --quiet --editable ".[$$name,demo]" pytest && \
+		.venvs/test-$$name/bin/python -m pytest -q tests/integration/test_$$name*.py || exit 1; \
+	done
 
 check: $(READY)
 	$(BIN)/ruff format --check .
