@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test docs check format bench bench-engines bench-engines-gpu bench-startup clean
+.PHONY: help demo test test-integration docs check format bench bench-engines bench-engines-gpu bench-startup clean
 
 help:
 	@echo "make demo    set up, fetch MNIST, train four algorithms, print one table"
