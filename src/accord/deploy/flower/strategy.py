@@ -122,6 +122,8 @@ class Strategy(FlowerStrategy):
         """Meets the nodes and readies the loop."""
         model = self.model if arrays is None or not len(arrays) else warm_start(self.model, arrays.to_torch_state_dict())
         layout, plan = Layout.of(model), self.plan if rounds is None else replace(self.plan, rounds=rounds)
+        if plan.checkpoint_every is None:  # a round is the work of real clients: none of it is lost
+            plan = replace(plan, checkpoint_every=1)
         roster = Roster(grid, layout, form_name(self.algorithm, self.sums))
         fed = _names_only(roster.gather(self.clients, self.wait), roster, self.name)
         plan.check(fed)
