@@ -1,14 +1,12 @@
 """The commands `accord analyse ...`: a table, every point and a figure each. Like all commands they import what they need when they run."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from accord.cli_shared import Overrides, print_table, tell
+from accord.cli_shared import Overrides, print_table, tell, this_command, train_all
 from accord.errors import AccordError
 
 if TYPE_CHECKING:
@@ -271,21 +269,11 @@ def _rehearse(arms: "Sequence[Arm]", rule: str) -> None:
 
 def _train(arms: "Sequence[Arm]") -> None:
     """Trains what is left of the arms; a study that was stopped ends the command here, and says how to go on."""
-    from accord.display import watcher_for
-    from accord.execute import Interrupt
-    from accord.sweep import sweep
-
-    console, interrupt = Console(stderr=True), Interrupt()
-    hint = f"To go on: {shlex.join(['accord', *sys.argv[1:]])}"
-    try:
-        with watcher_for(console) as watcher:
-            left = sweep([run for one in arms for run in one.runs], watcher, interrupt, lambda text: tell(console, text))
-    except KeyboardInterrupt:
-        tell(console, f"Stopped at once; what was written is whole. {hint}")
-        raise typer.Exit(130) from None
+    hint = f"To go on: {this_command()}"
+    left, asked = train_all([run for one in arms for run in one.runs], hint)
     if left:
-        tell(console, f"Stopped early, with rounds before it, so there is no table yet. {hint}")
-        raise typer.Exit(130 if interrupt.asked else 1)
+        tell(Console(stderr=True), f"Stopped early, with rounds before it, so there is no table yet. {hint}")
+        raise typer.Exit(130 if asked else 1)
 
 
 def _tell(result: "Result", out: Path, kind: str) -> None:

@@ -1,7 +1,6 @@
 """`accord reproduce`: the papers' tables, and other studies, as one command each."""
 
 import json
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from accord.cli_shared import tell
+from accord.cli_shared import tell, this_command, train_all
 from accord.errors import AccordError
 
 if TYPE_CHECKING:
@@ -62,9 +61,11 @@ def reproduce(
     if plan:
         _print_plan(chosen, runs)
         return
-    stopped = _train(runs)
+    for experiment in {id(run.experiment): run.experiment for run in runs}.values():
+        experiment.check_here()
+    stopped, _ = train_all(runs, f"To go on: {this_command()}")
     results = gather(chosen, folder / chosen.name)
-    written = plain(chosen, results, shlex.join(["accord", *sys.argv[1:]]))
+    written = plain(chosen, results, this_command())
     _write(folder / f"{chosen.name}.json", written)
     print(json.dumps(written, indent=2)) if as_json else _print(chosen, results, rule)
     if stopped:
@@ -124,19 +125,6 @@ def _numbers(seeds: str | None) -> list[int] | None:
         return [int(seed) for seed in seeds.split(",")]
     except ValueError:
         raise AccordError(f"seeds must be whole numbers joined by commas, got {seeds!r}") from None
-
-
-def _train(runs: "list[One]") -> bool:
-    """Trains what is left of the runs; whether it was stopped before all were done."""
-    from accord.display import watcher_for
-    from accord.execute import Interrupt
-    from accord.sweep import sweep
-
-    console, interrupt = Console(stderr=True), Interrupt()
-    for experiment in {id(run.experiment): run.experiment for run in runs}.values():
-        experiment.check_here()
-    with watcher_for(console) as watcher:
-        return sweep(runs, watcher, interrupt, lambda text: tell(console, text)) > 0
 
 
 def _write(path: Path, content: object) -> None:

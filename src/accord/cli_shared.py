@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from accord.show import Recorded
+    from accord.sweep import One
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON, for machines.")]
 
@@ -49,6 +51,28 @@ def show_results(runs: "list[Recorded]", rule: str | None, as_json: bool) -> Non
         print(json.dumps(results(runs, rule), indent=2))
     else:
         print_results(runs, rule, Console())
+
+
+def train_all(runs: "list[One]", hint: str, *, fresh: bool = False) -> tuple[int, bool]:
+    """Trains what is left of the runs: how many have rounds before them still, and whether that was asked for by Ctrl-C. A second Ctrl-C
+    ends the command here; `hint` says how to go on."""
+    from accord.display import watcher_for
+    from accord.execute import Interrupt
+    from accord.sweep import sweep
+
+    console, interrupt = Console(stderr=True), Interrupt()
+    try:
+        with watcher_for(console) as watcher:
+            left = sweep(runs, watcher, interrupt, lambda text: tell(console, text), fresh=fresh)
+    except KeyboardInterrupt:
+        tell(console, f"Stopped at once; what was written is whole. {hint}")
+        raise typer.Exit(130) from None
+    return left, interrupt.asked
+
+
+def this_command() -> str:
+    """What was typed, to be typed again."""
+    return shlex.join(["accord", *sys.argv[1:]])
 
 
 def name_the_page(folders: list[Path], console: Console) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from accord.cli_shared import AsJson, Overrides, Rule, name_the_page, show_results, tell
+from accord.cli_shared import AsJson, Overrides, Rule, name_the_page, show_results, tell, train_all
 
 if TYPE_CHECKING:
     from accord.sweep import One
@@ -25,8 +25,8 @@ def sweep(
     """Train a grid of settings, many runs at once.
 
     In the file's `[sweep]` table a key has several values: `"algorithm.lr" = [0.01, 0.02, 0.05]`. Every combination is trained with every
-    seed of `run.seeds`. Runs that differ in seeds, rates, masks or algorithms, but not in model, data or batch size, train in lockstep, as
-    lanes of one batch; others go after one another.
+    seed of `run.seeds`. Runs that differ in seeds, rates, masks or algorithms, but not in model, data or batch size, train in lockstep
+    on a GPU, as lanes of one batch; others, and those on a CPU unless `run.engine` is vectorised, go after one another.
 
     Each run has the folder and the record that `accord run` with its values would give it. What is done is not done again and what was
     stopped goes on, always: that is `--resume` of `accord run`.
@@ -55,24 +55,16 @@ def sweep(
 
 
 def _train(runs: "list[One]", fresh: bool, rule: str | None, as_json: bool, hint: str) -> None:
-    from accord.display import watcher_for
-    from accord.execute import Interrupt
     from accord.show import load
-    from accord.sweep import sweep as train
 
-    console, interrupt = Console(stderr=True), Interrupt()
-    try:
-        with watcher_for(console) as watcher:
-            left = train(runs, watcher, interrupt, lambda text: tell(console, text), fresh=fresh)
-    except KeyboardInterrupt:
-        tell(console, f"Stopped at once; what was written is whole. {hint}")
-        raise typer.Exit(130) from None
+    console = Console(stderr=True)
+    left, asked = train_all(runs, hint, fresh=fresh)
     begun = [run.folder for run in runs if (run.folder / "experiment.json").exists()]
     show_results([load(folder) for folder in begun], rule, as_json)
     name_the_page(begun, console)
     if left:
         tell(console, f"Stopped early. {hint}")
-        raise typer.Exit(130 if interrupt.asked else 0)
+        raise typer.Exit(130 if asked else 0)
 
 
 def _print_plan(runs: "list[One]", as_json: bool) -> None:

@@ -3,12 +3,22 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
 from torch import Tensor
+
+
+def flat(table: Mapping[str, Any], prefix: str = "", without: Collection[str] = ()) -> dict[str, Any]:
+    """`{"train": {"lr": 0.1}}` as `{"train.lr": 0.1}`, but for the names in `without`. Keys may be written either way."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if name not in without:
+            found |= flat(value, f"{name}.", without) if isinstance(value, Mapping) else {name: value}
+    return found
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from accord.errors import AccordError
+from accord.files import flat
 from accord.loop import Event, Hook
 
 
@@ -65,7 +66,7 @@ def mlflow(folder: Path, settings: Mapping[str, Any]) -> Hook:
         experiment = client.get_experiment_by_name("accord")
         number = experiment.experiment_id if experiment else client.create_experiment("accord")
         run_id = client.create_run(number, run_name=folder.name).info.run_id
-        for name, value in _flat(settings).items():
+        for name, value in flat(settings).items():
             client.log_param(run_id, name, value)
         kept.write_text(json.dumps({"run_id": run_id}))
         return str(run_id)
@@ -91,7 +92,7 @@ def wandb(folder: Path, settings: Mapping[str, Any]) -> Hook:
 
     def tell(event: Event) -> None:
         if not started:
-            started.append(library.init(project="accord", id=folder.name, resume="allow", dir=str(folder), config=_flat(settings)))
+            started.append(library.init(project="accord", id=folder.name, resume="allow", dir=str(folder), config=flat(settings)))
         started[0].log(numbers(event.row), step=event.round)
         if event.round == event.rounds:
             started[0].finish()
@@ -104,10 +105,3 @@ LOGS: dict[str, Callable[[Path, Mapping[str, Any]], Hook]] = {"tensorboard": ten
 
 def _missing(name: str) -> AccordError:
     return AccordError(f"run.log = {name!r} needs the package {name}: pip install 'accord-fl[{name}]'")
-
-
-def _flat(settings: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
-    return flat

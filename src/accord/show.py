@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from accord import files
 from accord.average import AVERAGES
 from accord.display import print_cells
 from accord.engines.contract import Table
@@ -257,11 +258,6 @@ def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> l
     ]
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"train": {"lr": 0.1}}` as `{"train.lr": 0.1}`, without what says nothing about the kind of run."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        name = f"{prefix}{key}"
-        if name not in _NOT_TOLD_APART_BY:
-            found |= flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return found
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's settings by their full names, without what says nothing about the kind of run."""
+    return files.flat(settings, without=_NOT_TOLD_APART_BY)

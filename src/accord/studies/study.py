@@ -16,6 +16,7 @@ from typing import Any
 
 from accord.errors import AccordError
 from accord.experiment import Experiment, assemble, override
+from accord.files import flat
 from accord.settings import did_you_mean
 from accord.sweep import One
 
@@ -153,7 +154,7 @@ def load(name: str) -> Study:
     for key in tables:
         if key not in _KEYS:
             raise AccordError(f"{path.name} has a key {key!r} that studies do not have: {did_you_mean(key, _KEYS)}")
-    axes = {axis: {value: _flat(more) for value, more in values.items()} for axis, values in tables.get("axes", {}).items()}
+    axes = {axis: {value: flat(more) for value, more in values.items()} for axis, values in tables.get("axes", {}).items()}
     if not axes:
         raise AccordError(f"{path.name} has no [axes]: a study needs at least one")
     compare = tables.get("compare", list(axes)[-1])
@@ -169,7 +170,7 @@ def load(name: str) -> Study:
         against=tables.get("against", next(iter(axes[compare]))),
         rules=tuple(tables.get("rules", RULES)),
         seeds=tuple(tables.get("seeds", [0, 1, 2, 3])),
-        settings=_flat(tables.get("settings", {})),
+        settings=flat(tables.get("settings", {})),
         axes=axes,
         grids=_grids(tables.get("grid", {})),
         skip=tuple(tables.get("skip", [])),
@@ -203,18 +204,6 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     out = copy.deepcopy(below)
     for key, value in above.items():
         out[key] = _merged(out[key], value) if isinstance(value, dict) and isinstance(out.get(key), dict) else copy.deepcopy(value)
-    return out
-
-
-def _flat(table: Mapping[str, Any], before: str = "") -> Settings:
-    """`{"data": {"name": "mnist"}}` as `{"data.name": "mnist"}`; keys may be written either way."""
-    out: Settings = {}
-    for key, value in table.items():
-        name = f"{before}{key}"
-        if isinstance(value, Mapping) and "." not in name:
-            out |= _flat(value, f"{name}.")
-        else:
-            out[name] = value
     return out
 
 

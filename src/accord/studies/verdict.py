@@ -17,7 +17,7 @@ from accord.errors import AccordError
 from accord.studies.outcome import Comparison, Figures, Result, compare
 from accord.studies.published import Printed
 from accord.studies.study import FILES, Cell, Study
-from accord.studies.text import comparison_cells, points, result_cells
+from accord.studies.text import comparison_cells, result_cells
 
 _CLAIMS = FILES / "common" / "claims.toml"
 
@@ -178,12 +178,3 @@ def markdown(cells: Sequence[Sequence[str]]) -> list[str]:
     """Cells as a Markdown table."""
     head, *rows = ([cell.replace("|", "\\|") for cell in row] for row in cells)
     return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(row)} |" for row in rows)]
-
-
-def sentence(comparison: Comparison) -> str:
-    """`gma is ahead of avg by 0.8 points (0.3 to 1.3), 4 seeds`."""
-    difference = comparison.difference
-    if difference is None:
-        return f"{comparison.rival} and {comparison.against} have no seed in common"
-    where = f"{comparison.rival} against {comparison.against}: {points(difference)} points, {difference.seeds} seeds"
-    return where if difference.clear else f"{where}: no clear difference"
