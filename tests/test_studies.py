@@ -146,7 +146,7 @@ def test_a_study_is_carried_out_and_told(carried_out: Path) -> None:
 def test_the_grids_point_is_chosen_by_held_out_data(carried_out: Path) -> None:
     """Recomputed from the run folders' own rows."""
     study = load(str(carried_out / "tiny.toml"))
-    for result in gather(study, carried_out / "runs/reproduce/tiny"):
+    for result in gather(study, study.named(carried_out / "runs/reproduce/tiny")):
         means = {}
         for point, run in study.runs(result.cell, carried_out / "runs/reproduce/tiny"):
             rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]

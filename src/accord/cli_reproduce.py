@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,7 @@ from accord.errors import AccordError
 
 if TYPE_CHECKING:
     from accord.studies.outcome import Result
-    from accord.studies.study import Study
+    from accord.studies.study import Named, Study
     from accord.sweep import One
 
 
@@ -57,14 +58,15 @@ def reproduce(
         raise AccordError(f"there is no rule {rule!r} for the table of {chosen.name}: choose one of {', '.join(chosen.rules)}")
     given = [*(overrides or []), *([f"train.rounds={rounds}"] if rounds else [])]
     chosen = chosen.changed(given, _numbers(seeds), grid)
-    runs = _runs(chosen, folder / chosen.name)
+    named = chosen.named(folder / chosen.name)
+    runs = _runs(named)
     if plan:
         _print_plan(chosen, runs)
         return
     for experiment in {id(run.experiment): run.experiment for run in runs}.values():
         experiment.check_here()
     stopped, _ = train_all(runs, f"To go on: {this_command()}")
-    results = gather(chosen, folder / chosen.name)
+    results = gather(chosen, named)
     written = plain(chosen, results, this_command())
     _write(folder / f"{chosen.name}.json", written)
     print(json.dumps(written, indent=2)) if as_json else _print(chosen, results, rule)
@@ -74,15 +76,10 @@ def reproduce(
         raise typer.Exit(130)
 
 
-def _runs(study: "Study", folder: Path) -> "list[One]":
-    """All runs of the study. Cells whose data are not here are told of and left out; if there are no others, that is an error."""
-    runs: list[One] = []
-    missing: dict[str, int] = {}
-    for cell in study.cells:
-        try:
-            runs += [run for _, run in study.runs(cell, folder)]
-        except AccordError as error:
-            missing[str(error)] = missing.get(str(error), 0) + 1
+def _runs(named: "list[Named]") -> "list[One]":
+    """All runs of the cells. Those whose data are not here are told of and left out; if there are no others, that is an error."""
+    runs = [run for one in named for _, run in one.runs]
+    missing = Counter(one.missing for one in named if one.missing is not None)
     if missing and not runs:
         raise AccordError(next(iter(missing)))
     for why, count in missing.items():

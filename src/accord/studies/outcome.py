@@ -8,14 +8,13 @@ the papers report and nobody could do in practice; `last10` goes by held-out dat
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from accord.errors import AccordError
 from accord.evaluate import History, select
 from accord.show import load
 from accord.studies.published import Printed, find
-from accord.studies.study import Cell, Settings, Study
+from accord.studies.study import Cell, Named, Settings, Study
 
 
 @dataclass(frozen=True)
@@ -48,20 +47,17 @@ class Result:
         return self.done == self.runs
 
 
-def gather(study: Study, folder: Path) -> list[Result]:
+def gather(study: Study, named: Sequence[Named]) -> list[Result]:
     """The study's cells as the run folders tell them now."""
-    return [_result(study, cell, folder) for cell in study.cells]
+    return [_result(study, one) for one in named]
 
 
-def _result(study: Study, cell: Cell, folder: Path) -> Result:
+def _result(study: Study, named: Named) -> Result:
+    cell = named.cell
     histories: dict[int, dict[int, History]] = {}  # point -> seed -> history
     points, done = cell.points, 0
     runs = len(points) * len(study.seeds)
-    try:
-        named = list(study.runs(cell, folder))
-    except AccordError:  # its data are not here
-        named = []
-    for point, run in named:
+    for point, run in named.runs:
         if (run.folder / "done").exists():
             done += 1
             histories.setdefault(points.index(point), {})[run.seed] = load(run.folder).history

@@ -44,6 +44,15 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Named:
+    """A cell's runs, each with its point of the grid; none, and why, where its data are not here."""
+
+    cell: Cell
+    runs: list[tuple[Settings, One]]
+    missing: str | None = None
+
+
+@dataclass(frozen=True)
 class Study:
     """What a file asks for. `compare` is the axis whose values are rivals, `against` the value that the others are measured by."""
 
@@ -110,6 +119,16 @@ class Study:
         for point, experiment in self.experiments(cell, folder):
             for seed in self.seeds:
                 yield point, One(experiment, seed, {**cell.values, **point}, experiment.folder(seed))
+
+    def named(self, folder: Path) -> "list[Named]":
+        """All cells with their runs. To name a run takes a while, so whoever trains and then reads asks once."""
+        return [self._named(cell, folder) for cell in self.cells]
+
+    def _named(self, cell: Cell, folder: Path) -> "Named":
+        try:
+            return Named(cell, list(self.runs(cell, folder)))
+        except AccordError as error:
+            return Named(cell, [], str(error))
 
     def _text(self, cell: Cell, point: Settings) -> str:
         """What a run's folder keeps as its experiment file."""
