@@ -5,17 +5,19 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-integration docs check format bench bench-engines bench-engines-gpu bench-startup clean
+.PHONY: help demo demo-flower test test-integration docs check format bench bench-engines bench-engines-gpu bench-startup bench-bytes clean
 
 help:
-	@echo "make demo    set up, fetch MNIST, train four algorithms, print one table"
+	@echo "make demo    set up, fetch MNIST, train four algorithms, print one table and the path of a page"
 	@echo "make test    set up, run the whole test suite (left out with MARKS='not slow': the slow part)"
 	@echo "make docs    set up, build the documentation into docs/_build/html"
+	@echo "make demo-flower        a federation with Flower: in its simulation, then as processes with TLS and keys on this machine"
 	@echo "make test-integration   Flower, Ray, NVFlare and pfl-research, each in an environment of its own"
 	@echo "make check   format, lint and types"
 	@echo "make format  put files into the project's format"
 	@echo "make bench   time aggregation, import, client rounds and data"
 	@echo "make bench-engines      time engines against a naive loop, Flower and pfl-research (bench-engines-gpu: on a GPU, no peers)"
+	@echo "make bench-bytes        bytes of a round on a cluster: the Ray engine and Flower's simulation"
 	@echo "make bench-startup      time to the first round, and memory with more and more clients"
 
 # torch is installed first and pinned: a later, looser request for it then finds it there.
@@ -36,14 +38,26 @@ docs: $(READY)
 	$(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-# Flower, Ray, NVFlare and pfl-research want versions of their own, so each is tested in an environment of its own.
-test-integration:
-	@for name in flower ray nvflare pfl; do \
-		$(PYTHON) -m venv .venvs/test-$$name && \
-		.venvs/test-$$name/bin/python -m pip install --quiet --constraint constraints.txt torch && \
-		.venvs/test-$$name/bin/python -m pip install --quiet --editable ".[$$name,demo]" pytest && \
+# Flower, Ray, NVFlare and pfl-research want versions of their own, so each has an environment of its own.
+FRAMEWORKS := flower ray nvflare pfl
+
+.venvs/test-%/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --constraint constraints.txt torch
+	$(@D)/bin/python -m pip install --quiet --editable '.[$*,demo]' pytest
+	@touch $@
+
+test-integration: $(FRAMEWORKS:%=.venvs/test-%/.ready)
+	@for name in $(FRAMEWORKS); do \
 		.venvs/test-$$name/bin/python -m pytest -q tests/integration/test_$$name*.py || exit 1; \
 	done
+
+demo-flower: .venvs/test-flower/.ready
+	.venvs/test-flower/bin/python examples/flower/simulate.py
+	.venvs/test-flower/bin/python examples/flower/deploy.py
+
+bench-bytes: .venvs/test-flower/.ready
+	.venvs/test-flower/bin/python benchmarks/bytes.py $(BENCH)
 
 check: $(READY)
 	$(BIN)/ruff format --check .

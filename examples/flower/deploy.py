@@ -21,9 +21,10 @@ def main() -> int:
     records = asked.folder.resolve() / "runs"
     try:
         with Loopback(here, nodes=3, folder=asked.folder, port=asked.port) as federation:
-            print(f"SuperLink at 127.0.0.1:{federation.port} with TLS, three SuperNodes with keys; logs in {asked.folder / 'logs'}")
-            federation.run({"rounds": asked.rounds, "algorithm": asked.algorithm, "folder": str(records)})
-            print((asked.folder / "logs" / "run.log").read_text())
+            where = f"127.0.0.1:{federation.port}"
+            print(f"SuperLink at {where} with TLS, three SuperNodes with keys; logs in {asked.folder / 'logs'}", flush=True)
+            settings = {"rounds": asked.rounds, "algorithm": asked.algorithm, "folder": str(records)}
+            federation.run(settings, tell=lambda text: print(text, end="", flush=True))
     except AccordError as error:
         print(error, file=sys.stderr)
         return 2

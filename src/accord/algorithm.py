@@ -103,6 +103,10 @@ class Algorithm:
         if not self.asks_twice:
             return record
         second = functools.reduce(operator.add, (self.average.second(own, record.average) for own in kept))  # type: ignore[attr-defined]
+        return self.joined(record, second)
+
+    def joined(self, record: Record, second: Record) -> Record:
+        """A cohort's record with what its second exchange added up."""
         return Record(**{**dict(record), "average": Record(**dict(record.average), **dict(second))})
 
     def released(self, record: Record, round: Round) -> Record:

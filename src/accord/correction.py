@@ -38,6 +38,7 @@ class corrective:
     constraint: Literal["24", "15"] = "24"
     passes: Literal[1, 2] = 1
     needs: ClassVar[frozenset[str]] = frozenset({"end_gradient", "end_loss"})
+    tells: ClassVar[frozenset[str]] = frozenset({"gradient"})  # the first exchange's sums that clients are told in the second
 
     def __post_init__(self) -> None:
         if isinstance(self.alpha, bool) or not isinstance(self.alpha, int | float) or not 0.0 <= self.alpha < math.inf:

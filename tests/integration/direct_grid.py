@@ -61,7 +61,7 @@ class DirectGrid(Grid):
         node = message.metadata.dst_node_id
         app, settings = self.apps[node]
         reply: Message | None = app(message, Context(0, node, settings, RecordDict(), {}))
-        if message.metadata.message_type == "train" and node in self.tamper:
+        if message.metadata.message_type.startswith("train") and node in self.tamper:
             reply = self.tamper[node](reply)
         if reply is not None:
             self.replies[message.metadata.message_id] = through_bytes(reply)

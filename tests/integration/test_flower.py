@@ -27,6 +27,7 @@ from accord.deploy.flower import Strategy, Sums, client_app, owned
 from accord.deploy.flower.exchange import exchange
 from accord.deploy.flower.fleet import in_turn
 from accord.deploy.flower.sums import packed, unpacked
+from accord.deploy.flower.wire import PROTOCOL
 from accord.engines.contract import ClientRow
 from accord.errors import AccordError
 from accord.identity import Plan
@@ -45,6 +46,8 @@ ALGORITHMS = {
     "fedadam+gma": accord.fedadam(mask=accord.gma(0.4)),
     "fedyogi": accord.fedyogi(),
     "corrective": accord.fedavg(average=accord.corrective(0.2)),
+    "corrective, asked twice": accord.fedavg(average=accord.corrective(0.2, passes=2)),
+    "scaffold+corrective, asked twice": accord.scaffold(average=accord.corrective(0.2, passes=2), mask=accord.gma(0.4)),
     "median": accord.fedavg(average=accord.median()),
 }
 
@@ -157,7 +160,7 @@ def changed(message: Message, change: Any) -> Message:
 
 def words(message: Message, **told: Any) -> Message:
     old = json.loads(str(message.content["accord"]["json"]))
-    message.content["accord"] = ConfigRecord({"protocol": 1, "json": json.dumps({**old, **told})})
+    message.content["accord"] = ConfigRecord({"protocol": PROTOCOL, "json": json.dumps({**old, **told})})
     return message
 
 
@@ -232,6 +235,91 @@ def test_a_node_that_goes_is_left_out_and_one_that_comes_back_takes_part() -> No
     grid.all = dict(grid.apps)
     run = finished(strategy_of(fed, accord.fedavg(), 3, None), grid)
     assert [row["left_out"] for row in run.rows] == [{}, {"c00": "its node is not connected"}, {}]
+
+
+# ------------------------------------------------------------------------------------------------------------ a second exchange
+
+
+def in_the_second(change: Any) -> Any:
+    """Tampers with what a node answers when it is asked again."""
+    return lambda message: change(message) if message.metadata.message_type == "train.again" else message
+
+
+def pushed(message: Message, change: Any) -> Message:
+    record = message.content.array_records["record"]
+    record["push"] = Array(change(record["push"].numpy()))
+    return message
+
+
+SECOND = {
+    "NaN": (lambda m: pushed(m, lambda p: p * float("nan")), "NaN or infinity in its sums"),
+    "shape": (lambda m: pushed(m, lambda p: p[:-1]), "wrong shape or type of push"),
+    "nothing": (lambda m: None, "no reply within"),
+    "empty": (emptied, "its reply cannot be read"),
+}
+
+
+@pytest.mark.parametrize("kind", SECOND)
+def test_who_is_left_out_of_the_second_exchange_corrects_nothing(kind: str) -> None:
+    """Its update counts, and x_i = 0. By hand, from the gradients that clients sent, for those who answered twice:
+    x_i = c (m_i / |D_i|^2) / sqrt(sum of (m_j / |D_j|)^2), where D is the sum of all gradients."""
+    fed, alpha = blobs(clients=4, unseen=0), 0.3
+    grid = grid_of(fed, 4)
+    spoil, said = SECOND[kind]
+    grid.tamper[9000 - 7] = in_the_second(spoil)
+    seen: dict[str, dict[str, torch.Tensor]] = {}
+    answer = grid._answer
+
+    def look(message: Message) -> None:
+        answer(message)
+        reply = grid.replies.get(message.metadata.message_id)
+        if reply is not None and message.metadata.message_type == "train":
+            client = json.loads(str(reply.content["accord"]["json"]))["client"]
+            seen[client] = {name: torch.from_numpy(a.numpy().copy()).double() for name, a in reply.content.array_records["record"].items()}
+
+    grid._answer = look  # type: ignore[method-assign]
+    run = finished(strategy_of(fed, accord.fedavg(average=accord.corrective(alpha, passes=2)), 1, None), grid)
+    assert run.rows[0]["accepted"] == 4 and run.rows[0]["left_out"] == {}
+    assert list(run.rows[0]["left_out_again"]) == ["c01"] and said in run.rows[0]["left_out_again"]["c01"]
+    gradients = {client: told["average.end_gradient"] for client, told in seen.items()}
+    total, bound = (
+        sum(gradients.values()),
+        min(float(told["average.end_loss"] / told["average.end_gradient"].norm()) for told in seen.values()),
+    )
+    m = {client: float(d @ total) for client, d in gradients.items() if client != "c01"}
+    size = sum((m[client] / gradients[client].norm()) ** 2 for client in m) ** 0.5
+    correction = sum(alpha * bound * m[client] / gradients[client].norm() ** 2 / size * gradients[client] for client in m)
+    start = torch.cat([p.detach().reshape(-1) for p in mlp().parameters()]).double()
+    mean = torch.stack([told["average.delta"] for told in seen.values()]).mean(0)
+    assert float(correction.norm()) > 0.01
+    assert torch.allclose(run.last.vector.double(), start + mean - correction, atol=1e-6)
+
+
+def test_nobody_left_in_the_second_exchange_is_the_plain_mean(state: Path) -> None:
+    fed = blobs(clients=3, unseen=0)
+    grid = grid_of(fed, 3)
+    for node in grid.apps:
+        grid.tamper[node] = in_the_second(lambda message: None)
+    found = finished(strategy_of(fed, accord.fedavg(average=accord.corrective(0.3, passes=2)), 2, None), grid)
+    expected = simulated(fed, accord.fedavg(average=accord.corrective(0.0)), 2, None)
+    assert [len(row["left_out_again"]) for row in found.rows] == [3, 3] and torch.equal(found.last.vector, expected.last.vector)
+    assert not list(state.rglob("again-*"))  # a gradient is on disk between two messages, and no longer
+
+
+def test_a_second_exchange_without_a_first(state: Path) -> None:
+    """A client whose disk lost what it kept says so."""
+    fed = blobs(clients=3, unseen=0)
+    grid = grid_of(fed, 3)
+
+    def lose(message: Message) -> Message:
+        for file in state.rglob("again-1.safetensors"):
+            if file.parent.name.startswith("c01-"):
+                file.unlink()
+        return message
+
+    grid.tamper[9000 - 7] = lose
+    (row,) = finished(strategy_of(fed, accord.fedavg(average=accord.corrective(0.3, passes=2)), 1, None), grid).rows
+    assert "what client c01 kept in round 1 cannot be read" in row["left_out_again"]["c01"]
 
 
 # --------------------------------------------------------------------------------------------------------------- what clients remember
@@ -311,7 +399,7 @@ def test_a_server_cannot_choose_where_a_client_writes(state: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------------------- sums
 
 
-@pytest.mark.parametrize("name", ["fedavg+gma", "scaffold+gma", "fedprox+magnitude", "corrective"])
+@pytest.mark.parametrize("name", ["fedavg+gma", "scaffold+gma", "fedprox+magnitude", "corrective", "corrective, asked twice"])
 def test_sums_lifted_by_clients_are_the_same_sums(name: str) -> None:
     fed, algorithm = blobs(), ALGORITHMS[name]
     grid = grid_of(fed, sums=Sums(), algorithm=algorithm)
@@ -433,6 +521,17 @@ def test_replies_are_added_in_order_and_few_are_in_memory() -> None:
     assert order == list(range(100)) and most <= 3
 
 
+def test_a_cohort_s_messages_share_one_model() -> None:
+    """What is sent is in memory once, not once for every client."""
+    fed = blobs(clients=6, unseen=0)
+    grid = grid_of(fed, 6)
+    finished(strategy_of(fed, accord.scaffold(), 1, None), grid)
+    sent = [message.content for message in grid.sent if message.metadata.message_type == "train"]
+    assert len(sent) == 6
+    for group, name in (("model", "vector"), ("sent", "c")):
+        assert len({id(content.array_records[group][name].data) for content in sent}) == 1
+
+
 def test_a_reply_is_there_soon_after_it_came() -> None:
     """Flower's own loop would look again after three seconds."""
     fed = blobs(clients=2, unseen=0)
@@ -481,7 +580,6 @@ def test_nodes_that_do_not_fit() -> None:
         (lambda: Strategy(accord.pooled(), mlp(), clients=2), "pooled is no federation of updates"),
         (lambda: Strategy(accord.local_only(), mlp(), clients=2), "local_only is no federation of updates"),
         (lambda: Strategy(accord.causalfed(), mlp(), clients=2), "causalfed is no federation of updates"),
-        (lambda: Strategy(accord.fedavg(average=accord.corrective(0.1, passes=2)), mlp(), clients=2), "passes must be 1 with Flower"),
         (lambda: Strategy(accord.fedavg(weighting="uniform").with_privacy(1.0, 1.0), mlp(), clients=2), "privacy needs noise"),
         (lambda: Strategy(accord.fedavg(), mlp(), clients=0), "clients must be the clients' names"),
         (lambda: Strategy(accord.fedavg(), mlp(), clients="abc"), "clients must be the clients' names"),

@@ -132,7 +132,7 @@ class Wide(nn.Module):
         pytest.param(accord.fedadam(mask=accord.gma(0.4)), id="sums"),
         pytest.param(accord.scaffold(mask=accord.gma(0.4)), id="clients that remember"),
         pytest.param(accord.fedavg(average=accord.median()), id="rows"),
-        pytest.param(accord.fedavg(average=accord.corrective()), id="asked twice"),
+        pytest.param(accord.fedavg(average=accord.corrective(0.2, passes=2)), id="asked twice"),
     ],
 )
 @pytest.mark.slow

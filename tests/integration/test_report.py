@@ -1,5 +1,6 @@
 """The report page in a real Chromium: from disk, by mouse and by keyboard, on a phone, on paper, in the dark, and while a run goes on."""
 
+import itertools
 import json
 import re
 import shutil
@@ -203,6 +204,28 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(tab: Any, file: Path
         tab.wait_for_timeout(100)
     else:
         pytest.fail("a wider window must give wider charts")
+
+
+def test_long_names_fit_on_a_phone(tab: Any, tmp_path: Path) -> None:
+    """Every name beside a chart is there, no line of one lies on a line of another, and selects with them do not widen the page."""
+    for n in range(4):
+        more = {"lr": 0.01 + 0.01 * n, "momentum": 0.5 + 0.1 * n, "weight_decay": 0.001 * (n + 1)}
+        accord.fit(
+            mlp(), blobs(), accord.fedavg(mask=accord.gma(0.4)), rounds=2, sample=4, evaluate_every=1, folder=tmp_path / "runs", **more
+        )
+    file = tmp_path / "report.html"
+    file.write_text(page(gather(look([tmp_path / "runs"]))))
+    tab.set_viewport_size(NARROW)
+    opened(tab, file)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
+    for chart in ("client-chart", "bar-chart", "gap-chart"):
+        boxes = tab.eval_on_selector_all(
+            f"#{chart} svg text",
+            "all => all.map(one => { const b = one.getBoundingClientRect(); return [one.textContent, b.top, b.bottom] })",
+        )
+        lines = sorted((top, bottom, words) for words, top, bottom in boxes if re.search("[a-z]{3}", words) and "client" not in words)
+        assert sum(words.startswith("fedavg") for _, _, words in lines) == 4, lines
+        assert all(above[1] <= below[0] + 2 for above, below in itertools.pairwise(lines)), lines
 
 
 def brightness(tab: Any) -> float:

@@ -5,6 +5,7 @@ from flwr.serverapp import Grid, ServerApp
 
 import accord
 from accord.algorithm import ALGORITHMS
+from accord.choices import known
 from accord.deploy.flower import Strategy
 from accord.identity import Plan
 from accord.local import Training
@@ -19,6 +20,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     chosen = {**DEFAULTS, **context.run_config}
+    known("algorithm", chosen["algorithm"], ALGORITHMS)
     mask = accord.gma(chosen["tau"]) if chosen["tau"] >= 0 else None
     strategy = Strategy(
         ALGORITHMS[chosen["algorithm"]](mask=mask),

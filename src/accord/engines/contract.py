@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -85,11 +85,11 @@ class ClientRow:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A cohort's round: one record (None if no report was accepted), a row per client, and further numbers for the round's row."""
+    """A cohort's round: one record (None if no report was accepted), a row per client, and what else the round's row tells."""
 
     record: Record | None
     rows: list[ClientRow]
-    told: Mapping[str, float] = field(default_factory=dict)
+    told: Mapping[str, Any] = field(default_factory=dict)
 
 
 Group = tuple[str, str, Tensor]  # (split, client, rows)

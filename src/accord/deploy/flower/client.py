@@ -15,14 +15,14 @@ from accord.algorithm import Algorithm
 from accord.data.federated import Federation
 from accord.deploy.flower.memory import ClientMemory
 from accord.deploy.flower.sums import Sums, form_name, lifted_by, sent_form
-from accord.deploy.flower.wire import SPLITS, Task, arrays_of, content, layout_as, row_as, tensors_in, told_in
+from accord.deploy.flower.wire import AGAIN, SPLITS, Task, arrays_of, content, fields_of, layout_as, row_as, tensors_in, told_in
 from accord.engines.contract import ClientRow, Job, Member, Work
 from accord.engines.sequential import Sequential
 from accord.errors import AccordError
 from accord.layout import Layout
 from accord.local import Training
 from accord.losses import PerSample, default_loss, default_metrics
-from accord.record import State
+from accord.record import Field, Record, State
 
 Data = Federation | Callable[[Context], Federation]
 Model = nn.Module | Callable[[Context], nn.Module]
@@ -55,6 +55,7 @@ def client_app(
     app = ClientApp()
     app.query()(node.hello)
     app.train()(node.train)
+    app.train(AGAIN)(node.again)
     app.evaluate()(node.evaluate)
     return app
 
@@ -97,6 +98,10 @@ class _Node:
     def train(self, message: Message, context: Context) -> Message:
         """A client's round: its record, or why there is none."""
         return Message(_said(lambda: self._trained(message.content, context)), reply_to=message)
+
+    def again(self, message: Message, context: Context) -> Message:
+        """A round's second exchange: what a client adds now that it knows the first one's sums."""
+        return Message(_said(lambda: self._second(message.content, context)), reply_to=message)
 
     def evaluate(self, message: Message, context: Context) -> Message:
         """Loss and metrics, summed over the samples of everything that this node has."""
@@ -142,9 +147,19 @@ class _Node:
         if part.record is None:
             return {}, part.rows[0]
         tensors = sent_form(part.record, self.sums, task, self.secret)
+        for extra in part.kept:  # one client's, if it will be asked again
+            memory.keep(task.round, {name: extra[name] for name in algorithm.average.needs})
         if pending:
             memory.pending(task.round, pending)  # last: a report that could not be sent leaves nothing behind
         return tensors, part.rows[0]
+
+    def _second(self, received: RecordDict, context: Context) -> RecordDict:
+        task = Task(**told_in(received))
+        kept = ClientMemory(self._folder(context), task.experiment, task.client).kept(task.round)
+        first = Record(**{name: Field(value) for name, value in tensors_in(received, "first").items()})
+        second = lifted_by(self.algorithm, self.sums, task).average.second(kept, first)  # type: ignore[attr-defined]
+        tensors = {path: entry.value for path, entry in fields_of(second).items()}
+        return content({"record": arrays_of(tensors)}, row_as(ClientRow(task.client, 0, 0, 0.0, 0.0), task.round))
 
     def _job(self, context: Context, fed: Federation, algorithm: Algorithm, training: Training, seed: int) -> Job:
         module = self._module(context)

@@ -19,8 +19,8 @@ from torch import Tensor
 from accord.deploy.flower.exchange import exchange, unanswered
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Receiver, Sums
-from accord.deploy.flower.wire import arrays_of, content, payload, row_in, task_of, tensors_in, told_in
-from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Part, Table, Work, added, shards, whole
+from accord.deploy.flower.wire import AGAIN, arrays_of, content, payload, row_in, task_of, tensors_in, told_in
+from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Part, Table, Work, added, shards
 from accord.errors import AccordError
 from accord.files import tensor_bytes
 from accord.record import Record, State
@@ -52,13 +52,17 @@ class Fleet:
 
     def messages(self, work: Work, cohort: Sequence[Member]) -> list[Message]:
         """A task for every client of the cohort whose node is there."""
+        model, sent = {"vector": work.vector, "buffers": work.buffers}, work.memory["local"]
+        return self._messages(work, cohort, MessageType.TRAIN, {"model": model, "sent": sent})
+
+    def _messages(self, work: Work, cohort: Sequence[Member], kind: str, told: dict[str, State]) -> list[Message]:
         self.roster.meet()
-        arrays = {"model": arrays_of({"vector": work.vector, "buffers": work.buffers}), "sent": arrays_of(work.memory["local"])}
+        arrays = {group: arrays_of(tensors) for group, tensors in told.items()}
         names = [member.client for member in cohort] if self.sums and self.sums.masked else []
         asked = [member for member in cohort if member.client in self.roster.where]
-        return [self._message(work, member, arrays, names) for member in asked]
+        return [self._message(work, member, kind, arrays, names) for member in asked]
 
-    def _message(self, work: Work, member: Member, arrays: dict[str, ArrayRecord], cohort: list[str]) -> Message:
+    def _message(self, work: Work, member: Member, kind: str, arrays: dict[str, ArrayRecord], cohort: list[str]) -> Message:
         version, kept = self.versions(member.client)
         task = task_of(
             self.job.algorithm,
@@ -73,27 +77,55 @@ class Fleet:
             cohort=cohort,
         )
         node = self.roster.where[member.client]
-        return Message(content(arrays, asdict(task)), node, MessageType.TRAIN, ttl=self.timeout, group_id=str(work.round))
+        return Message(content(arrays, asdict(task)), node, kind, ttl=self.timeout, group_id=str(work.round))
 
     def outcome(
         self, work: Work, cohort: Sequence[Member], replies: Iterable[tuple[int, Message | None]], messages: Sequence[Message]
     ) -> Outcome:
         """A cohort's round from its replies, in whatever order they come."""
-        self.bytes_down, self.bytes_up = sum(map(payload, messages)), 0
-        turn = {member.client: number for number, member in enumerate(cohort)}
-        asked = [_client_of(message) for message in messages]
-        answers = in_turn(len(cohort), self._answers(work, cohort, turn, asked, replies))
-        parts = (self._part(work, shard, answers) for shard in shards(cohort))
-        outcome = whole(self.job.algorithm, parts)
-        told = {"bytes_down": self.bytes_down, "bytes_up": self.bytes_up}
+        self.bytes_down = self.bytes_up = 0
+        answers = self._answers(work, cohort, replies, messages)
+        done = sum((self._part(work, shard, answers) for shard in shards(cohort)), start=Part())
+        record, rows = done.record, done.rows
+        silent: dict[str, str] = {}
         try:
-            missing = sum(row.left_out_because is not None for row in outcome.rows)
-            return Outcome(self.receiver.total(outcome.record, missing), outcome.rows, told)
+            record = self.receiver.total(record, sum(row.left_out_because is not None for row in rows))
         except AccordError as error:  # sums that cannot be told: nobody's report counts
-            rows = [row if row.left_out_because else replace(row, left_out_because=str(error)) for row in outcome.rows]
-            return Outcome(None, rows, told)
+            record, rows = None, [row if row.left_out_because else replace(row, left_out_because=str(error)) for row in rows]
+        if record is not None and self.job.algorithm.asks_twice:
+            reported = [member for member, row in zip(cohort, rows, strict=True) if row.left_out_because is None]
+            record, silent = self._again(work, reported, record)
+        told = {"bytes_down": self.bytes_down, "bytes_up": self.bytes_up}
+        return Outcome(record, rows, {**told, "left_out_again": silent} if silent else told)
+
+    def _again(self, work: Work, cohort: Sequence[Member], record: Record) -> tuple[Record, dict[str, str]]:
+        """The second exchange: those who reported are told the first one's sums, and add to others. Who does not answer now adds nothing to
+        these, and is named; its update is in the mean already."""
+        algorithm = self.job.algorithm
+        first = {name: getattr(record.average, name) for name in algorithm.average.tells}  # type: ignore[attr-defined]
+        messages = self._messages(work, cohort, f"{MessageType.TRAIN}.{AGAIN}", {"first": first})
+        answers = self._answers(work, cohort, exchange(self.roster.grid, messages, self.timeout), messages)
+        second: Record | None = None
+        silent: dict[str, str] = {}
+        for row, tensors in answers:
+            try:
+                if row.left_out_because:
+                    raise AccordError(row.left_out_because)
+                second = added(second, self.receiver.second(tensors))
+            except AccordError as error:
+                silent[row.client] = str(error)
+        return algorithm.joined(record, second or self.receiver.unmoved), silent
 
     def _answers(
+        self, work: Work, cohort: Sequence[Member], replies: Iterable[tuple[int, Message | None]], messages: Sequence[Message]
+    ) -> Iterator[Answer]:
+        """What every client of the cohort answered, in the cohort's order, as soon as it can be told."""
+        self.bytes_down += sum(map(payload, messages))
+        turn = {member.client: number for number, member in enumerate(cohort)}
+        asked = [_client_of(message) for message in messages]
+        return in_turn(len(cohort), self._arriving(work, cohort, turn, asked, replies))
+
+    def _arriving(
         self,
         work: Work,
         cohort: Sequence[Member],

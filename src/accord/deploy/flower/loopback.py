@@ -18,15 +18,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from accord.deploy.flower.keys import make_certificates, make_node_key
 from accord.errors import AccordError, check_whole
 
+Tell = Callable[[str], object]
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0
@@ -53,7 +54,7 @@ class Loopback:
 
     # --------------------------------------------------------------------------------------------------- starting and stopping
 
-    def __enter__(self) -> "Loopback":
+    def __enter__(self) -> Self:
         self._handler = signal.signal(signal.SIGTERM, _as_interrupt)
         try:
             self.start_superlink()
@@ -132,10 +133,11 @@ class Loopback:
 
     # ----------------------------------------------------------------------------------------------------------------- running
 
-    def run(self, settings: Mapping[str, Any] | None = None, timeout: float | None = None) -> int:
-        """Runs the app with these of its settings changed, and gives the run's number once it has ended. Its log goes to `logs/run.log`."""
+    def run(self, settings: Mapping[str, Any] | None = None, timeout: float | None = None, tell: Tell | None = None) -> int:
+        """Runs the app with these of its settings changed, and gives the run's number once it has ended. Its log goes to `logs/run.log`
+        and, as it is written, to `tell`."""
         number = self.submit(settings)
-        self.wait(number, timeout)
+        self.wait(number, timeout, tell)
         return number
 
     def submit(self, settings: Mapping[str, Any] | None = None) -> int:
@@ -143,19 +145,29 @@ class Loopback:
         chosen = [word for name, value in (settings or {}).items() for word in ("--run-config", f"{name}={json.dumps(value)}")]
         return int(self._told("run", str(self.app), "loopback", *chosen)["run-id"])
 
-    def wait(self, number: int, timeout: float | None = None) -> None:
-        """Waits until a run has ended; one that failed is an error that tells the end of its log."""
+    def wait(self, number: int, timeout: float | None = None, tell: Tell | None = None) -> None:
+        """Waits until a run has ended; one that failed is an error that tells why, as far as its log does."""
         end = None if timeout is None else time.monotonic() + timeout
-        log = self._start("run", "flwr", ["log", str(number), "loopback", "--stream"])  # ends with the run
-        while log.poll() is None:
-            if end is not None and time.monotonic() >= end:
-                raise AccordError(f"the run did not end within {timeout:g} s; its log ends: {_tail(self._log('run'))}")
-            self._check_alive()
-            time.sleep(0.2)
+        begin = self._log("run").stat().st_size if self._log("run").exists() else 0  # a run before it has its log there too
+        log, said = self._start("run", "flwr", ["log", str(number), "loopback", "--stream"]), ""  # ends with the run
+        with self._log("run").open(errors="replace") as written:
+            written.seek(begin)
+            while True:
+                ended = log.poll() is not None  # before the last look, which then misses nothing
+                fresh = written.read()
+                said += fresh
+                if tell and fresh:
+                    tell(fresh)
+                if ended:
+                    break
+                if end is not None and time.monotonic() >= end:
+                    raise AccordError(f"the run did not end within {timeout:g} s; its log ends: {_last_words(said)}")
+                self._check_alive()
+                time.sleep(0.2)
         self.processes.pop("run", None)
         status = str(self._told("list", "--run-id", str(number), "loopback")["runs"][0]["status"])
         if status != "finished:completed":
-            raise AccordError(f"the run is {status}; its log ends: {_tail(self._log('run'))}")
+            raise AccordError(_cause(said) or f"the run is {status}; its log ends: {_last_words(said)}")
 
     # ----------------------------------------------------------------------------------------------------------------- helpers
 
@@ -245,21 +257,23 @@ def _free(port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def _processes() -> list[list[str]]:
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,lstart="], capture_output=True, text=True, check=True).stdout
-    return [line.split(None, 2) for line in listed.splitlines()]
+def _processes() -> list[tuple[int, int, int, str]]:
+    """Every process of this machine: its id, its parent's, its group's, and when it was born."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid=,lstart="], capture_output=True, text=True, check=True).stdout
+    return [(int(pid), int(parent), int(group), born) for pid, parent, group, born in (line.split(None, 3) for line in listed.splitlines())]
 
 
 def _born(pids: Sequence[int]) -> dict[int, str]:
-    return {int(pid): born for pid, _, born in _processes() if int(pid) in pids}
+    return {pid: born for pid, *_, born in _processes() if pid in pids}
 
 
 def _family(pids: Sequence[int]) -> dict[int, str]:
-    """Everything that these processes started, and what those started: pid -> when it was born."""
+    """Everything that these processes started, and what those started: pid -> when it was born. Each of them leads a group of its own, by
+    which an orphan is found whose parent has ended."""
     listed = _processes()
-    found: dict[int, str] = {}
-    parents = set(pids)
-    while fresh := {int(pid): born for pid, parent, born in listed if int(parent) in parents and int(pid) not in found}:
+    found = {pid: born for pid, _, group, born in listed if group in pids and pid not in pids}
+    parents = {*pids, *found}
+    while fresh := {pid: born for pid, parent, _, born in listed if parent in parents and pid not in found and pid not in pids}:
         found |= fresh
         parents = set(fresh)
     return found
@@ -268,6 +282,12 @@ def _family(pids: Sequence[int]) -> dict[int, str]:
 def _last_words(text: str) -> str:
     lines = [line.strip(" │╭╰─╮╯") for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()]
     return " ".join([line for line in lines if line and line != "Error"][-3:])
+
+
+def _cause(text: str) -> str | None:
+    """accord's own sentence, if that is what the app ended with."""
+    said = re.findall(r"^accord\.errors\.AccordError: (.+)$", text, re.MULTILINE)
+    return said[-1] if said else None
 
 
 def _tail(log: Path) -> str:

@@ -2,7 +2,8 @@
 
 A SuperNode forgets everything when it ends, so nothing of this is left to it. What a round leaves behind is pending until the server says
 that the report was accepted: the next task names the version that counts, and the one that the server's last checkpoint names, to which a
-server that was killed goes back. All others are removed.
+server that was killed goes back. All others are removed. What a client needs for a round's second exchange waits here too, since a
+SuperNode starts a process for every message.
 """
 
 import hashlib
@@ -38,9 +39,28 @@ class ClientMemory:
 
     def pending(self, round: int, state: State) -> None:
         """Keeps what the client will remember if the server accepts its report of this round."""
+        self._write(f"{round}.safetensors", state)
+
+    def keep(self, round: int, state: State) -> None:
+        """Keeps what the round's second exchange will ask for, and nothing of a round before."""
+        for file in self.folder.glob("again-*.safetensors"):
+            file.unlink(missing_ok=True)
+        self._write(f"again-{round}.safetensors", state)
+
+    def kept(self, round: int) -> State:
+        """What was kept for the round's second exchange. It is handed out once."""
+        file = self.folder / f"again-{round}.safetensors"
+        try:
+            state = load_file(file)
+            file.unlink()
+        except (OSError, SafetensorError) as error:
+            raise AccordError(f"what client {self.client} kept in round {round} cannot be read from {file}: {error}") from None
+        return state
+
+    def _write(self, name: str, state: State) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_tensors(self.folder / f"{round}.safetensors", state)
+            write_tensors(self.folder / name, state)
         except OSError as error:
             raise AccordError(f"client {self.client} cannot keep what it remembers in {self.folder}: {error.strerror}") from None
 

@@ -179,8 +179,6 @@ def _check(algorithm: Algorithm) -> None:
     local = algorithm.local
     if local.alone or local.pooled or local.split:
         raise AccordError(f"{algorithm.name} is no federation of updates, and has no form for Flower")
-    if algorithm.asks_twice:
-        raise AccordError("passes must be 1 with Flower, got 2: a node keeps nothing between two messages of a round")
     if algorithm.privacy:
         raise AccordError("privacy needs noise that nobody can repeat, and accord's is drawn by the seed: it has no form for Flower yet")
 
@@ -207,6 +205,7 @@ def _numbered(sent: Sequence[Message], replies: Iterable[Message]) -> Iterator[t
 def _tell(event: Event) -> None:
     row = event.row
     out = "".join(f"; left out: {client} ({why})" for client, why in row["left_out"].items())
+    out += "".join(f"; not corrected by: {client} ({why})" for client, why in row.get("left_out_again", {}).items())
     travelled = f"{row.get('bytes_down', 0):,} bytes down, {row.get('bytes_up', 0):,} up"
     _log.info("round %s/%s: %s of %s reports, %s%s", event.round, event.rounds, row["accepted"], row["invited"], travelled, out)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from accord import draws
 from accord.algorithm import Algorithm, Memory
+from accord.correction import corrective
 from accord.deploy.flower.wire import Task, fields_of, filled
 from accord.describe import describe, fingerprint
 from accord.engines.contract import ClientRow
@@ -31,6 +32,7 @@ class whole_report:
     """An average in name: its record of one client is that client's report, for the server to lift from."""
 
     needs: frozenset[str] = frozenset()
+    passes: int = 1
 
     def weights(self, reports: Reports) -> Tensor:
         return reports.one
@@ -44,6 +46,10 @@ class whole_report:
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         raise NotImplementedError("a report is no sum")
+
+    def second(self, kept: State, first: Record) -> Record:
+        """What a client adds in a second exchange. One average has any, and what it adds does not depend on its settings."""
+        return corrective(passes=2).second(kept, first)
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ def lifted_by(algorithm: Algorithm | None, sums: Sums | None, task: Task | None 
     if task is None:
         assert algorithm is not None
         return Algorithm(algorithm.local, whole_report(algorithm.needs - algorithm.local.needs))
-    return Algorithm(task.as_local(), whole_report(frozenset(task.needs)))
+    return Algorithm(task.as_local(), whole_report(frozenset(task.needs), task.passes))
 
 
 def form_name(algorithm: Algorithm | None, sums: Sums | None) -> str:
@@ -126,7 +132,12 @@ class Receiver:
     def __init__(self, algorithm: Algorithm, sums: Sums | None, layout: Layout) -> None:
         self.algorithm, self.sums, self.layout = algorithm, sums, layout
         lifts = lifted_by(algorithm, sums)
-        self.template = lifts.lift(_nothing(lifts, layout), lifts.init(layout, 1, torch.zeros(layout.size, dtype=layout.dtype)))
+        start = torch.zeros(layout.size, dtype=layout.dtype)
+        self.template = lifts.lift(_nothing(lifts, layout), lifts.init(layout, 1, start))
+        if algorithm.asks_twice:
+            still = _nothing(algorithm, layout)
+            first = algorithm.lift(still, algorithm.init(layout, 1, start)).average
+            self.unmoved: Record = algorithm.average.second(still.extra, first)  # type: ignore[attr-defined]
 
     def record(self, tensors: Mapping[str, Tensor], row: ClientRow, memory: Memory) -> Record:
         """The client's record, checked. A report is lifted here; a sum was lifted by the client."""
@@ -134,10 +145,12 @@ class Receiver:
             return self._shares(self.sums.secure, tensors)
         record = filled(self.template, tensors if self.sums is None else self._signs(tensors))
         if self.sums is not None:
-            if not all(bool(entry.value.isfinite().all()) for entry in fields_of(record).values() if entry.how == "sum"):
-                raise AccordError("NaN or infinity in its sums")
-            return record
+            return _finite(record)
         return self.algorithm.lift(self._reports(record, row), memory)
+
+    def second(self, tensors: Mapping[str, Tensor]) -> Record:
+        """What a client adds in a second exchange, checked."""
+        return _finite(filled(self.unmoved, tensors))
 
     def total(self, record: Record | None, missing: int) -> Record | None:
         """The cohort's record as the algorithm lowers it."""
@@ -189,6 +202,12 @@ class Receiver:
             before={name: torch.zeros_like(change) for name, change in changes.items()},
             after=changes,
         )
+
+
+def _finite(record: Record) -> Record:
+    if not all(bool(entry.value.isfinite().all()) for entry in fields_of(record).values() if entry.how == "sum"):
+        raise AccordError("NaN or infinity in its sums")
+    return record
 
 
 def _is_votes(path: str) -> bool:

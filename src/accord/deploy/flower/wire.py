@@ -22,7 +22,8 @@ from accord.layout import Layout
 from accord.local import Local, Training, Variates
 from accord.record import Field, Record, State
 
-PROTOCOL = 1  # a change of what travels raises it
+PROTOCOL = 2  # a change of what travels raises it
+AGAIN = "again"  # what a round's second exchange is called, as an action of Flower's train messages
 SPLITS = ("train", "heldout", "unseen")  # what a node may have of a client
 
 
@@ -38,6 +39,7 @@ class Task:
     local: dict[str, Any]
     needs: list[str]
     share: float = 1.0
+    passes: int = 1  # 2: it will be asked again in this round, and keeps until then what it reported besides its update
     version: int = 0  # the round of the client's own state that counts; 0: it has none yet
     kept: int = 0  # the one that the server's last checkpoint names, to which it may have to go back
     cohort: list[str] = field(default_factory=list)  # whom a masked sum is added up over
@@ -59,6 +61,7 @@ def task_of(algorithm: Algorithm, training: Training, round: int, **rest: Any) -
         training={**told, "lr": training.lr_at(round)},
         local={"mu": local.mu, "full_batch": local.full_batch, "option": local.variates and local.variates.option},
         needs=sorted(algorithm.needs - local.needs),
+        passes=2 if algorithm.asks_twice else 1,
         **rest,
     )
 
