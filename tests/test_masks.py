@@ -117,6 +117,20 @@ def test_the_control_has_the_masks_mean_everywhere(inner: Mask) -> None:
 
 def test_the_control_by_hand() -> None:
     assert combine(scaled(gma(0.4)), THREE).mask.tolist() == pytest.approx([(1 + 1 / 3 + 1 / 3 + 0) / 4] * 4)
+    # Two clients at odds on the second coordinate: gma leaves (3, 0) of their mean (3, 4).
+    deltas = torch.tensor([[3.0, 9.0], [3.0, -1.0]])
+    assert combine(scaled(gma(0.4), by="length"), deltas).mask.tolist() == pytest.approx([0.6, 0.6])
+
+
+@pytest.mark.parametrize("inner", [gma(0.4), and_mask(0.4), sand(0.2), magnitude(0.4), gma(0.4, scope="layer")])
+def test_a_control_by_length_takes_a_step_as_long_as_the_masks(inner: Mask) -> None:
+    torch.manual_seed(0)
+    deltas, weights = torch.randn(7, 500), torch.arange(1.0, 8.0)
+    chosen, control = combine(inner, deltas, weights), combine(scaled(inner, by="length"), deltas, weights)
+    lengths = [(made.mask * made.update).norm().item() for made in (chosen, control)]
+    assert lengths[0] == pytest.approx(lengths[1]) and control.mask.unique().numel() == 1
+    nothing = combine(scaled(inner, by="length"), torch.zeros(3, 4))
+    assert (nothing.mask * nothing.update).tolist() == [0.0] * 4
 
 
 def test_only_a_mask_that_chooses_has_a_control() -> None:
@@ -124,6 +138,8 @@ def test_only_a_mask_that_chooses_has_a_control() -> None:
         scaled(0.4)
     with sentence("scaled takes the mask", "got scaled(mask=gma("):
         scaled(scaled(gma()))
+    with sentence("by must be 'mean' or 'length', got 'size'"):
+        scaled(gma(), by="size")
 
 
 # ----------------------------------------------------------------------------------------------------------- whole layers at once
@@ -239,6 +255,7 @@ ALL = [
     magnitude(0.3),
     scaled(gma(0.3)),
     scaled(magnitude(0.3)),
+    scaled(gma(0.3, memory=0.5), by="length"),
 ]
 cohorts = st.integers(1, 8).flatmap(
     lambda k: st.lists(st.lists(st.integers(-3, 3).map(float), min_size=4, max_size=4), min_size=k, max_size=k)
@@ -285,7 +302,7 @@ def test_records_of_parts_of_a_cohort_add_up(rule: Mask) -> None:
     assert torch.allclose(*masks, atol=1e-6)
 
 
-@pytest.mark.parametrize("rule", [magnitude(0.0), magnitude(1.0), scaled(gma(0.0)), scaled(magnitude(1.0)), sand(0.0, k=1e30)])
+@pytest.mark.parametrize("rule", [magnitude(0.0), magnitude(1.0), scaled(gma(0.0)), scaled(gma(0.0), by="length"), scaled(magnitude(1.0)), sand(0.0, k=1e30)])
 def test_bit_equal_to_averaging_where_the_mask_has_nothing_to_say(rule: Mask) -> None:
     torch.manual_seed(1)
     unanimous, weights = torch.randn(7, 300).abs(), torch.arange(1.0, 8.0)
@@ -315,6 +332,7 @@ def test_what_a_round_tells_is_what_the_mask_sees() -> None:
 
 def test_labels() -> None:
     assert label(accord.fedavg(mask=scaled(and_mask(0.8)))) == "fedavg + scaled(and_mask(0.8))"
+    assert label(accord.fedavg(mask=scaled(gma(0.4), by="length"))) == "fedavg + scaled(gma(0.4), length)"
     assert label(accord.fedadam(mask=sand())) == "fedadam + sand(0.4)"
     assert label(accord.fedavg(mask=gma(ramp(0.8, over=9)))) == "fedavg + gma(0.8 ramp)"
 
@@ -333,6 +351,7 @@ def test_masks_of_a_file() -> None:
     assert mask_of("mask=sand", "tau=0.3", "k=5.0", "rescale=true") == sand(0.3, 5.0, rescale=True)
     assert mask_of("mask=magnitude") == magnitude()
     assert mask_of("mask=scaled", "tau=0.6") == scaled(gma(0.6))
+    assert mask_of("mask=scaled", "by=length") == scaled(gma(), by="length")
     assert mask_of("mask=scaled", "like=and", "rescale=true") == scaled(and_mask(0.4, rescale=True))
     assert mask_of("mask=gma", "scope=layer", "memory=0.9") == gma(scope="layer", memory=0.9)
     assert mask_of("mask=gma", "tau=0.0", "tau_to=0.4", "tau_over=50") == gma(ramp(0.0, over=50, end=0.4))

@@ -92,8 +92,8 @@ def label(algorithm: Algorithm) -> str:
 
 
 def mask_label(mask: Mask) -> str:
-    """`gma(0.4)`, `scaled(gma(0.4))`; of a schedule, where it begins and how it goes on: `gma(0.8 ramp)`."""
+    """`gma(0.4)`, `scaled(gma(0.4))`, `scaled(gma(0.4), length)`; of a schedule, where it begins and how it goes on: `gma(0.8 ramp)`."""
     if isinstance(mask, scaled):
-        return f"scaled({mask_label(mask.mask)})"
+        return f"scaled({mask_label(mask.mask)}{'' if mask.by == 'mean' else f', {mask.by}'})"
     tau = f"{mask.tau:g}" if isinstance(mask.tau, int | float) else f"{mask.tau.lr:g} {type(mask.tau).__name__}"
     return f"{type(mask).__name__}({tau})"

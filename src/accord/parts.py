@@ -8,11 +8,11 @@ from accord.attack import ATTACKS
 from accord.average import AVERAGES
 from accord.choices import Makers
 from accord.errors import AccordError
-from accord.mask import CHOOSING, check_tau, scaled
+from accord.mask import CHOOSING, By, check_tau, scaled
 from accord.schedule import Schedule, ramp
 
 # Keys whose meaning hangs on a choice: each choice's constructor says which of them it takes.
-MASK_KEYS = ("tau", "tau_to", "tau_over", "scope", "memory", "rescale", "k", "like")
+MASK_KEYS = ("tau", "tau_to", "tau_over", "scope", "memory", "rescale", "k", "like", "by")
 AVERAGE_KEYS = ("share", "attackers", "keep", "agree", "alpha", "constraint", "passes")  # and `weighting`, which is the mean's too
 ATTACK_KEYS = ("share", "factor")
 
@@ -24,6 +24,7 @@ def _control(
     memory: float | None = None,
     rescale: bool | None = None,
     k: float | None = None,
+    by: By = "mean",
 ) -> scaled:
     """`scaled`, by the name and the keys of the mask that it is the control of."""
     if like not in CHOOSING:
@@ -34,7 +35,7 @@ def _control(
     for key, value in given.items():
         if key not in takes:
             raise AccordError(f"{key} has no meaning for a control like {like!r}, got {value!r}")
-    return scaled(CHOOSING[like](tau=tau, **given))
+    return scaled(CHOOSING[like](tau=tau, **given), by)
 
 
 def _ramping(make: Callable[..., Any]) -> Callable[..., Any]:

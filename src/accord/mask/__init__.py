@@ -1,12 +1,13 @@
 """How far each coordinate of the step may be trusted: a mask is a vector `[P]` that multiplies the server's step (docs/masks.md)."""
 
-from accord.mask.control import Choosing, scaled
+from accord.mask.control import By, Choosing, scaled
 from accord.mask.sizes import magnitude, sand
 from accord.mask.votes import and_mask, check_tau, enough, gma, net_share, tau_at, threshold
 
 __all__ = [
     "CHOOSING",
     "MASKS",
+    "By",
     "Choosing",
     "Mask",
     "and_mask",
