@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from accord import draws
+from accord.engines.contract import Outcome
 from accord.errors import AccordError
 
 LOST = "report lost"  # why a client is left out by the settings' own doing, not by a fault
@@ -59,3 +61,21 @@ def _conditions_of(client: str, conditions: Conditions, seed: int, round: int) -
         share=float(conditions.least + (1 - conditions.least) * share) if straggles else 1.0,
         lost=bool(lost < conditions.lost),
     )
+
+
+def cohort_row(number: int, invited: Sequence[Invited], outcome: Outcome) -> dict[str, Any]:
+    """What a round's record tells of its clients: who took part, who was left out and why, and their mean training loss."""
+    left_out = {guest.client: LOST for guest in invited if guest.lost}
+    left_out |= {row.client: row.left_out_because for row in outcome.rows if row.left_out_because}
+    accepted = [row for row in outcome.rows if row.left_out_because is None]
+    samples = sum(row.samples for row in accepted)
+    return {
+        "round": number,
+        "invited": len(invited),
+        "accepted": len(accepted),
+        "left_out": left_out,
+        "steps": sum(row.steps for row in accepted),
+        "samples": samples,
+        "train_loss": sum(row.loss * row.samples for row in accepted) / samples if samples else None,
+        "client_norm": sum(row.norm for row in accepted) / len(accepted) if accepted else None,
+    }

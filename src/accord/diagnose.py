@@ -1,5 +1,6 @@
 """What a round tells about itself at no extra cost: how far the clients agreed, and how large the steps were."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,12 +16,22 @@ from accord.rounds import Round
 def of_round(algorithm: Algorithm, record: Record, lowered: Lowered, change: Tensor, round: Round) -> dict[str, Any]:
     """Norms of the averaged update and of the server's step; where there is a mask, the clients' mean agreement as it sees it, overall and
     by parameter, and the share of coordinates under tau."""
-    told = {"update_norm": lowered.update.norm(), "step_norm": change.norm()}
-    layers: dict[str, Tensor] = {}
-    if algorithm.mask is not None:
-        agreement, enough = algorithm.mask.agreement(record.mask, tau_at(algorithm.mask.tau, round.number))
-        told |= {"agreement": agreement.mean(), "below_tau": (~enough).to(agreement.dtype).mean()}
-        layers = {name: part.mean() for name, part in round.layout.layers(agreement)}
-    numbers = torch.stack([value.to(change.dtype) for value in (*told.values(), *layers.values())]).tolist()  # one look at the device
-    row: dict[str, Any] = dict(zip(told, numbers, strict=False))
-    return row | ({"agreement_by_layer": dict(zip(layers, numbers[len(told) :], strict=True))} if layers else {})
+    norms = list(torch._foreach_norm([lowered.update, change]))  # one kernel for all, not one for each
+    if algorithm.mask is None:
+        update_norm, step_norm = _looked_at(norms)
+        return {"update_norm": update_norm, "step_norm": step_norm}
+    agreement, enough = algorithm.mask.agreement(record.mask, tau_at(algorithm.mask.tau, round.number))
+    names, parts = zip(*round.layout.layers(agreement), strict=True)
+    update_norm, step_norm, passed, *sums = _looked_at([*norms, enough.sum(), *torch._foreach_norm(list(parts), 1)])  # agreement >= 0
+    return {
+        "update_norm": update_norm,
+        "step_norm": step_norm,
+        "agreement": sum(sums) / agreement.numel(),
+        "below_tau": 1.0 - passed / enough.numel(),
+        "agreement_by_layer": {name: total / part.numel() for name, total, part in zip(names, sums, parts, strict=True)},
+    }
+
+
+def _looked_at(numbers: Sequence[Tensor]) -> list[float]:
+    """The numbers, in one look at the device."""
+    return torch.stack([number.to(numbers[0].dtype) for number in numbers]).tolist()

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from accord import draws
-from accord.cohort import LOST, Invited, invite
+from accord.alone import table_of_own
+from accord.cohort import Invited, cohort_row, invite
 from accord.describe import label
 from accord.diagnose import of_round
 from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
 from accord.environment import environment
-from accord.evaluate import by_population, by_turn, merge_alone, per_client, summarise
+from accord.evaluate import by_population, by_turn, per_client, summarise
+from accord.flat import Rise
 from accord.identity import Plan
 from accord.progress import Progress
 from accord.record import State
@@ -26,7 +28,6 @@ from accord.run import Run, Snapshot
 from accord.store import ClientStore
 
 _CHECKPOINT_SECONDS = 10.0
-_ALONE_MODELS = 10  # with `local_only`, so many clients' models are tried on data that is nobody's own
 
 
 class SkippedRound(UserWarning):
@@ -38,7 +39,7 @@ class Event:
     """What a hook sees after every round."""
 
     round: int
-    rounds: int
+    rounds: int  # that the run has: those asked for, or, once it is flat, those it has done
     row: dict[str, Any]  # as in metrics.jsonl
     seconds: float
     snapshot: Callable[[], nn.Module] = field(repr=False)  # the model as it is now
@@ -68,9 +69,11 @@ class Loop:
         buffers = job.layout.pack_buffers(dict(job.module.named_buffers())).to(device)
         self.first = Snapshot(0, vector, buffers)
         self.progress = Progress(0, vector, buffers, job.algorithm.init(job.layout, len(job.fed.clients), vector))
+        self.rise = Rise(plan.flat_margin)
         self.last_table: Table | None = None
         self.stopped: str | None = None  # why it ends before its rounds, if it does
         self._began = self._saved = time.monotonic()
+        self._invited: tuple[int, list[Invited]] = 0, []  # a round, and who is invited to it
 
     # ----------------------------------------------------------------------------------------------------------- the rounds
 
@@ -89,7 +92,7 @@ class Loop:
         """Takes up the run, asks for the rounds that are left, and completes the record. What is asked for must be absorbed before the
         next round can be asked for."""
         self.stopped = None
-        if self.folder and self.folder.finished_at >= self.plan.rounds:
+        if self.folder and self.folder.over:
             self._restore(self.folder.tensors())
             return
         if self.folder:
@@ -97,7 +100,7 @@ class Loop:
         self._began = time.monotonic()
         if self.progress.round > self.plan.rounds:
             self.stopped = f"it had run {self.progress.round} rounds already"
-        while self.progress.round < self.plan.rounds and self.stopped is None:
+        while not self.complete and self.stopped is None:
             yield self._ask(self.progress.round + 1)
         if self.stopped is None and self.folder:
             if "evaluation" not in self.rows[-1]:  # it had been stopped here, and is asked for no more
@@ -105,9 +108,19 @@ class Loop:
                 self.folder.amend(self.rows)
             self._finish(self.folder)
 
+    @property
+    def complete(self) -> bool:
+        """Whether it has its rounds, or is flat before them."""
+        return self.progress.round >= self.plan.rounds or self.flat
+
+    @property
+    def flat(self) -> bool:
+        """Whether held-out data has said nothing new for as long as the plan waits."""
+        return self.rise.is_over(self.plan.until_flat)
+
     def _ask(self, number: int) -> Asked:
-        progress, job = self.progress, self.job
-        invited = invite(job.fed.clients, self.plan.sample, self.plan.conditions, job.seed, number)
+        progress = self.progress
+        invited = self._guests(number)
         stage, ahead = partial(self.store.stage, round=number), partial(self._next, number + 1)
         work = Work(number, progress.vector, progress.buffers, progress.memory, stage, ahead)
         return Asked(work, self._members(invited, number), invited)
@@ -116,7 +129,13 @@ class Loop:
         """Who will be asked in that round, if there is one."""
         if number > self.plan.rounds:
             return []
-        return self._members(invite(self.job.fed.clients, self.plan.sample, self.plan.conditions, self.job.seed, number), number)
+        return self._members(self._guests(number), number)
+
+    def _guests(self, number: int) -> list[Invited]:
+        """Who is invited to that round. The last answer is kept: an engine that looks ahead asks for it once more."""
+        if self._invited[0] != number:
+            self._invited = number, invite(self.job.fed.clients, self.plan.sample, self.plan.conditions, self.job.seed, number)
+        return self._invited[1]
 
     def absorb(self, asked: Asked, outcome: Outcome, seconds: float) -> None:
         """Takes in a round that took its engine so many seconds: the step, the evaluation if it is due, and all that is recorded."""
@@ -126,6 +145,7 @@ class Loop:
         if number % self.plan.evaluate_every == 0:
             row["evaluation"] = self._evaluate(row)
             self.progress = self.progress.judged(row["evaluation"])
+            self.rise = self.rise.after(number, row["evaluation"])
         elif number == self.plan.rounds:
             # A longer run would not look at this round, so its checkpoint must not know of it either: see `result`.
             row |= {"evaluation": self._evaluate(row), "off_schedule": True}
@@ -137,14 +157,14 @@ class Loop:
             timing = {"round": number, "train_seconds": training, "evaluate_seconds": now - trained}
             halved = getattr(self.engine, "lanes_at_once", None)  # only lanes can be too many for a device
             self.folder.log(row, timing if halved is None else {**timing, "lanes_at_once": halved})
-        event = Event(number, self.plan.rounds, row, training + now - trained, self._module)
+        event = Event(number, number if self.flat else self.plan.rounds, row, training + now - trained, self._module)
         answers = [hook(event) for hook in self.hooks]  # every hook is asked, also after one that wants to stop
-        if number < self.plan.rounds:
+        if not self.complete:
             if any(answers):
                 self.stopped = "stopped by a hook"
             elif self.plan.budget is not None and now - self._began >= self.plan.budget:
                 self.stopped = f"its budget of {self.plan.budget:g} s is spent"
-        if self.folder and (self.stopped or self._due(number, now) or number == self.plan.rounds):
+        if self.folder and (self.stopped or self._due(number, now) or self.complete):
             self._checkpoint(self.folder)
 
     def _due(self, number: int, now: float) -> bool:
@@ -155,8 +175,8 @@ class Loop:
         return now - self._saved >= _CHECKPOINT_SECONDS
 
     def stop(self, why: str) -> None:
-        """Ends the run where it stands, so that it can go on later; one that has its rounds is completed instead."""
-        if self.progress.round >= self.plan.rounds or self.stopped:
+        """Ends the run where it stands, so that it can go on later; one that has all its rounds is completed instead."""
+        if self.complete or self.stopped:
             return
         self.stopped = why
         if self.folder and self.progress.round != (self.folder.state["round"] if self.folder.state else 0):
@@ -165,7 +185,7 @@ class Loop:
     def _learn(self, asked: Asked, outcome: Outcome) -> tuple[Progress, dict[str, Any]]:
         """Applies what a cohort agreed on; a round with too few reports changes nothing."""
         progress, job, number = self.progress, self.job, asked.work.round
-        row = _cohort_row(number, asked.invited, outcome) | dict(outcome.told)
+        row = cohort_row(number, asked.invited, outcome) | dict(outcome.told)
         if job.attack:
             row["attackers"] = sum(client.client in job.attack.clients for client in outcome.rows if client.left_out_because is None)
         needed = 1 if job.algorithm.local.pooled else max(self.plan.min_clients, job.algorithm.least)
@@ -227,27 +247,12 @@ class Loop:
         """The clients whose reports made this round's step. Told by the row alone, so that a resumed run tells the same."""
         if "skipped" in row or self.job.algorithm.local.pooled:
             return set()
-        invited = invite(self.job.fed.clients, self.plan.sample, self.plan.conditions, self.job.seed, row["round"])
-        return {guest.client for guest in invited} - set(row["left_out"])
+        return {guest.client for guest in self._guests(row["round"])} - set(row["left_out"])
 
     def _evaluated(self) -> Table:
         if self.job.algorithm.local.alone:
-            return self._alone_table()
+            return table_of_own(self.engine, self.job.fed, self.job.seed, self._own)
         return self.engine.evaluate(self.progress.vector, self.progress.buffers, list(self.job.fed.groups()))
-
-    def _alone_table(self) -> Table:
-        """Every client's own model on its own data; some clients' models on data that is nobody's own."""
-        fed = self.job.fed
-        shared = [group for group in fed.groups() if group[0] in ("unseen", "test", "other")]
-        tried = draws.choose(len(fed.clients), min(_ALONE_MODELS, len(fed.clients)), self.job.seed, "models tried on others")
-        own_tables, shared_tables = [], []
-        for index, client in enumerate(fed.clients):
-            own = self._own(client)
-            mine = [(split, client, rows[client]) for split, rows in (("train", fed.train), ("heldout", fed.heldout)) if client in rows]
-            own_tables.append(self.engine.evaluate(own["w"], own["b"], mine))
-            if index in tried:
-                shared_tables.append(self.engine.evaluate(own["w"], own["b"], shared))
-        return merge_alone(own_tables, shared_tables)
 
     # ------------------------------------------------------------------------------------------------------------- on disk
 
@@ -262,6 +267,7 @@ class Loop:
         saved = self.folder.state or {}
         self.store = ClientStore(self.job.fed.clients, self.folder.path / "clients", saved.get("clients"))
         self.rows = self.folder.rows()
+        self.rise = Rise(self.plan.flat_margin).after_all(self.rows)
         if saved:
             self.progress = self.progress.restored(saved, tensors, self.job.device)
 
@@ -270,7 +276,7 @@ class Loop:
         names = {} if run.alone else {"model": "last"} if run.best is None else {"model": "last", "best": "held-out"}
         models = {name: run.model(which).state_dict() for name, which in names.items()}
         table = self.last_table or self._evaluated()
-        folder.finish(self.progress.round, models, per_client(table))
+        folder.finish(self.progress.round, models, per_client(table), run.flat)
 
     def _module(self) -> nn.Module:
         return self.result().model()
@@ -289,25 +295,9 @@ class Loop:
             clients=per_client(self.last_table) if self.last_table else [],
             folder=self.folder.path if self.folder else None,
             stopped=self.stopped,
+            flat=self.rise.round if self.flat else None,
+            spared=max(0, self.plan.rounds - progress.round) if self.flat else 0,
             alone=job.algorithm.local.alone,
             _module=job.module,
             _layout=job.layout,
         )
-
-
-def _cohort_row(number: int, invited: Sequence[Invited], outcome: Outcome) -> dict[str, Any]:
-    """Who took part, who was left out and why, and the clients' mean training loss."""
-    left_out = {guest.client: LOST for guest in invited if guest.lost}
-    left_out |= {row.client: row.left_out_because for row in outcome.rows if row.left_out_because}
-    accepted = [row for row in outcome.rows if row.left_out_because is None]
-    samples = sum(row.samples for row in accepted)
-    return {
-        "round": number,
-        "invited": len(invited),
-        "accepted": len(accepted),
-        "left_out": left_out,
-        "steps": sum(row.steps for row in accepted),
-        "samples": samples,
-        "train_loss": sum(row.loss * row.samples for row in accepted) / samples if samples else None,
-        "client_norm": sum(row.norm for row in accepted) / len(accepted) if accepted else None,
-    }

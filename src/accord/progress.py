@@ -1,5 +1,6 @@
 """Where a run stands: everything that the next round depends on, and nothing else. This is what a checkpoint holds."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,8 +37,9 @@ class Progress:
     def sound(self) -> bool:
         """Whether another round can build on it: one infinity in a moment would freeze its coordinate for good."""
         memory = [tensor for state in self.memory.values() for tensor in state.values()]
-        finite = [tensor.isfinite().all().to(self.vector.device) for tensor in [self.vector, *memory]]
-        return bool(torch.stack(finite).all())  # one look at the device
+        largest = torch._foreach_norm([tensor for tensor in (self.vector, *memory) if tensor.numel()], math.inf)  # NaN, if there is one
+        # One look at the device.
+        return bool(torch.stack([size.to(self.vector.device, torch.float64) for size in largest]).isfinite().all())
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name, for the checkpoint's tensor file."""

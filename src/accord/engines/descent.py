@@ -17,7 +17,7 @@ from accord.engines.batchable import check_batchable, pads
 from accord.engines.contract import Job, Member, Work
 from accord.engines.fuse import made_for_lanes
 from accord.engines.lanes import Captured, Lanes, Model, Plan, gradients, run, shapes
-from accord.engines.planning import Padded, lengthened, padded, waves
+from accord.engines.planning import Order, Padded, lengthened, padded, waves
 from accord.record import State
 
 _LARGE = 8_000_000  # parameters from which lanes run side by side: such a model's kernels fill the device by themselves
@@ -99,6 +99,20 @@ class Descent:
         self.pads = pads(self.model)
         self.width = width_of(job)
         self._captured: dict[tuple[object, ...], Captured] = {}
+        self._ready: tuple[Sequence[Order], Padded] | None = None
+
+    def lay_out(self, orders: Sequence[Order]) -> None:
+        """Lays out the batches of lanes that will be asked for next: for a host that has nothing to do while the device works."""
+        orders = [order for order in orders if order[1]]
+        fits = 0 < len(orders) <= (self.at_once or len(orders))
+        self._ready = (orders, padded(orders, self.width)) if fits else None
+
+    def _laid_out(self, orders: Sequence[Order]) -> Padded:
+        """The batches of these lanes; if they are those that were laid out before, they are ready."""
+        ready, self._ready = self._ready, None
+        if ready and [id(rows) for rows, _ in ready[0]] == [id(rows) for rows, _ in orders]:
+            return ready[1]
+        return padded(orders, self.width)
 
     def forget(self) -> None:
         """Lets go of the device's memory."""
@@ -132,7 +146,7 @@ class Descent:
             return self._descend_together([*chosen, *chosen], needs).of(slice(1))
         numbers = self._numbers(chosen)
         lanes, begun = self._lanes(chosen, numbers, needs)
-        for part in waves(padded([(lane.rows, lane.sizes) for lane in chosen], self.width), self.pads):
+        for part in waves(self._laid_out([(lane.rows, lane.sizes) for lane in chosen]), self.pads):
             if self.device.type == "cuda":
                 lanes = self._replayed(lanes, part, chosen)
             else:

@@ -217,19 +217,25 @@ class Sequential:
 
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
         """Loss and metrics summed over each group's samples. Groups share batches: evaluation sees samples, not clients."""
-        parts = [self.evaluate_batch(vector, buffers, batch) for batch in evaluation_batches(self.job, groups)]
-        return tabulate(self.job, groups, parts)
+        with self._own_generator():
+            parts = [self._scored(vector, buffers, batch) for batch in evaluation_batches(self.job, groups)]
+        return tabulate(self.job, groups, [_fetched(parts)] if parts else [])
 
-    @torch.no_grad()
     def evaluate_batch(self, vector: Tensor, buffers: Tensor, batch: Batch) -> Values:
         """Loss and metrics of every sample of one batch."""
+        with self._own_generator():
+            return _fetched([self._scored(vector, buffers, batch)])
+
+    @torch.no_grad()
+    def _scored(self, vector: Tensor, buffers: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """The same, still on the device."""
         self._switch(training=False)
         self._load(vector, buffers)
-        with self._own_generator(), _naming(f"evaluation failed at or soon after {batch.who}"), self._dropout("evaluate", batch.start):
+        with _naming(f"evaluation failed at or soon after {batch.who}"), self._dropout("evaluate", batch.start):
             self._seed_torch("evaluate", batch.start)
             x, y = self.fed.read(batch.rows.to(self.job.device))
             output = self._output(x)
-            return {name: function(output, y).double().cpu().numpy() for name, function in scores(self.job).items()}
+            return {name: function(output, y).double() for name, function in scores(self.job).items()}
 
     # ------------------------------------------------------------------------------------------------------------- helpers
 
@@ -286,6 +292,11 @@ def _moved(start: Tensor, end: Tensor) -> Tensor:
     """The change of the buffers. They may hold infinities on purpose (attention masks): what did not change has changed by nothing."""
     same = (start == end) | (start.isnan() & end.isnan())
     return torch.where(same, torch.zeros_like(end), end - start)
+
+
+def _fetched(parts: Sequence[dict[str, Tensor]]) -> Values:
+    """Batches' values one after another, with one wait for the device, not one for every batch."""
+    return {name: torch.cat([part[name] for part in parts]).cpu().numpy() for name in parts[0]}
 
 
 @contextmanager

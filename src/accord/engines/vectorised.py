@@ -112,13 +112,13 @@ class Vectorised:
             lanes.append([Lane(job, work, member, member.own(), *self._order(job, work.round, member)) for member in able])
         together = [lane for of_run in lanes for lane in of_run]
         trained = self.descent(together) if together else None
-        self._look_ahead(requests)
         ends = list(accumulate(map(len, lanes)))
         reports = [
-            _reports(chosen, trained.of(slice(end - len(chosen), end))) if chosen and trained is not None else None
-            for chosen, end in zip(lanes, ends, strict=True)
+            _reported(chosen, of_run, trained.of(slice(end - len(chosen), end))) if chosen and trained is not None else None
+            for chosen, of_run, end in zip(lanes, parts, ends, strict=True)
         ]
         measured = [_measured(of_run) for of_run in reports if of_run is not None]
+        self._look_ahead(requests)
         numbers = iter(torch.cat(measured).tolist() if measured else [])  # one look at the device for all runs
         done: list[Part] = []
         for chosen, of_run, reported in zip(lanes, parts, reports, strict=True):
@@ -133,21 +133,23 @@ class Vectorised:
         return made or order(job, round, member, self.probed.least_batch)
 
     def _look_ahead(self, requests: Sequence[Request]) -> None:
-        """While the device works, which it does by itself, the host draws the next round's batches."""
-        if self.job.device.type != "cuda" or self._ahead:
+        """While a device works, which CUDA's does by itself, the host draws the next round's batches and lays them out."""
+        if self._ahead:
             return
         for request in requests:
             for member in request.work.ahead():
                 at = id(request.job), request.work.round + 1, member.client
                 self._ahead[at] = order(request.job, at[1], member, self.probed.least_batch)
+        self.descent.lay_out(list(self._ahead.values()))
 
 
 @dataclass(frozen=True)
 class _Reported:
-    """What one run's clients report, and their mean losses `[K]`."""
+    """What one run's clients report, their mean losses `[K]`, and the record it comes to if none of them is left out."""
 
     reports: Reports
     loss: Tensor
+    record: Record | None
 
     @property
     def kept(self) -> State:
@@ -155,7 +157,7 @@ class _Reported:
         return {name: value for name, value in self.reports.after.items() if name != "b"}
 
 
-def _reports(lanes: list[Lane], trained: Trained) -> _Reported:
+def _reported(lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Trained) -> _Reported:
     job, work = lanes[0].job, lanes[0].work
     before = {name: torch.stack([lane.own[name] for lane in lanes]) for name in lanes[0].own}
     extra = {name: value for name, value in trained.extra.items() if name in job.algorithm.needs}  # others may need more
@@ -163,7 +165,9 @@ def _reports(lanes: list[Lane], trained: Trained) -> _Reported:
     reports = replace(reports, after=job.algorithm.local.keep(work.memory["local"], before, reports, job.training.lr_at(work.round)))
     if job.attack is not None:
         reports = job.attack.reported(reports, [lane.member.client for lane in lanes], work.round)
-    return _Reported(reports, trained.loss)
+    # Made before anyone knows whether a client is left out: a CUDA device adds up by itself, while the host looks ahead.
+    record = job.algorithm.lift(reports, work.memory) if len(of_run) == 1 else None
+    return _Reported(reports, trained.loss, record)
 
 
 def _measured(of_run: _Reported) -> Tensor:
@@ -195,8 +199,9 @@ def _part(lanes: list[Lane], of_run: Sequence[Sequence[Member]], reported: _Repo
     for shard in of_run:
         chosen = [accepted[member.client] for member in shard if member.client in accepted]
         if chosen:
-            some = reports if len(chosen) == len(lanes) else reports.of(torch.tensor(chosen, device=job.device))
-            lifted = job.algorithm.lift(some, work.memory)
+            everyone = len(chosen) == len(lanes)
+            some = reports if everyone else reports.of(torch.tensor(chosen, device=job.device))
+            lifted = (reported.record if everyone else None) or job.algorithm.lift(some, work.memory)
             record = lifted if record is None else record + lifted
             if job.algorithm.asks_twice:
                 held.append(some.extra)
