@@ -228,6 +228,23 @@ def test_participation_starts_from_the_trained_model_and_judges_both_groups(comm
 # ------------------------------------------------------------------------------------------------------------------ surfaces
 
 
+def test_membership_has_the_figures_of_an_attack_on_each_run(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out, err = command("membership", *SMALL, "--data", "digits", "--rounds", "2", "--seeds", "0,1", "--steps", "50")
+    assert code == 0, err
+    points = rows(tmp_path / "analyses" / "membership-points.csv")
+    assert [point["attack"] for point in points[:2]] == ["logits", "loss"] and len(points) == 3 * 2 * 2
+    runs = {run.name.rpartition("-s")[0]: run for run in sorted((tmp_path / "runs/analyse/membership").glob("*-s0"))}
+    assert len(runs) == 3
+    (plain,) = (run for run in runs.values() if json.loads((run / "experiment.json").read_text())["algorithm"]["mask"] == "none")
+    monkeypatch.setattr(sys, "argv", ["accord", "membership", str(plain), "--against", "test", "--steps", "50"])
+    with pytest.raises(SystemExit):
+        main()
+    found = json.loads((plain / "membership.json").read_text())["attacks"]
+    ours = [point for point in points if (point["rule"], point["seed"]) == ("fedavg", "0")]
+    assert [float(point["attack accuracy (%)"]) for point in ours] == [pytest.approx(100 * attack["accuracy"]) for attack in found]
+    assert "fedavg + scaled(gma(0.4))" in out and is_picture(tmp_path / "analyses" / "membership.png")
+
+
 def test_surfaces_have_the_papers_minima() -> None:
     """At a well's bottom the other well's pull is all that is left: 16 exp(-8) at most, against a curvature of at least 6.4."""
     for client in (surfaces.A, surfaces.B):
@@ -364,7 +381,7 @@ def test_without_matplotlib_a_sentence_or_the_table_alone(command: Command, tmp_
     assert code == 0 and sorted(path.name for path in (tmp_path / "analyses").iterdir()) == ["surfaces-points.csv", "surfaces.csv"]
 
 
-@pytest.mark.parametrize("name", ["heterogeneity", "softness", "tau", "participation"])
+@pytest.mark.parametrize("name", ["heterogeneity", "softness", "tau", "participation", "membership"])
 def test_the_studies_own_settings_are_valid(name: str, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     module = importlib.import_module(f"accord.analyse.{name}")
     assert len(study.arm("", module.BASE, ["data.name=digits"], {}).runs) >= 2

@@ -79,7 +79,7 @@ def refused(env: dict[str, str], cwd: Path, *words: str) -> str:
 
 
 def only_run(folder: Path) -> Path:
-    (run,) = folder.iterdir()
+    (run,) = folder.glob("*-s0")
     return run
 
 
@@ -390,4 +390,7 @@ def test_without_any_source_the_demo_goes_on_with_digits(env: dict[str, str], he
     assert "mnist could not be had from anywhere" in done.stderr and "goes on with the 1,797 digits" in done.stderr
     labels = [line.split("  ")[0] for line in done.stdout.splitlines()[1:5]]
     assert labels == ["fedavg", "fedavg + gma(0.4)", "fedadam", "fedadam + gma(0.4)"]
-    assert len(list((here / "runs" / "demo").iterdir())) == 4
+    assert len(list((here / "runs" / "demo").glob("*-s0"))) == 4
+    assert done.stderr.splitlines()[-1] == "A page of it: runs/demo/report.html"
+    page = (here / "runs" / "demo" / "report.html").read_text()
+    assert page.startswith("<!doctype html>") and all(json.dumps(label) in page for label in labels)

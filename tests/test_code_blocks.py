@@ -28,7 +28,7 @@ from accord.layout import Layout
 from accord.local import Training
 from accord.reports import Reports
 from accord.rounds import Round
-from accord.studies import load
+from accord.studies import Study, find
 from conftest import blobs, mlp
 from markdown_blocks import ROOT, Block, blocks, commands, pages, smaller
 
@@ -176,7 +176,10 @@ def test_commands(block: Block, line: str) -> None:
         experiment.parse("", [f"data.name={given['what']}", *(f"data.{pair}" for pair in given["options"] or [])])
     if name == "reproduce" and given["study"] and "/" not in given["study"] and not given["study"].endswith(".toml"):
         pairs = [pair.split("=") for pair in given["only"].split(",")] if given["only"] else []
-        load(given["study"]).only({axis: values.split("+") for axis, values in pairs})
+        study = find(given["study"])
+        assert isinstance(study, Study) or not pairs
+        if isinstance(study, Study):
+            study.only({axis: values.split("+") for axis, values in pairs})
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block, _ in SHELL}))

@@ -13,6 +13,7 @@ from torch import nn
 import accord
 from accord.data import CropFlip, Federation, Samples, Scale, Standardise, coloured, deal, fitted, natural, rotated, shifted, with_tests
 from accord.errors import AccordError
+from accord.experiment import parse
 
 
 def people(count: int = 6, each: int = 5, **changes: object) -> Samples:
@@ -102,6 +103,28 @@ def test_owners_must_be_known_and_have_samples() -> None:
 def pictures(clients: int = 4) -> Federation:
     x = torch.arange(60 * 36, dtype=torch.int64).remainder(256).to(torch.uint8).view(60, 1, 6, 6)
     return deal(x, torch.arange(60) % 10, clients=clients, unseen=1, heldout=0.2, test=torch.arange(50, 60), prepare=Scale())
+
+
+def test_clients_may_get_a_share_of_the_data() -> None:
+    x, y, test = torch.zeros(110, 2), torch.arange(110) % 10, torch.arange(100, 110)
+    whole, part, other = (deal(x, y, clients=5, test=test, share=share, seed=seed) for share, seed in ((1.0, 0), (0.25, 0), (0.25, 1)))
+    rows = [{row for own in owned(fed).values() for row in own} for fed in (whole, part, other)]
+    assert [len(some) for some in rows] == [100, 25, 25] and rows[1] < rows[0] and rows[1] != rows[2], "drawn by the seed"
+    assert part.test is not None and part.test.tolist() == test.tolist(), "the test set stays whole"
+    with pytest.raises(AccordError, match="share must be above 0 and at most 1, got 0: "):
+        deal(x, y, clients=5, share=0)
+
+
+def test_a_share_is_part_of_a_runs_name_and_not_for_natural_clients() -> None:
+    names = [parse(f'[data]\nname = "digits"\n{line}').folder(0).name for line in ("", "share = 0.25", "share = 0.5")]
+    assert len(set(names)) == 3
+    assert len(parse('[data]\nname = "digits"\nclients = 3\nshare = 0.5\n').federation(0).train) == 3
+    with pytest.raises(AccordError, match="data.share must be a number above 0 and at most 1, got 1.5"):
+        parse("[data]\nshare = 1.5\n")
+    with pytest.raises(AccordError, match="data.share is for clients that are made up, got 0.5: natural ones keep what is theirs"):
+        parse('[data]\nsplit = "natural"\nshare = 0.5\n')
+    with pytest.raises(AccordError, match="share is for clients that are made up, got 0.5"):
+        accord.data.mnist(split="natural", share=0.5)
 
 
 def test_a_shift_knows_whose_every_row_is() -> None:

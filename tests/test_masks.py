@@ -302,7 +302,9 @@ def test_records_of_parts_of_a_cohort_add_up(rule: Mask) -> None:
     assert torch.allclose(*masks, atol=1e-6)
 
 
-@pytest.mark.parametrize("rule", [magnitude(0.0), magnitude(1.0), scaled(gma(0.0)), scaled(gma(0.0), by="length"), scaled(magnitude(1.0)), sand(0.0, k=1e30)])
+@pytest.mark.parametrize(
+    "rule", [magnitude(0.0), magnitude(1.0), scaled(gma(0.0)), scaled(gma(0.0), by="length"), scaled(magnitude(1.0)), sand(0.0, k=1e30)]
+)
 def test_bit_equal_to_averaging_where_the_mask_has_nothing_to_say(rule: Mask) -> None:
     torch.manual_seed(1)
     unanimous, weights = torch.randn(7, 300).abs(), torch.arange(1.0, 8.0)

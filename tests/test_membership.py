@@ -225,7 +225,7 @@ def command(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
 def test_the_command_attacks_a_run_folder(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text(EXPERIMENT)
     assert command(tmp_path, "run", "my.toml").returncode == 0
-    (folder,) = (tmp_path / "runs").iterdir()
+    (folder,) = (tmp_path / "runs").glob("*-s0")
     told = command(tmp_path, "membership", str(folder), "--shadows", "4", "--steps", "200")
     assert told.returncode == 0, told.stderr
     assert told.stdout.splitlines()[0].split()[:3] == ["attack", "accuracy", "(%)"]

@@ -49,7 +49,7 @@ def kill_after_round(folder: Path, number: int, *more: str) -> None:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    (run,) = (folder / "runs").iterdir()
+    (run,) = (folder / "runs").glob("*-s0")
     return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(run.rglob("*")) if f.is_file() and f.name != "timing.jsonl"}
 
 

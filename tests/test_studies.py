@@ -1,15 +1,19 @@
 """Studies: the papers' tables as files, what is chosen and compared, and the verdicts on frozen results."""
 
+import io
 import json
 import math
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from accord.cli import main
 from accord.errors import AccordError
-from accord.studies import available, load
+from accord.studies import Analysis, available, everything, load
+from accord.studies import find as find_study
 from accord.studies.outcome import Comparison, Difference, gather, paired
 from accord.studies.published import find, numbers
 from accord.studies.verdict import Claim, claims, judge, page, read
@@ -46,6 +50,16 @@ gma-scaled = { "algorithm.mask" = "scaled", "algorithm.like" = "gma" }
 
 def accord(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "accord", *words], cwd=cwd, capture_output=True, text=True)
+
+
+def inside(folder: Path, *words: str) -> tuple[int, str, str]:
+    """The command in this process, which is quicker: exit code, standard output, standard error."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["accord", *words])
+        with pytest.raises(SystemExit) as done:
+            main()
+    return int(done.value.code or 0), out.getvalue(), err.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +145,129 @@ def test_settings_given_go_before_the_studys_and_its_grid() -> None:
     assert "train.lr" not in cell.grid and study.seeds == (5,)
 
 
+ASKED_FOR = [
+    *(f"tmlr-table{number}" for number in range(2, 11)),
+    *("tmlr-figure2", "tmlr-figure3a", "tmlr-figure3d", "tmlr-figure4", "tmlr-figure5", "tmlr-convex", "tmlr-membership"),
+    *("thesis-table4.1", "thesis-table4.4", "thesis-table4.5", "thesis-table4.8", "thesis-figure3.3", "thesis-figure4.1"),
+    *("workshop-figure1", "workshop-figure2", "corrective-table1", "corrective-table2", "theory-stability", "theory-convergence"),
+]
+
+
+def test_every_table_and_figure_of_the_papers_has_its_entry(tmp_path: Path) -> None:
+    told = inside(tmp_path, "reproduce", "--list")[1].splitlines()
+    names = [line.split()[0] for line in told]
+    assert set(ASKED_FOR) <= set(names) == set(everything())
+    assert names.index("tmlr-table2") < names.index("tmlr-table10"), "in the papers' order"
+    assert "(analysis: participation)" in told[names.index("tmlr-table4")] and "(75 cells)" in told[names.index("tmlr-table10")]
+
+
+def test_a_figure_that_two_papers_have_is_run_once() -> None:
+    for name, other in (("thesis-figure3.3", "tmlr-figure3d"), ("thesis-figure4.1", "tmlr-figure2"), ("tmlr-table5", "tmlr-table4")):
+        assert find_study(name).home == find_study(other).home == other
+    assert load("thesis-figure3.3").cells == load("tmlr-figure3d").cells
+
+
+# -------------------------------------------------------------------------------------------------------------- the analyses
+
+SURFACES = 'title = "Wells"\nanalysis = "surfaces"\n[options]\nside = 3\nrounds = 5\n'
+ROUND = """
+title = "One round"
+paper = "tmlr"
+table = "5"
+analysis = "participation"
+[options]
+participants = [2]
+[settings]
+"data.name" = "digits"
+"data.clients" = 5
+"model.name" = "logistic"
+"train.rounds" = 9
+"run.seeds" = [0, 1]
+"""
+
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an analysis that trains nothing and one that trains."""
+    folder = tmp_path_factory.mktemp("analyses")
+    (folder / "wells.toml").write_text(SURFACES)
+    (folder / "one.toml").write_text(ROUND)
+    for words in (["wells.toml"], ["one.toml", "--rounds", "2", "--seeds", "0", "run.engine=sequential"]):
+        code, out, err = inside(folder, "reproduce", *words)
+        assert code == 0, err
+        (folder / f"{words[0]}.txt").write_text(out)
+    return folder / "runs" / "reproduce"
+
+
+@pytest.mark.parametrize("name", sorted(name for name, one in everything().items() if isinstance(one, Analysis)))
+def test_every_analysis_can_be_planned(name: str, tmp_path: Path) -> None:
+    """Its options are those of its analysis, and its settings make experiments: all that comes before training."""
+    analysis = find_study(name)
+    assert isinstance(analysis, Analysis)
+    if analysis.trains:
+        planned: list[str] = []
+
+        class Enough(Exception):
+            pass
+
+        def train(arms) -> None:
+            planned.extend(str(run.folder) for arm in arms for run in arm.runs)
+            raise Enough
+
+        with pytest.raises(Enough):
+            analysis.changed(["data.name=digits"]).carry_out(tmp_path / "here", train)
+        assert planned and all(folder.startswith(str(tmp_path / "here")) for folder in planned)
+
+
+def test_an_analysis_is_carried_out_and_told(analysed: Path) -> None:
+    out = (analysed.parents[1] / "one.toml.txt").read_text()
+    assert out.startswith("One round\nparticipants") and "as printed" in out and "participating trial mean     gma          86.67" in out
+    told = json.loads((analysed / "one.json").read_text())
+    assert (told["analysis"], told["name"], told["settings"]["train.rounds"], told["settings"]["run.seeds"]) == (
+        "participation",
+        "one",
+        2,
+        0,
+    )
+    assert told["command"] == "accord reproduce one.toml --rounds 2 --seeds 0 run.engine=sequential"
+    assert [row["rule"] for row in told["rows"]][:3] == ["before the round", "fedavg", "fedavg + gma(0.4)"] and len(told["printed"]) == 16
+    assert sorted(file.name for file in (analysed / "wells").iterdir()) == ["surfaces-points.csv", "surfaces.csv", "surfaces.png"]
+    assert len(list((analysed / "one").glob("digits-fedavg-*-s0"))) == 6, "a model, and a round from it as it is and by each of four rules"
+
+
+def test_verdicts_have_the_analyses_too(analysed: Path, tmp_path: Path) -> None:
+    code, _, err = inside(tmp_path, "verdicts", str(analysed), "-o", str(tmp_path / "page.md"))
+    assert code == 0, err
+    text = (tmp_path / "page.md").read_text()
+    assert "## Wells" in text and "| averaging |" in text and "- `runs/reproduce/wells/surfaces.png`" in text
+    assert "## One round" in text and "As printed:" in text and "| participating trial mean | gma | 86.67 |" in text
+
+
+def test_an_analysis_planned_and_in_json(tmp_path: Path) -> None:
+    (tmp_path / "wells.toml").write_text(SURFACES)
+    (tmp_path / "one.toml").write_text(ROUND)
+    assert "Wells: trains nothing" in inside(tmp_path, "reproduce", "wells.toml", "--plan")[1]
+    assert "One round, 2 runs, 0 of them done" in inside(tmp_path, "reproduce", "one.toml", "--plan")[1]
+    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").rglob("*.json"))
+    assert json.loads(inside(tmp_path, "reproduce", "wells.toml", "--json")[1])["title"] == "Wells"
+
+
+def test_bad_analyses_are_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    for text, parts in {
+        "analysis = 'surface'": ("asks for an analysis 'surface'", "did you mean 'surfaces'"),
+        "analysis = 'surfaces'\n[axes.rule]\nmean = {}": ("has a key 'axes' that analyses do not have",),
+        "analysis = 'surfaces'\n[options]\nstep = 3": ("has an option 'step'", "did you mean 'steps'"),
+        "analysis = 'participation'\n[options]\nparticipants = '5'": ("has participants = '5'", "it takes such as (5, 2)"),
+        "analysis = 'participation'\n[options]\nparticipants = [true]": ("has participants = [True]",),
+    }.items():
+        file.write_text(text)
+        with sentence(*parts):
+            find_study(str(file))
+    with sentence("theory-stability trains nothing, so it has no settings: leave out 'train.rounds=3'"):
+        find_study("theory-stability").changed(["train.rounds=3"])
+
+
 # ------------------------------------------------------------------------------------------------------------------- the runs
 
 
@@ -157,6 +294,19 @@ def test_the_grids_point_is_chosen_by_held_out_data(carried_out: Path) -> None:
         assert result.figures["held-out"].mean("heldout") == pytest.approx(sum(means[best]) / 2)
 
 
+def test_a_study_until_flat_says_where_its_runs_ended(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = ["tiny.toml", "--only", "rule=mean", "--rounds", "300", "--until-flat", "8", "train.flat_margin=0.02"]
+    code, first, err = inside(tmp_path, "reproduce", *words)
+    assert code == 0, err
+    (cell,) = json.loads((tmp_path / "runs/reproduce/tiny.json").read_text())["cells"]
+    fewest, most = cell["rounds"]
+    assert cell["done"] == cell["flat"] == 4 and 8 < fewest <= most < 300
+    assert f"{fewest}-{most}, 4 flat" in first or f"{fewest}, 4 flat" in first
+    _, second, err = inside(tmp_path, "reproduce", *words)
+    assert "4 of 4 runs are done already." in err and second == first
+
+
 def test_a_plan_tells_runs_and_time_and_trains_nothing(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
     done = accord("reproduce", "tiny.toml", "--plan", "--seeds", "3", cwd=tmp_path)
@@ -169,6 +319,8 @@ def test_a_plan_tells_runs_and_time_and_trains_nothing(tmp_path: Path) -> None:
     [
         (["reproduce", "nothing"], "there is no study 'nothing'"),
         (["reproduce", "tmlr-table2", "--only", "dataset"], "'dataset' does not choose cells"),
+        (["reproduce", "tmlr-table4", "--only", "a=b"], "tmlr-table4 is an analysis, which has no cells to choose from"),
+        (["reproduce", "workshop-figure1", "--rounds", "3"], "workshop-figure1 trains nothing, so it has no settings"),
         (["reproduce", "tmlr-table2", "--seeds", "a"], "seeds must be whole numbers joined by commas, got 'a'"),
         (["reproduce", "tmlr-table2", "--select", "best"], "there is no rule 'best' for the table of tmlr-table2"),
         (["verdicts", "nowhere"], "there are no results in nowhere"),
@@ -176,8 +328,8 @@ def test_a_plan_tells_runs_and_time_and_trains_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_sentence(words: list[str], said: str, tmp_path: Path) -> None:
-    done = accord(*words, cwd=tmp_path)
-    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    code, _, err = inside(tmp_path, *words)
+    assert code == 2 and said in err and err.count("\n") == 1, err
 
 
 # ------------------------------------------------------------------------------------------------------------- differences

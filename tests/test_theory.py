@@ -1,31 +1,17 @@
-"""The theory scripts: simulations against exact probabilities and closed forms, and bounds against both."""
+"""The papers' propositions by simulation: against exact probabilities and closed forms, and bounds against both."""
 
 import csv
-import importlib.util
 import itertools
 import math
-import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
+from matplotlib.image import imread
 
-FOLDER = Path(__file__).parents[1] / "examples" / "theory"
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-stability, convergence = script("mask_stability"), script("convergence_in_alpha")
-
+from accord.analyse import convergence, stability
+from accord.cli import main
 
 # ------------------------------------------------------------------------------------------------------------ mask stability
 
@@ -82,7 +68,7 @@ def test_no_constant_saves_the_printed_exponent() -> None:
 
 
 @pytest.fixture(scope="module")
-def problem() -> "convergence.Problem":  # type: ignore[name-defined]
+def problem() -> convergence.Problem:
     return convergence.Problem.drawn(clients=5, size=6, seed=3)
 
 
@@ -141,23 +127,59 @@ def test_a_slope_is_that_of_a_power() -> None:
     assert convergence.slope([1.0, 2.0, 4.0], [3.0, 0.75, 0.1875]) == pytest.approx(-2)
 
 
-# -------------------------------------------------------------------------------------------------------------- the scripts
+# ------------------------------------------------------------------------------------------------------------- the commands
+
+
+def command(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> int:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["accord", "analyse", *words])
+    with pytest.raises(SystemExit) as done:
+        main()
+    return int(done.value.code or 0)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "rows"),
+    ("words", "name", "rows", "points", "said"),
     [
-        ("mask_stability", ["--trials", "200", "--clients", "4", "--noise", "gaussian"], 3 * 7),
-        ("convergence_in_alpha", ["--alphas", "0.5", "1", "--rounds", "50", "--trials", "4"], 2),
+        (["stability", "--trials", "200", "--clients", "4"], "mask_stability", 3 * 4, 2 * 3 * 7, "in 42 settings of 200 trials"),
+        (
+            ["stability", "--trials", "200", "--clients", "4", "--noises", "uniform"],
+            "mask_stability",
+            3 * 4,
+            3 * 7,
+            "2 of 4 means positive",
+        ),
+        (
+            ["convergence", "--alphas", "0.5,1", "--rounds", "50", "--trials", "4"],
+            "convergence_in_alpha",
+            2,
+            2 * 50,
+            "rounds grow as alpha to the power -0.86",
+        ),
+        (["convergence", "--alphas", "1", "--rounds", "5", "--trials", "4"], "convergence_in_alpha", 1, 5, "2.6667 L, not 2 L"),
     ],
 )
-def test_the_scripts_write_a_table_and_a_figure(tmp_path: Path, name: str, options: list[str], rows: int) -> None:
-    from matplotlib.image import imread
+def test_the_commands_write_tables_and_a_figure(
+    words: list[str], name: str, rows: int, points: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    assert command(monkeypatch, tmp_path, *words) == 0
+    assert said in capsys.readouterr().out
+    for file, count in ((f"{name}.csv", rows), (f"{name}-points.csv", points)):
+        with open(tmp_path / "analyses" / file, newline="") as lines:
+            assert len(list(csv.DictReader(lines))) == count
+    assert imread(tmp_path / "analyses" / f"{name}.png")[..., :3].std() > 0.05
 
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py"), *options, "--out", str(tmp_path)], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    with open(tmp_path / f"{name}.csv", newline="") as file:
-        assert len(list(csv.DictReader(file))) == rows
-    assert imread(tmp_path / f"{name}.png")[..., :3].std() > 0.05
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["stability", "--noises", "cauchy"], "--noises must be among gaussian, uniform, got 'cauchy'"),
+        (["stability", "--tau", "2"], "tau must be between 0 and 1, got 2.0"),
+        (["convergence", "--alphas", "0.5,2"], "--alphas must be between 0.01 and 1, got 2"),
+        (["convergence", "--alphas", "x"], "--alphas must be numbers with commas between them, got 'x'"),
+    ],
+)
+def test_bad_input_is_one_sentence(words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    assert command(monkeypatch, tmp_path, *words) == 2
+    err = capsys.readouterr().err
+    assert told in err and err.count("\n") == 1

@@ -17,7 +17,7 @@ from accord.cli_data import data_app
 from accord.cli_privacy import membership
 from accord.cli_report import report
 from accord.cli_reproduce import reproduce, verdicts
-from accord.cli_shared import AsJson, Overrides, Rule, name_the_page, print_table, show_results, tell
+from accord.cli_shared import AsJson, Overrides, Rule, make_the_page, print_table, show_results, tell
 from accord.cli_sweep import sweep
 from accord.errors import AccordError
 
@@ -135,7 +135,7 @@ app.command()(report)
 def demo(overrides: Overrides = None) -> None:
     """Train FedAvg and FedAdam, with and without gradient masking, on 100 label-skewed MNIST clients plus 20 unseen ones.
 
-    Gets MNIST if it is not there yet. Takes about two minutes on two cores. Results go to `runs/demo`.
+    Gets MNIST if it is not there yet. Takes about two minutes on two cores. Results go to `runs/demo`, and so does a page of them.
 
     Examples:
 
@@ -215,13 +215,13 @@ def _train(experiments: "list[Experiment]", *, resume: bool, fresh: bool, rule: 
             for experiment in experiments:
                 new = [] if interrupt.asked else list(execute(experiment, watcher, interrupt, resume=resume, fresh=fresh))
                 wanted = experiment.settings
-                left += len(wanted.run.seeds) - sum(run.rounds >= wanted.train.rounds for run in new)
+                left += len(wanted.run.seeds) - sum(run.flat is not None or run.rounds >= wanted.train.rounds for run in new)
                 runs += new
     except KeyboardInterrupt:
         tell(console, f"Stopped at once; what was written is whole. {hint}")
         raise typer.Exit(130) from None
     show_results([load(run.folder) for run in runs if run.folder], rule, as_json)
-    name_the_page([run.folder for run in runs if run.folder], console)
+    make_the_page([run.folder for run in runs if run.folder], console)
     if left:
         tell(console, f"Stopped early. {hint}")
         raise typer.Exit(130 if interrupt.asked else 0)

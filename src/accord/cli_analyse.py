@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from accord.cli_shared import Overrides, print_table, tell, this_command, train_all
-from accord.errors import AccordError
+from accord.cli_output import OUT, Kind, Out, Tau, ready, show_analysis
+from accord.cli_shared import Overrides, tell, this_command, train_all
+from accord.cli_theory import convergence, stability, surfaces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from accord.analyse.output import Result
     from accord.analyse.study import Arm
 
 analyse_app = typer.Typer(
@@ -25,15 +25,11 @@ command that was stopped goes on when it is given again. docs/analyses.md shows 
 """,
 )
 
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where tables and figure go.")]
-Kind = Annotated[str, typer.Option("--figure", metavar="KIND", help="png, svg, or none for the tables alone.")]
 Data = Annotated[str | None, typer.Option("--data", metavar="NAME", show_default=False, help="The data set, as data.name.")]
 Clients = Annotated[int | None, typer.Option("--clients", min=1, show_default=False, help="Participating clients, as data.clients.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", min=1, show_default=False, help="Rounds, as train.rounds.")]
 Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N,N", show_default=False, help="One run per seed, as run.seeds.")]
-Tau = Annotated[float, typer.Option("--tau", help="Net agreement that a coordinate needs to pass whole.")]
 Select = Annotated[str, typer.Option("--select", metavar="RULE", help="Which rounds count: last10, held-out, window(a,b) or oracle.")]
-_OUT = Path("analyses")
 
 
 @analyse_app.command()
@@ -45,7 +41,7 @@ def heterogeneity(
     clients: Clients = None,
     rounds: Rounds = None,
     seeds: Seeds = None,
-    out: Out = _OUT,
+    out: Out = OUT,
     figure: Kind = "png",
 ) -> None:
     """Agreement under tau against the heterogeneity of clients' labels.
@@ -59,10 +55,9 @@ def heterogeneity(
     from accord.analyse import heterogeneity as work
     from accord.analyse.study import numbers
 
-    _ready(out, figure)
-    arms = work.plan(_given(overrides, data, clients, rounds, seeds), numbers(alphas, "--alphas", 1e-6, 1e6), tau)
-    _train(arms)
-    _tell(work.read(arms, tau), out, figure)
+    ready(out, figure)
+    given = _given(overrides, data, clients, rounds, seeds)
+    show_analysis(work.carry_out(given, train_arms, alphas=numbers(alphas, "--alphas", 1e-6, 1e6), tau=tau), out, figure)
 
 
 @analyse_app.command()
@@ -78,7 +73,7 @@ def softness(
     clients: Clients = None,
     rounds: Rounds = None,
     seeds: Seeds = None,
-    out: Out = _OUT,
+    out: Out = OUT,
     figure: Kind = "png",
 ) -> None:
     """The soft mask against the binary one, plain averaging and the soft mask's control.
@@ -91,11 +86,9 @@ def softness(
     """
     from accord.analyse import softness as work
 
-    _ready(out, figure)
-    arms = work.plan(_given(overrides, data, clients, rounds, seeds), tau)
-    _rehearse(arms, select)
-    _train(arms)
-    _tell(work.read(arms, select, target), out, figure)
+    ready(out, figure)
+    given = _given(overrides, data, clients, rounds, seeds)
+    show_analysis(work.carry_out(given, train_arms, tau=tau, target=target, select=select), out, figure)
 
 
 @analyse_app.command()
@@ -109,7 +102,7 @@ def tau(
     clients: Clients = None,
     rounds: Rounds = None,
     seeds: Seeds = None,
-    out: Out = _OUT,
+    out: Out = OUT,
     figure: Kind = "png",
 ) -> None:
     """What tau does to accuracy and loss.
@@ -122,15 +115,10 @@ def tau(
     """
     from accord.analyse import tau as work
     from accord.analyse.study import numbers
-    from accord.evaluate import SPLITS
 
-    _ready(out, figure)
-    if split not in SPLITS:
-        raise AccordError(f"--split must be one of {', '.join(SPLITS)}, got {split!r}")
-    arms = work.plan(_given(overrides, data, clients, rounds, seeds), numbers(taus, "--taus", 0.0, 1.0), mask)
-    _rehearse(arms, select)
-    _train(arms)
-    _tell(work.read(arms, select, split), out, figure)
+    ready(out, figure)
+    given, values = _given(overrides, data, clients, rounds, seeds), numbers(taus, "--taus", 0.0, 1.0)
+    show_analysis(work.carry_out(given, train_arms, taus=values, mask=mask, select=select, split=split), out, figure)
 
 
 @analyse_app.command()
@@ -143,7 +131,7 @@ def participation(
     clients: Clients = None,
     rounds: Rounds = None,
     seeds: Seeds = None,
-    out: Out = _OUT,
+    out: Out = OUT,
     figure: Kind = "png",
 ) -> None:
     """One round from a trained model: clients that took part against the others, on held-out data. A trial per seed.
@@ -157,14 +145,37 @@ def participation(
     from accord.analyse import participation as work
     from accord.analyse.study import counts
 
-    _ready(out, figure)
+    ready(out, figure)
+    given, sizes = _given(overrides, data, clients, rounds, seeds), counts(participants, "--participants")
+    show_analysis(work.carry_out(given, train_arms, participants=sizes, epochs=epochs, tau=tau), out, figure)
+
+
+@analyse_app.command()
+def membership(
+    overrides: Overrides = None,
+    tau: Tau = 0.4,
+    against: Annotated[str, typer.Option("--against", metavar="WHO", help="Non-members: test, heldout or unseen.")] = "test",
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of the attacker's logistic regression.")] = 5000,
+    data: Data = None,
+    clients: Clients = None,
+    rounds: Rounds = None,
+    seeds: Seeds = None,
+    out: Out = OUT,
+    figure: Kind = "png",
+) -> None:
+    """Attack models trained with and without the mask: can training samples be told from others?
+
+    Examples:
+
+    * `accord analyse membership`
+
+    * `accord analyse membership --data cifar10 model.name=resnet18 --rounds 100`
+    """
+    from accord.analyse import membership as work
+
+    ready(out, figure)
     given = _given(overrides, data, clients, rounds, seeds)
-    sizes, start = counts(participants, "--participants"), work.base(given)
-    work.check(start, sizes)
-    _train([start])
-    arms = work.plan(given, start, sizes, epochs, tau)
-    _train(arms)
-    _tell(work.read(arms), out, figure)
+    show_analysis(work.carry_out(given, train_arms, tau=tau, against=against, steps=steps), out, figure)
 
 
 @analyse_app.command()
@@ -177,7 +188,7 @@ def curves(
     metric: Annotated[
         str | None, typer.Option("--metric", show_default=False, help="Such as loss; left out, what runs are judged by.")
     ] = None,
-    out: Out = _OUT,
+    out: Out = OUT,
     figure: Kind = "png",
 ) -> None:
     """Train and test curves of recorded runs, the seeds of a setting together.
@@ -190,14 +201,14 @@ def curves(
     """
     from accord.analyse import curves as work
 
-    _ready(out, figure)
-    _tell(work.read(runs, splits.split(",") if splits else None, metric), out, figure)
+    ready(out, figure)
+    show_analysis(work.read(runs, splits.split(",") if splits else None, metric), out, figure)
 
 
 @analyse_app.command()
 def layers(
     run: Annotated[Path, typer.Argument(metavar="RUN_FOLDER", help="A run with a mask.", show_default=False)],
-    out: Out = _OUT,
+    out: Out = OUT,
     figure: Kind = "png",
 ) -> None:
     """Agreement by layer, round by round, of a recorded run.
@@ -208,51 +219,16 @@ def layers(
     """
     from accord.analyse import layers as work
 
-    _ready(out, figure)
-    _tell(work.read(run), out, figure)
+    ready(out, figure)
+    show_analysis(work.read(run), out, figure)
 
 
-@analyse_app.command()
-def surfaces(
-    tau: Tau = 0.4,
-    p: Annotated[float, typer.Option("--p", help="Net agreement of the first FedGMA.")] = 0.8,
-    eta_s: Annotated[float, typer.Option("--eta-s", help="Rate of the first FedGMA's masked step.")] = 0.1,
-    clients: Annotated[str, typer.Option("--clients", metavar="A,B", help="How many clients see A's and how many B's surface.")] = "1,1",
-    starts: Annotated[int, typer.Option("--starts", min=2, max=101, help="Starts along each side of the square.")] = 21,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of every rule.")] = 400,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Local steps in a round.")] = 5,
-    lr: Annotated[float, typer.Option("--lr", min=0.0, help="The clients' learning rate.")] = 0.02,
-    out: Out = _OUT,
-    figure: Kind = "png",
-) -> None:
-    """Two clients' loss surfaces, and where each rule ends up on them.
-
-    Examples:
-
-    * `accord analyse surfaces`
-
-    * `accord analyse surfaces --clients 6,4`
-    """
-    from accord.analyse import surfaces as work
-    from accord.analyse.study import counts
-
-    _ready(out, figure)
-    many = counts(clients, "--clients")
-    if len(many) != 2:
-        raise AccordError(f"--clients must be two numbers, A's and B's, such as 6,4, got {clients!r}")
-    _tell(work.read(tau, p, eta_s, (many[0], many[1]), starts, rounds, steps, lr), out, figure)
+analyse_app.command()(surfaces)
+analyse_app.command()(stability)
+analyse_app.command()(convergence)
 
 
 # ----------------------------------------------------------------------------------------------------------------- helpers
-
-
-def _ready(out: Path, kind: str) -> None:
-    """Refuses what could not be written, before anything is trained."""
-    from accord.analyse.output import check_folder
-    from accord.analyse.style import check_kind
-
-    check_kind(kind)
-    check_folder(out)
 
 
 def _given(overrides: list[str] | None, data: str | None, clients: int | None, rounds: int | None, seeds: str | None) -> list[str]:
@@ -261,24 +237,10 @@ def _given(overrides: list[str] | None, data: str | None, clients: int | None, r
     return [*(f"{key}={value}" for key, value in options.items() if value is not None), *(overrides or [])]
 
 
-def _rehearse(arms: "Sequence[Arm]", rule: str) -> None:
-    from accord.show import rehearse
-
-    rehearse(rule, arms[0].runs[0].experiment)
-
-
-def _train(arms: "Sequence[Arm]") -> None:
+def train_arms(arms: "Sequence[Arm]") -> None:
     """Trains what is left of the arms; a study that was stopped ends the command here, and says how to go on."""
     hint = f"To go on: {this_command()}"
     left, asked = train_all([run for one in arms for run in one.runs], hint)
     if left:
         tell(Console(stderr=True), f"Stopped early, with rounds before it, so there is no table yet. {hint}")
         raise typer.Exit(130 if asked else 1)
-
-
-def _tell(result: "Result", out: Path, kind: str) -> None:
-    from accord.analyse.output import cells, write
-
-    written = write(result, out, kind)
-    print_table(cells(result.table))
-    print("\n".join([*result.notes, *map(str, written)]))

@@ -50,6 +50,7 @@ def membership(
     from accord.files import plain, write_json
     from accord.models import warm_start
     from accord.privacy.membership import attack
+    from accord.records import read_json
 
     if which not in _MODELS:
         raise AccordError(f"--model must be last or held-out, got {which!r}")
@@ -65,7 +66,7 @@ def membership(
         against=against,
         steps=steps,
         shadows=shadows,
-        train=_trainer(experiment),
+        train=_trainer(experiment, read_json(folder / "done")["rounds"]),
         seed=seed,
         device=experiment.settings.run.device,
         tell=lambda text: tell(console, text),
@@ -91,8 +92,8 @@ def _recorded(folder: Path) -> "tuple[Experiment, int]":
     return assemble({name: settings[name] for name in SECTIONS if name in settings}, [], ""), settings["seed"]
 
 
-def _trainer(experiment: "Experiment") -> "Train":
-    """Trains a shadow model as the run trained its own, without recording or evaluating it on the way."""
+def _trainer(experiment: "Experiment", rounds: int) -> "Train":
+    """Trains a shadow model as the run trained its own, for as many rounds, without recording or evaluating it on the way."""
     from dataclasses import replace
 
     from accord.training import carry_out
@@ -100,7 +101,7 @@ def _trainer(experiment: "Experiment") -> "Train":
     run = experiment.settings.run
 
     def train(fed: "Federation", seed: int) -> "nn.Module":
-        plan = replace(experiment.plan(seed), evaluate_every=experiment.settings.train.rounds, budget=None)
+        plan = replace(experiment.plan(seed), rounds=rounds, evaluate_every=rounds, budget=None, until_flat=None)
         module = experiment.module(fed, seed)
         machine: Any = {"engine": run.engine, "device": run.device, "speed": run.speed}
         return carry_out(module, fed, experiment.algorithm, experiment.training, plan, folder=None, **machine).model()

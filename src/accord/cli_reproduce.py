@@ -1,6 +1,7 @@
 """`accord reproduce`: the papers' tables, and other studies, as one command each."""
 
 import json
+import shlex
 import sys
 import time
 from collections import Counter
@@ -10,10 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from accord.cli_shared import tell, this_command, train_all
+from accord.cli_shared import print_table, tell, this_command, train_all
 from accord.errors import AccordError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from accord.analyse.study import Arm
+    from accord.studies import Analysis
     from accord.studies.outcome import Result
     from accord.studies.study import Named, Study
     from accord.sweep import One
@@ -25,6 +30,10 @@ def reproduce(
     listing: Annotated[bool, typer.Option("--list", help="Tell which studies there are.")] = False,
     only: Annotated[str | None, typer.Option(help="Some cells: `dataset=fmnist,clients=500`; values of one axis joined by `+`.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of every run, in place of the study's.")] = None,
+    until_flat: Annotated[
+        int | None,
+        typer.Option(min=1, help="End a run when held-out data has not become better in so many rounds; --rounds is then the most."),
+    ] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds, in place of the study's: `0,1`.")] = None,
     grid: Annotated[bool, typer.Option(help="Tune every method over the study's grid; without it, methods run with the settings.")] = True,
     folder: Annotated[Path, typer.Option(help="Where run folders and results go.")] = Path("runs/reproduce"),
@@ -44,24 +53,35 @@ def reproduce(
     * `accord reproduce tmlr-table2 --only dataset=fmnist,clients=500 --rounds 50`
 
     * `accord reproduce tmlr-table2 --plan`
+
+    * `accord reproduce tmlr-table9 --rounds 1000 --until-flat 50`
     """
-    from accord.studies import available, load
+    from accord.studies import Analysis, everything, find
     from accord.studies.outcome import gather, plain
 
     if listing or study is None:
-        for name, each in available().items():
-            print(f"{name:28s} {each.title} ({len(each.cells)} cells)")
+        for name, each in everything().items():
+            what = f"analysis: {each.analysis}" if isinstance(each, Analysis) else f"{len(each.cells)} cells"
+            print(f"{name:28s} {each.title} ({what})")
         return
-    chosen = load(study).only(_axes(only))
+    more = {"train.rounds": rounds, "train.until_flat": until_flat}
+    given = [*(overrides or []), *(f"{key}={value}" for key, value in more.items() if value)]
+    chosen = find(study)
+    if isinstance(chosen, Analysis):
+        if only or select:
+            raise AccordError(f"{chosen.name} is an analysis, which has no cells to choose from: leave out --only and --select")
+        _analyse(chosen.changed([*given, *([f"run.seeds={seeds}"] if seeds else [])]), folder, plan, as_json)
+        return
+    chosen = chosen.only(_axes(only))
     rule = select or chosen.rules[0]
     if rule not in chosen.rules:
         raise AccordError(f"there is no rule {rule!r} for the table of {chosen.name}: choose one of {', '.join(chosen.rules)}")
-    given = [*(overrides or []), *([f"train.rounds={rounds}"] if rounds else [])]
     chosen = chosen.changed(given, _numbers(seeds), grid)
-    named = chosen.named(folder / chosen.name)
+    named = chosen.named(folder / chosen.home)
     runs = _runs(named)
     if plan:
-        _print_plan(chosen, runs)
+        points = sum(len(cell.points) for cell in chosen.cells)
+        _print_plan(f"{chosen.title}: {len(chosen.cells)} cells, {points} points of the grid", runs)
         return
     for experiment in {id(run.experiment): run.experiment for run in runs}.values():
         experiment.check_here()
@@ -74,6 +94,45 @@ def reproduce(
         missing = sum(not result.complete for result in results)
         tell(Console(stderr=True), f"Stopped early: {missing} cells are not complete. The same command goes on.")
         raise typer.Exit(130)
+    page = shlex.join(["accord", "report", str(folder / chosen.home), str(folder / f"{chosen.name}.json")])
+    Console(stderr=True).print(f"A page of it: {page}", style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> None:
+    """An analysis: its files in a folder of its own, and beside it what came of it."""
+    from accord.analyse.output import write
+    from accord.analyse.style import can_draw
+    from accord.cli_analyse import train_arms
+    from accord.cli_output import print_analysis, ready
+    from accord.studies.analysis import written
+    from accord.studies.text import printed_cells
+
+    def train(arms: "Sequence[Arm]") -> None:
+        if not plan:
+            return train_arms(arms)
+        _print_plan(analysis.title, [run for one in arms for run in one.runs])
+        raise typer.Exit
+
+    if plan and not analysis.trains:
+        print(f"{analysis.title}: trains nothing, and takes less than a minute")
+        return
+    kind = "png" if can_draw() else "none"
+    if kind == "none":
+        tell(Console(stderr=True), "There will be no figure, which needs matplotlib: pip install 'accord-fl[plot]'")
+    if not plan:
+        ready(folder / analysis.name, kind)
+    result = analysis.carry_out(folder / analysis.home, train)
+    files = write(result, folder / analysis.name, kind)
+    told = written(analysis, result, files, this_command())
+    _write(folder / f"{analysis.name}.json", told)
+    if as_json:
+        print(json.dumps(told, indent=2))
+        return
+    print(analysis.title)
+    print_analysis(result, files)
+    if analysis.printed:
+        print("\nas printed")
+        print_table(printed_cells(told["printed"]))
 
 
 def _runs(named: "list[Named]") -> "list[One]":
@@ -149,13 +208,12 @@ def _print(study: "Study", results: "list[Result]", rule: str) -> None:
         print_cells(console, comparison_cells(comparisons))
 
 
-def _print_plan(study: "Study", runs: "list[One]") -> None:
+def _print_plan(title: str, runs: "list[One]") -> None:
     """Runs, rounds, and a guess at the time from a short try on this device."""
     from accord.studies.calibrate import kind_of, per_round
 
     left = [run for run in runs if not (run.folder / "done").exists()]
-    points = sum(len(cell.points) for cell in study.cells)
-    print(f"{study.title}: {len(study.cells)} cells, {points} points of the grid, {len(runs)} runs, {len(runs) - len(left)} of them done")
+    print(f"{title}, {len(runs)} runs, {len(runs) - len(left)} of them done")
     if not left:
         return
     total = 0.0
@@ -170,7 +228,8 @@ def _print_plan(study: "Study", runs: "list[One]") -> None:
         total += seconds * rounds
         tried = time.monotonic() - started
         print(f"  {kind}: {len(members)} runs, {rounds:,} rounds of {seconds:.3f} s = {_time(seconds * rounds)} (tried for {tried:.0f} s)")
-    print(f"about {_time(total)} one by one on this device; in lockstep on a GPU less")
+    most = any(run.experiment.settings.train.until_flat for run in left)
+    print(f"{'at most' if most else 'about'} {_time(total)} one by one on this device; in lockstep on a GPU less")
 
 
 def _time(seconds: float) -> str:

@@ -75,6 +75,21 @@ def this_command() -> str:
     return shlex.join(["accord", *sys.argv[1:]])
 
 
+def make_the_page(folders: list[Path], console: Console) -> None:
+    """A page of runs that lie in one folder, beside them, and its path."""
+    if folders:
+        from accord.files import write_text
+        from accord.report import gather, look, page
+
+        path = folders[0].parent / "report.html"
+        try:
+            write_text(path, page(gather(look(folders))))
+            told = f"A page of it: {path}"
+        except OSError as error:  # the runs are done: their page is not worth an error
+            told = f"There is no page of it: {path}: {error.strerror}"
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
+
+
 def name_the_page(folders: list[Path], console: Console) -> None:
     """The command that makes a page of runs: of the one, or of the folders that hold them."""
     if folders:

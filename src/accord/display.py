@@ -11,6 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from accord.cohort import LOST
+from accord.flat import in_words
 from accord.loop import Event
 from accord.run import Run
 from accord.tables import Cells, align, in_short, numeric
@@ -45,6 +46,13 @@ def warnings(event: Event) -> list[str]:
     return told
 
 
+def ending(run: Run) -> str | None:
+    """Why a run ended, if it did so before its rounds."""
+    if run.stopped:
+        return f"stopped after round {run.rounds}: {run.stopped}"
+    return None if run.flat is None else f"done after round {run.rounds}: {in_words(run.flat)}"
+
+
 @dataclass
 class Pack:
     """Runs that go together, and how far they have come; rounds are those of all of them."""
@@ -63,6 +71,7 @@ class Pack:
     def left(self, run: Run) -> None:
         """Counts a run that is over."""
         self.done, self.stopped = self.done + (run.stopped is None), self.stopped + (run.stopped is not None)
+        self.rounds -= run.spared
 
     def __str__(self) -> str:
         parts = [f"{self.done}/{self.runs} runs done", f"{self.reached:,}/{self.rounds:,} rounds"]
@@ -104,8 +113,8 @@ class Lines:
             self._line(text)
 
     def end(self, run: Run) -> None:
-        if run.stopped:
-            self._line(f"{self.title} · stopped after round {run.rounds}: {run.stopped}")
+        if text := ending(run):
+            self._line(f"{self.title} · {text}")
 
     def begin(self, title: str, runs: int, rounds: int, reached: int) -> None:
         self._pack = Pack(runs, rounds, reached)
@@ -120,9 +129,8 @@ class Lines:
 
     def leave(self, title: str, run: Run) -> None:
         self._pack.left(run)
-        why = f": {run.stopped}" if run.stopped else ""
         told = f" · {news(run.rows[-1])}" if run.rows and not run.stopped else ""
-        self._line(f"{title} · {'stopped' if run.stopped else 'done'} after round {run.rounds}{why}{told} · {self._pack}")
+        self._line(f"{title} · {ending(run) or f'done after round {run.rounds}'}{told} · {self._pack}")
 
     def __enter__(self) -> "Lines":
         return self
@@ -181,9 +189,9 @@ class Bars:
             self._progress.console.print(text, style="dim", markup=False, highlight=False)
 
     def end(self, run: Run) -> None:
-        self._progress.update(self._task, completed=run.rounds)
-        if run.stopped:
-            self._progress.console.print(f"stopped after round {run.rounds}: {run.stopped}", style="yellow", markup=False)
+        self._progress.update(self._task, completed=run.rounds, total=run.rounds if run.spared else None)
+        if text := ending(run):
+            self._progress.console.print(text, style="yellow" if run.stopped else "dim", markup=False, highlight=False)
 
     def begin(self, title: str, runs: int, rounds: int, reached: int) -> None:
         self._pack = Pack(runs, rounds, reached)
@@ -197,10 +205,10 @@ class Bars:
 
     def leave(self, title: str, run: Run) -> None:
         self._pack.left(run)
-        if run.stopped:
-            self._progress.console.print(f"{title} · stopped after round {run.rounds}: {run.stopped}", style="yellow", markup=False)
+        if text := ending(run):
+            self._progress.console.print(f"{title} · {text}", style="yellow" if run.stopped else "dim", markup=False, highlight=False)
         told = f" · {news(run.rows[-1])}" if run.rows else ""
-        self._progress.update(self._task, news=f"{self._pack.done}/{self._pack.runs} runs done{told}")
+        self._progress.update(self._task, total=self._pack.rounds, news=f"{self._pack.done}/{self._pack.runs} runs done{told}")
 
     def __enter__(self) -> "Bars":
         self._progress.start()

@@ -72,7 +72,8 @@ def execute_seed(experiment: Experiment, seed: int, watcher: Watcher, interrupt:
     fed = experiment.federation(seed, watcher.data)
     module = experiment.module(fed, seed)
     with opened(experiment, seed, resume, fresh) as folder:
-        watcher.start(f"{label(experiment.algorithm)} · seed {seed}", experiment.settings.train.rounds, reached(folder))
+        so_far = reached(folder)
+        watcher.start(f"{label(experiment.algorithm)} · seed {seed}", so_far if folder.over else experiment.settings.train.rounds, so_far)
         with interrupt.watching(), quiet():
             run = carry_out(
                 module,

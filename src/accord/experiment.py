@@ -71,7 +71,8 @@ class Experiment:
         train, run = self.settings.train, self.settings.run
         conditions = Conditions(train.available, train.lost, train.stragglers, train.least)
         sample = None if train.sample == "all" else train.sample
-        return Plan(train.rounds, sample, train.evaluate_every, run.checkpoint_every, train.min_clients, conditions, run.budget, seed)
+        how_far = train.rounds, sample, train.evaluate_every, run.checkpoint_every, train.min_clients, conditions, run.budget, seed
+        return Plan(*how_far, train.until_flat, Plan.flat_margin if train.flat_margin is None else train.flat_margin)
 
     def check_here(self) -> None:
         """Refuses what this machine cannot do, before anything is fetched."""
@@ -253,6 +254,10 @@ def _build(settings: Settings, text: str) -> Experiment:
         cohort = experiment.plan(0).sample or supply.clients
         if algorithm.privacy:
             algorithm.privacy.check_plan(experiment.plan(0))
+    if train.flat_margin is not None and train.until_flat is None:
+        raise AccordError(f"train.flat_margin says when a run counts as flat, got {train.flat_margin}: it needs train.until_flat beside it")
+    if train.until_flat is not None and not settings.data.heldout:
+        raise AccordError("train.until_flat needs held-out data to tell when a run is flat: data.heldout must be above 0, got 0")
     if cohort and supply.clients and cohort > supply.clients:
         raise AccordError(f"train.sample must be at most the {supply.clients} clients of data.clients, got {cohort}")
     if cohort and train.min_clients > cohort:

@@ -1,5 +1,6 @@
 """What makes a run this run: its plan, and the name its folder gets from the settings that change the result."""
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,15 +24,19 @@ class Plan:
     conditions: Conditions = field(default_factory=Conditions)
     budget: float | None = None
     seed: int = 0
+    until_flat: int | None = None  # all rounds, flat or not
+    flat_margin: float = 0.001
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "sample", "evaluate_every", "checkpoint_every", "min_clients"):
+        for name in ("rounds", "sample", "evaluate_every", "checkpoint_every", "min_clients", "until_flat"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise AccordError(f"seed must be a whole number, got {self.seed!r}")
         if self.budget is not None and not self.budget > 0:
             raise AccordError(f"budget must be a number of seconds above 0, got {self.budget}")
+        if not 0 <= self.flat_margin < math.inf:
+            raise AccordError(f"flat_margin must be a number of at least 0, got {self.flat_margin}")
 
     def check(self, fed: Federation) -> None:
         """Refuses a plan that the federation cannot carry out."""
@@ -46,7 +51,15 @@ class Plan:
     def that_changes_results(self) -> "Plan":
         """The plan with everything at its default that only says how far to go and how often to save, and without the seed, which a
         folder's name spells out."""
-        return replace(self, rounds=Plan.rounds, checkpoint_every=Plan.checkpoint_every, budget=Plan.budget, seed=Plan.seed)
+        margin = Plan.flat_margin if self.until_flat is None else self.flat_margin
+        return replace(
+            self,
+            rounds=Plan.rounds,
+            checkpoint_every=Plan.checkpoint_every,
+            budget=Plan.budget,
+            seed=Plan.seed,
+            flat_margin=margin,
+        )
 
 
 def identity(job: Job, plan: Plan) -> dict[str, Any]:

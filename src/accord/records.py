@@ -9,7 +9,7 @@
     checkpoint-*.safetensors, clients/     the tensors that state.json names
     model.safetensors, best.safetensors    the last model and the one best on held-out data, once the run is done
     clients.json         every client's last evaluation, once the run is done
-    done                 the run reached its rounds
+    done                 the run reached its rounds, or became flat before them
     lock                 held while a process works here
 
 A file is written beside its name, synced and renamed. `state.json` is written last: it decides which tensors count.
@@ -65,7 +65,9 @@ class RunFolder:
         self._lock = take_lock(path)
         try:
             self.state: Json | None = self._read_state()
-            self.finished_at: int = read_json(path / "done")["rounds"] if (path / "done").exists() else 0
+            done: Json = read_json(path / "done") if (path / "done").exists() else {"rounds": 0}
+            self.finished_at: int = done["rounds"]
+            self.over = self.finished_at >= rounds or "flat_since" in done  # a flat run has no more rounds, however many are asked for
             self._check(resume)
         except BaseException:
             self.close()
@@ -85,7 +87,7 @@ class RunFolder:
         rounds = self._rounds
         if self.finished_at and self.state is None:
             raise AccordError(f"{self.path} is marked done but its state.json is missing: start over with --fresh")
-        if resume or self.finished_at >= rounds:
+        if resume or self.over:
             return
         if self.finished_at:
             raise AccordError(
@@ -157,12 +159,13 @@ class RunFolder:
             if old.name != name:
                 old.unlink()
 
-    def finish(self, rounds: int, models: dict[str, dict[str, Tensor]], clients: list[Json]) -> None:
-        """The run is complete: its models, its clients' evaluations, and the mark that says so, last."""
+    def finish(self, rounds: int, models: dict[str, dict[str, Tensor]], clients: list[Json], flat_since: int | None) -> None:
+        """The run is complete: its models, its clients' evaluations, and the mark that says so, last. A flat one says since when."""
         for name, state in models.items():
             write_tensors(self.path / f"{name}.safetensors", state)
         write_json(self.path / "clients.json", clients)
-        write_json(self.path / "done", {"schema": SCHEMA, "rounds": rounds})
+        flat = {} if flat_since is None else {"flat_since": flat_since}
+        write_json(self.path / "done", {"schema": SCHEMA, "rounds": rounds, **flat})
 
     def amend(self, rows: list[Json]) -> None:
         """Replaces the metrics, where a run that is complete learns something more of its last round."""

@@ -12,6 +12,7 @@ from accord.cohort import LOST
 from accord.errors import AccordError
 from accord.evaluate import History, Selected, primary_metric, select
 from accord.files import write_tensors
+from accord.flat import in_words
 from accord.layout import Layout
 from accord.tables import run_text
 
@@ -36,7 +37,9 @@ class Run:
     best: Snapshot | None  # the model best on held-out data
     clients: list[dict[str, Any]] = field(default_factory=list)  # every client's last evaluation, as in clients.json
     folder: Path | None = None
-    stopped: str | None = None  # why it ended before its rounds, if it did
+    stopped: str | None = None  # why it ended before its rounds, if it did and can go on
+    flat: int | None = None  # the round since which it was flat, if it ended for that
+    spared: int = 0  # rounds that were left when it ended for that
     alone: bool = False  # every client has a model of its own, and there is no common one
     _module: nn.Module = field(repr=False, kw_only=True)
     _layout: Layout = field(repr=False, kw_only=True)
@@ -92,7 +95,8 @@ class Run:
         return self.last if which == "last" else self.best  # type: ignore[return-value]
 
     def __str__(self) -> str:
-        return "\n".join([run_text(self.title, self.history, self.stopped), *self._left_out()])
+        ended = self.stopped if self.flat is None else in_words(self.flat)
+        return "\n".join([run_text(self.title, self.history, ended), *self._left_out()])
 
     def _left_out(self) -> list[str]:
         """Who was left out, and in how many rounds, other than by chance."""

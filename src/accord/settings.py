@@ -40,6 +40,9 @@ class DataSection(Section):
     unseen: int | None = Field(
         None, ge=0, description="further clients that never train and are only evaluated on; left out, none, or all others where natural"
     )
+    share: float | None = Field(
+        None, gt=0, le=1, description="part of the training data that clients get where they are made up; left out, all of it"
+    )
     heldout: float = Field(0.1, ge=0, lt=1, description="share of a participating client's data kept for evaluation")
     shift: str | None = Field(
         None, description="what looks different at every client: none, coloured, two-by-two, binary, rotated; left out, the data set's own"
@@ -98,6 +101,10 @@ class TrainSection(Section):
     weight_decay: float = Field(0.0, description="the clients' weight decay")
     clip: float | None = Field(None, description="largest norm of a local step's gradient; left out, nothing is clipped")
     evaluate_every: int = Field(10, description="rounds between two evaluations")
+    until_flat: int | None = Field(
+        None, description="rounds without a better figure on held-out data after which a run is done; left out, it does all its rounds"
+    )
+    flat_margin: float | None = Field(None, description="until_flat: by how much a figure must be better to count; left out, 0.001")
     min_clients: int = Field(1, description="a round with fewer reports is skipped")
     available: float = Field(1.0, description="probability that a client can be sampled in a round")
     lost: float = Field(0.0, description="probability that a client's report never arrives")
@@ -134,7 +141,8 @@ class AlgorithmSection(Section):
     memory: float | None = Field(None, description="gma, and: what a vote still counts a round later")
     rescale: bool | None = Field(None, description="and, sand: divide by the share kept")
     k: float | None = Field(None, description="sand: how steeply it rises above tau")
-    like: str | None = Field(None, description="scaled: the mask whose mean it scales the step by: gma, and, sand or magnitude")
+    like: str | None = Field(None, description="scaled: the mask that it is the control of: gma, and, sand or magnitude")
+    by: str | None = Field(None, description="scaled: what it has in common with the mask: its mean, or the length of the step it leaves")
     mu: float | None = Field(None, description="fedprox: how strongly a client is pulled back to the round's start")
     option: str | None = Field(None, description="scaffold: how control variates are renewed: mean, I or II")
     beta: float | None = Field(None, description="fedavgm: the server's momentum")

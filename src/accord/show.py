@@ -17,6 +17,7 @@ from accord.errors import AccordError
 from accord.evaluate import GAPS, TITLES, History, Selected, primary_metric, select, summarise
 from accord.experiment import Experiment
 from accord.files import plain
+from accord.flat import in_words
 from accord.mask import MASKS
 from accord.records import read_json, read_lines
 from accord.run import history_of
@@ -35,6 +36,12 @@ class Recorded:
     history: History
     rounds: int
     status: str
+    flat: int | None = None  # the round since which it was flat, if it ended for that
+
+    @property
+    def ending(self) -> str:
+        """The status, with the reason of a run that was done before its rounds."""
+        return self.status if self.flat is None else f"{self.status}, {in_words(self.flat)}"
 
     @property
     def damaged(self) -> bool:
@@ -80,14 +87,18 @@ class Recorded:
 def _set_mask(name: str, settings: Mapping[str, Any]) -> str:
     """A mask of an experiment file."""
     if name == "scaled":
-        return f"scaled({_set_mask(settings.get('like', 'gma'), settings)})"
+        return f"scaled({_set_mask(settings.get('like', 'gma'), settings)}{_by(settings)})"
     return f"{MASKS[name].__name__}({settings.get('tau', 0.4):g}{' ramp' if 'tau_to' in settings else ''})"
+
+
+def _by(settings: Mapping[str, Any]) -> str:
+    return f", {settings['by']}" if settings.get("by", "mean") != "mean" else ""
 
 
 def _recorded_mask(mask: Mapping[str, Any]) -> str:
     """A mask of a run made in Python, as `describe` puts it."""
     if mask["kind"] == "scaled":
-        return f"scaled({_recorded_mask(mask.get('mask', {'kind': 'gma'}))})"
+        return f"scaled({_recorded_mask(mask.get('mask', {'kind': 'gma'}))}{_by(mask)})"
     tau = mask.get("tau", 0.4)
     return f"{mask['kind']}({tau['lr']:g} {tau['kind']})" if isinstance(tau, Mapping) else f"{mask['kind']}({tau:g})"
 
@@ -127,13 +138,13 @@ def _load(folder: Path) -> Recorded:
         raise AccordError("experiment.json holds no settings")
     rows = read_lines(folder / "metrics.jsonl")
     reached = rows[-1]["round"] if rows else 0
-    status = f"unfinished, round {reached}"
+    status, flat = f"unfinished, round {reached}", None
     if (folder / "done").exists():
-        rounds = read_json(folder / "done")["rounds"]
-        if reached != rounds:
-            raise AccordError(f"metrics.jsonl ends with round {reached}, but the run was done after round {rounds}")
-        status = "done"
-    run = Recorded(folder, settings, history_of(rows), reached, status)
+        done = read_json(folder / "done")
+        if reached != done["rounds"]:
+            raise AccordError(f"metrics.jsonl ends with round {reached}, but the run was done after round {done['rounds']}")
+        status, flat = "done", done.get("flat_since")
+    run = Recorded(folder, settings, history_of(rows), reached, status, flat)
     if run.label and run.history:  # asked for here, so that what is missing is missed here
         select(run.history, "last10")
     return run
@@ -173,7 +184,7 @@ def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) 
     rule = rule_for(runs, rule)
     if len(runs) == 1 and runs[0].history:
         run, history = runs[0], runs[0].history
-        print_cells(console, evaluation_cells(history[-1][1]), f"{run.label} · seed {run.seed} · round {history[-1][0]} · {run.status}")
+        print_cells(console, evaluation_cells(history[-1][1]), f"{run.label} · seed {run.seed} · round {history[-1][0]} · {run.ending}")
         for name in dict.fromkeys([rule, "held-out", "last10", "oracle"]):
             if run.chosen(name):
                 console.print(selection_line(history, name), highlight=False, markup=False, soft_wrap=True)
@@ -201,6 +212,7 @@ def results(runs: Sequence[Recorded], rule: str | None) -> list[dict[str, Any]]:
                 "folder": str(run.folder),
                 "status": run.status,
                 "rounds": run.rounds,
+                "flat_since": run.flat,
                 "settings": run.settings,
                 "selected": chosen and {"rule": chosen.rule, "rounds": chosen.rounds, "values": chosen.values},
                 "evaluation": run.history[-1][1] if run.history else None,

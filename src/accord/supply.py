@@ -59,6 +59,7 @@ class Supply:
                 shift=self.shift or "none",
                 augment=self.augment,
                 tests=section.tests,
+                share=1.0 if section.share is None else section.share,
                 **self.split_options,
                 **self.file_options,
             )
@@ -66,7 +67,7 @@ class Supply:
     def identity(self) -> dict[str, Any]:
         """What changes the result: choices that differ from the defaults, and the user's own files by their content."""
         section, natural = self.section, self.section.split == "natural"
-        own = section.model_dump(exclude_defaults=True, include={"name", "heldout", "seed"})
+        own = section.model_dump(exclude_defaults=True, include={"name", "heldout", "seed", "share"})
         if section.split != self.data.split:
             own["split"] = section.split
         if section.clients is not None and (natural or section.clients != MADE_UP):
@@ -122,6 +123,8 @@ def make_supply(section: DataSection) -> Supply:
         shift = make_shift(**shift_options)
     with blaming("data", "augment"):
         augment = make_augment(**augment_options)
+    if section.share is not None and section.split == "natural":
+        raise AccordError(f"data.share is for clients that are made up, got {section.share}: natural ones keep what is theirs")
     if data.kept is None and section.source is None:
         raise AccordError(f"data.source is missing: data.name = {section.name!r} is {data.about}")
     return Supply(section, data, split_options, file_options, shift, augment)

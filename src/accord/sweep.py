@@ -254,7 +254,7 @@ def _standing(run: One) -> _Standing:
         return _Standing(0, False)
     with opened(run.experiment, run.seed, resume=True, fresh=False) as folder:
         # One that has all its rounds but no mark was killed while it was completed.
-        return _Standing(reached(folder), folder.finished_at >= run.rounds or reached(folder) > run.rounds)
+        return _Standing(reached(folder), folder.over or reached(folder) > run.rounds)
 
 
 def _one_by_one(group: Group, watcher: Audience, interrupt: Interrupt) -> None:

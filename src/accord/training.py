@@ -48,6 +48,8 @@ def fit(
     conditions: Conditions | None = None,
     attack: Attack | None = None,
     budget: float | None = None,
+    until_flat: int | None = None,
+    flat_margin: float = 0.001,
     seed: int = 0,
     engine: str = "auto",
     device: str = "auto",
@@ -71,7 +73,8 @@ def fit(
     `attack` makes some clients harm, such as `accord.attack.sign_flip(share=0.2)`; they are evaluated like all others (docs/robustness.md).
     `speed` names ways to be faster that cost something: `native`, `compile`, `channels-last`, `bf16` (docs/engines.md).
     A checkpoint is written every `checkpoint_every` rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops
-    after the round and can be resumed. `verbose` tells on standard error how the run goes; left out, it does so on a terminal.
+    after the round and can be resumed. With `until_flat` a run is done before its `rounds` once held-out data has not become better, by
+    more than `flat_margin`, in so many rounds. `verbose` tells on standard error how the run goes; left out, it does so on a terminal.
 
     >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
@@ -81,7 +84,8 @@ def fit(
     for what, value, kind in [*kinds, ("metrics", metrics or {}, Mapping)]:
         if not isinstance(value, kind):
             raise AccordError(f"{what} must be of type {kind.__name__}, got {value!r}")
-    plan = Plan(rounds, sample, evaluate_every, checkpoint_every, min_clients, conditions or Conditions(), budget, seed)
+    conditions = conditions or Conditions()
+    plan = Plan(rounds, sample, evaluate_every, checkpoint_every, min_clients, conditions, budget, seed, until_flat, flat_margin)
     training = Training(epochs, batch, steps, lr, momentum, weight_decay, clip)
     if start is not None:
         model = warm_start(model, start)
@@ -155,6 +159,8 @@ def make_job(
     """A job whose parts go together; loss and metrics are those that suit the targets, where none are given."""
     training.check(algorithm.local)
     plan.check(fed)
+    if plan.until_flat is not None and not any(map(len, fed.heldout.values())):
+        raise AccordError("until_flat needs held-out data of participating clients to tell when a run is flat, and there is none")
     algorithm.check_cohort(plan.sample or len(fed.clients))
     if algorithm.privacy:
         algorithm.privacy.check_plan(plan)

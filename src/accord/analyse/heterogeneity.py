@@ -5,7 +5,7 @@ from typing import Any
 
 from accord.analyse import chance, style
 from accord.analyse.output import Result, deviation, mean
-from accord.analyse.study import Arm, arm, check_apart
+from accord.analyse.study import Arm, Train, arm, check_apart
 from accord.data.portrait import portray
 from accord.errors import AccordError
 
@@ -23,6 +23,13 @@ evaluate_every = 10
 seeds = [0, 1, 2]
 folder = "runs/analyse/heterogeneity"
 """
+
+
+def carry_out(given: Sequence[str], train: Train, *, alphas: Sequence[float] = (0.1, 0.3, 1.0, 10.0, 100.0), tau: float = 0.4) -> Result:
+    """Trains with every alpha, and measures agreement."""
+    arms = plan(given, alphas, tau)
+    train(arms)
+    return read(arms, tau)
 
 
 def plan(given: Sequence[str], alphas: Sequence[float], tau: float) -> list[Arm]:

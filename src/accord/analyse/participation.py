@@ -6,7 +6,7 @@ from typing import Any
 from accord.analyse import style
 from accord.analyse.output import Result, deviation, mean
 from accord.analyse.softness import masks
-from accord.analyse.study import Arm, arm, figure_of
+from accord.analyse.study import Arm, Train, arm, figure_of
 from accord.describe import label
 from accord.errors import AccordError
 from accord.experiment import override
@@ -29,6 +29,16 @@ folder = "runs/analyse/participation"
 """
 PARTS = {"participating (%)": "held-out, in this round", "others (%)": "held-out, not in it"}
 _BASE_ONLY = ("train.rounds", "train.sample", "train.epochs", "train.steps", "train.evaluate_every", "run.seeds")
+
+
+def carry_out(given: Sequence[str], train: Train, *, participants: Sequence[int] = (5, 2), epochs: int = 3, tau: float = 0.4) -> Result:
+    """Trains the model, then one round from it by every rule."""
+    start = base(given)
+    check(start, participants)
+    train([start])
+    arms = plan(given, start, participants, epochs, tau)
+    train(arms)
+    return read(arms)
 
 
 def base(given: Sequence[str]) -> Arm:
@@ -104,5 +114,6 @@ def _draw(table: Sequence[dict[str, Any]], points: Sequence[dict[str, Any]]) -> 
         one.invert_yaxis()
         one.set(title=f"{count} clients take part", xlabel="accuracy on clients' held-out data (%)")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    figure.suptitle("One round from a trained model: dots are means, strokes are trials")
+    words = ["One round from a trained model", "dots are means, strokes are trials"]
+    figure.suptitle((": " if len(counts) > 1 else "\n").join(words))
     return figure

@@ -5,9 +5,10 @@ from typing import Any
 
 from accord.analyse import style
 from accord.analyse.output import Result, deviation, mean
-from accord.analyse.study import Arm, arm, check_apart, figure_of, selected
+from accord.analyse.study import Arm, Train, arm, check_apart, figure_of, selected
 from accord.describe import label
 from accord.evaluate import History
+from accord.show import rehearse
 
 BASE = """\
 [data]
@@ -24,6 +25,14 @@ evaluate_every = 3
 seeds = [0, 1, 2]
 folder = "runs/analyse/softness"
 """
+
+
+def carry_out(given: Sequence[str], train: Train, *, tau: float = 0.4, target: float | None = None, select: str = "last10") -> Result:
+    """Trains with every mask, and compares."""
+    arms = plan(given, tau)
+    rehearse(select, arms[0].runs[0].experiment)
+    train(arms)
+    return read(arms, select, target)
 
 
 def masks(tau: float) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """A study's runs: ordinary experiments in ordinary run folders, so that what is done is not done again and what was stopped goes on."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,9 @@ class Arm:
     def histories(self) -> list[History]:
         """Every run's evaluations, seed by seed."""
         return [history_of(rows) for rows in self.rows()]
+
+
+Train = Callable[[Sequence[Arm]], None]  # trains what is left of the arms' runs, or does not come back
 
 
 def arm(name: str, base: str, given: Sequence[str], values: Mapping[str, Any]) -> Arm:

@@ -28,11 +28,16 @@ _LOOK: Any = {
 }
 
 
+def can_draw() -> bool:
+    """Whether matplotlib is there."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
 def check_kind(kind: str) -> None:
     """Refuses a figure that cannot be drawn, before anything is trained for it."""
     if kind not in KINDS:
         raise AccordError(f"--figure must be one of {', '.join(KINDS)}, got {kind!r}")
-    if kind != "none" and importlib.util.find_spec("matplotlib") is None:
+    if kind != "none" and not can_draw():
         raise AccordError("figures need matplotlib: pip install 'accord-fl[plot]', or write the table alone with --figure none")
 
 

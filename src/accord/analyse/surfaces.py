@@ -105,7 +105,16 @@ def likelihood_gap(w_a: Tensor, w_b: Tensor) -> Tensor:
     return -((w_a + w_b) / 2 / (w_a * w_b).sqrt()).log()
 
 
-def read(tau: float, p: float, eta_s: float, many: tuple[int, int], side: int, rounds: int, steps: int, lr: float) -> Result:
+def read(
+    tau: float = 0.4,
+    p: float = 0.8,
+    eta_s: float = 0.1,
+    many: tuple[int, int] = (1, 1),
+    side: int = 21,
+    rounds: int = 400,
+    steps: int = 5,
+    lr: float = 0.02,
+) -> Result:
     """Every rule from every start; `many` says how many clients see A's and how many B's surface."""
     starts = grid(side)
     ends = {name: walk(rule, starts, rounds, steps, lr, many) for name, rule in rules(tau, p, eta_s).items()}

@@ -5,7 +5,10 @@ from typing import Any
 
 from accord.analyse import style
 from accord.analyse.output import Result, deviation, mean
-from accord.analyse.study import Arm, arm, check_apart, selected
+from accord.analyse.study import Arm, Train, arm, check_apart, selected
+from accord.errors import AccordError
+from accord.evaluate import SPLITS
+from accord.show import rehearse
 
 BASE = """\
 [data]
@@ -22,6 +25,24 @@ evaluate_every = 5
 seeds = [0, 1]
 folder = "runs/analyse/tau"
 """
+
+
+def carry_out(
+    given: Sequence[str],
+    train: Train,
+    *,
+    taus: Sequence[float] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
+    mask: str = "gma",
+    select: str = "last10",
+    split: str = "test",
+) -> Result:
+    """Trains with every tau, and compares."""
+    if split not in SPLITS:
+        raise AccordError(f"--split must be one of {', '.join(SPLITS)}, got {split!r}")
+    arms = plan(given, taus, mask)
+    rehearse(select, arms[0].runs[0].experiment)
+    train(arms)
+    return read(arms, select, split)
 
 
 def plan(given: Sequence[str], taus: Sequence[float], mask: str) -> list[Arm]:

@@ -53,6 +53,7 @@ class DataSet:
         shift: str | Shift | None = None,
         augment: str | Augment | None = None,
         tests: Sequence[str | Path] = (),
+        share: float = 1.0,
         **options: Any,
     ) -> Federation:
         """The data set given to `clients` participating and `unseen` other clients; its own test set is `test`.
@@ -60,18 +61,21 @@ class DataSet:
         Got from `source` (a folder, or the user's file), mirrors or packages when it is needed for the first time. `split` is one of
         `SPLITS` (100 clients unless said) or "natural" (all there are), with its own `options`: classes and noise, alpha, beta, population.
         `shift` makes clients' samples look different (`SHIFTS`; "none": no shift), `augment` varies training samples (`AUGMENTS`), and
-        `tests` are .npz files with further test sets, known by their names.
+        `tests` are .npz files with further test sets, known by their names. Of clients that are made up, all together get a `share` of
+        the data; the test set stays whole.
         """
         split = self.split if split is None else split
         own = {key: options.pop(key) for key in list(options) if key in options_of(self.load)}
         common: dict[str, Any] = {"heldout": heldout, "seed": seed, "prepare": self.prepare, "name": self.name}
         if split == "natural":
             _check_options(options, ("population",), "split 'natural'")
+            if share != 1:
+                raise AccordError(f"share is for clients that are made up, got {share}: natural ones keep what is theirs")
             fed = natural(self._with_owners(source, progress, own), clients=clients, unseen=unseen, **common, **options)
         else:
             samples = self.load(source, progress, **own)
             clients, unseen, test = MADE_UP if clients is None else clients, unseen or 0, self._test(samples)
-            fed = deal(samples.x, samples.y, split=split, clients=clients, unseen=unseen, test=test, **common, **options)
+            fed = deal(samples.x, samples.y, split=split, clients=clients, unseen=unseen, test=test, share=share, **common, **options)
             fed = replace(fed, classes=samples.classes)
         fed = with_tests(fed, _further(tests))
         chosen = _made("shift", self.shift if shift is None else shift, SHIFTS)

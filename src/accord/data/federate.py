@@ -33,9 +33,10 @@ def deal(
     test: Tensor | None = None,
     prepare: Prepare | None = None,
     name: str = "data",
+    share: float = 1.0,
     **split_options: Any,
 ) -> Federation:
-    """A federation of `clients` participating and `unseen` further clients over every row that is not a `test` row.
+    """A federation of `clients` participating and `unseen` further clients over every row that is not a `test` row, or a `share` of these.
 
     All clients come from one split, so unseen ones differ from participating ones as those differ from each other.
 
@@ -48,6 +49,10 @@ def deal(
     if test is not None:
         dealt[test.numpy()] = False
     rows = np.flatnonzero(dealt)
+    if not 0 < share <= 1:
+        raise AccordError(f"share must be above 0 and at most 1, got {share}: it is the part of the data that clients get")
+    if share < 1:
+        rows = rows[np.sort(draws.choose(len(rows), round(share * len(rows)), seed, "partition", "share"))]
     parts = _split(split, split_options, y.numpy()[rows], clients + unseen, seed)
     width = max(3, len(str(clients + unseen - 1)))
     owned = {f"client-{number:0{width}d}": torch.from_numpy(rows[part]) for number, part in enumerate(parts)}

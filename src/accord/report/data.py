@@ -103,7 +103,10 @@ def _setting(members: Sequence[Recorded], most: int, notices: list[str]) -> dict
         "id": members[0].group,
         "metric": metric,
         "smaller": first is not None and metric in first["smaller_is_better"],
-        "runs": [{"folder": str(run.folder), "seed": run.seed, "rounds": run.rounds, "status": run.status} for run in members],
+        "runs": [
+            {"folder": str(run.folder), "seed": run.seed, "rounds": run.rounds, "status": run.status, "ending": run.ending}
+            for run in members
+        ],
         "figures": {rule: _figures(evaluated, rule) for rule in RULES},
         "curves": _curves(evaluated, most),
         "clients": _clients(evaluated, metric, notices),

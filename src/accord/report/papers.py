@@ -7,7 +7,7 @@ import numpy as np
 
 from accord.errors import AccordError
 from accord.studies.outcome import Result
-from accord.studies.verdict import read
+from accord.studies.verdict import Read, read
 
 
 def holds_results(file: Path) -> bool:
@@ -24,6 +24,9 @@ def paper(path: Path, notices: list[str]) -> dict[str, Any] | None:
         one = read(path)
     except AccordError as error:
         notices.append(str(error))
+        return None
+    if not isinstance(one, Read):
+        notices.append(f"{path} holds an analysis, {one.title}: its table and figure are {', '.join(one.files)}")
         return None
     points = [point for result in one.results for point in _points(result, one.study.compare)]
     done, runs = (sum(of) for of in zip(*((result.done, result.runs) for result in one.results), strict=True))

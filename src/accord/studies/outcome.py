@@ -12,9 +12,11 @@ from typing import Any
 
 from accord.errors import AccordError
 from accord.evaluate import History, select
-from accord.show import load
+from accord.show import Recorded, load
 from accord.studies.published import Printed, find
 from accord.studies.study import Cell, Named, Settings, Study
+
+CONTROLS = ("scaled", "length")  # the control of a rival `gma` is the rival `gma-scaled`, or `gma-length`
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Result:
     printed: list[Printed]
     done: int
     runs: int
+    rounds: tuple[int, int] | None = None  # fewest and most of the runs that are done
+    flat: int = 0  # runs that ended because held-out data rose no more
 
     @property
     def complete(self) -> bool:
@@ -55,15 +59,18 @@ def gather(study: Study, named: Sequence[Named]) -> list[Result]:
 def _result(study: Study, named: Named) -> Result:
     cell = named.cell
     histories: dict[int, dict[int, History]] = {}  # point -> seed -> history
-    points, done = cell.points, 0
+    points, done = cell.points, list[Recorded]()
     runs = len(points) * len(study.seeds)
     for point, run in named.runs:
         if (run.folder / "done").exists():
-            done += 1
-            histories.setdefault(points.index(point), {})[run.seed] = load(run.folder).history
+            done.append(load(run.folder))
+            histories.setdefault(points.index(point), {})[run.seed] = done[-1].history
     whole = {index: by_seed for index, by_seed in histories.items() if len(by_seed) == len(study.seeds)}
     figures = {rule: chosen for rule in study.rules if (chosen := _figures(rule, whole, points)) is not None}
-    return Result(cell, figures, find(study.paper, study.table, cell.values), done, runs)
+    ended = [run.rounds for run in done]
+    span = (min(ended), max(ended)) if ended else None
+    printed = find(study.paper, study.table, cell.values)
+    return Result(cell, figures, printed, len(done), runs, span, sum(run.flat is not None for run in done))
 
 
 def _figures(rule: str, histories: Mapping[int, Mapping[int, History]], points: Sequence[Settings]) -> Figures | None:
@@ -134,7 +141,7 @@ class Comparison:
     against: str
     difference: Difference | None
     printed: float | None = None  # the difference as the paper has it
-    control: Difference | None = field(default=None)  # against the rival's control of the same shrinkage, where the study has one
+    controls: dict[str, Difference | None] = field(default_factory=dict)  # against rivals that take a step as short: see `CONTROLS`
 
 
 def compare(study: Study, results: Sequence[Result], split: str, rule: str) -> list[Comparison]:
@@ -150,14 +157,14 @@ def compare(study: Study, results: Sequence[Result], split: str, rule: str) -> l
             if base is None or name == study.against:
                 continue
             printed = result.printed[0].value - base.printed[0].value if result.printed and base.printed else None
-            control = rivals.get(f"{name}-scaled")
-            gap, over = (_gap(result, other, split, rule) for other in (base, control))
-            comparisons.append(Comparison(dict(where), name, study.against, gap, printed, over))
+            gap = _gap(result, base, split, rule)
+            controls = {kind: _gap(result, rivals[f"{name}-{kind}"], split, rule) for kind in CONTROLS if f"{name}-{kind}" in rivals}
+            comparisons.append(Comparison(dict(where), name, study.against, gap, printed, controls))
     return comparisons
 
 
-def _gap(result: Result, other: Result | None, split: str, rule: str) -> Difference | None:
-    if other is None or rule not in result.figures or rule not in other.figures:
+def _gap(result: Result, other: Result, split: str, rule: str) -> Difference | None:
+    if rule not in result.figures or rule not in other.figures:
         return None
     ours, theirs = ({seed: values[split] for seed, values in of.figures[rule].by_seed.items() if split in values} for of in (result, other))
     return paired(ours, theirs)
@@ -181,6 +188,8 @@ def plain(study: Study, results: Sequence[Result], command: str) -> dict[str, An
                 "values": result.cell.values,
                 "done": result.done,
                 "runs": result.runs,
+                "rounds": result.rounds,
+                "flat": result.flat,
                 "figures": {rule: {"point": f.point, "by_seed": f.by_seed} for rule, f in result.figures.items()},
                 "printed": [{"value": p.value, "std": p.std, "note": p.note, "window": p.columns["window"]} for p in result.printed],
             }

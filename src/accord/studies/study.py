@@ -5,8 +5,6 @@ of an axis brings settings of an experiment. A cell is run with every seed and, 
 combination of the study's grid.
 """
 
-import copy
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +16,12 @@ from accord.errors import AccordError
 from accord.experiment import Experiment, assemble, override
 from accord.files import flat
 from accord.settings import did_you_mean
+from accord.studies.file import all_tables, path_of, tables_at, toml
 from accord.sweep import One
 
-FILES = Path(__file__).parent / "files"
 RULES = ("held-out", "last10", "oracle")
 Settings = dict[str, Any]  # "section.key" -> value
-_KEYS = ("title", "paper", "table", "about", "include", "compare", "against", "rules", "settings", "axes", "grid", "skip", "seeds")
+_KEYS = ("title", "paper", "table", "about", "include", "compare", "against", "rules", "settings", "axes", "grid", "skip", "seeds", "runs")
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,7 @@ class Study:
     axes: dict[str, dict[str, Settings]]
     grids: dict[str, dict[str, list[Any]]]
     skip: tuple[dict[str, str], ...] = ()
+    home: str = ""  # the folder of its runs: its own, or that of the study whose runs it shares
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -138,7 +137,7 @@ class Study:
             sections.setdefault(section, {})[name] = value
         lines = [f"# {self.title}: {cell}"]
         for section, keys in sections.items():
-            lines += ["", f"[{section}]", *(f"{name} = {_toml(value)}" for name, value in keys.items())]
+            lines += ["", f"[{section}]", *(f"{name} = {toml(value)}" for name, value in keys.items())]
         return "\n".join(lines) + "\n"
 
 
@@ -147,41 +146,34 @@ def _with(study: Study, **changes: Any) -> Study:
     return Study(**{**fields, **changes})
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
 # ------------------------------------------------------------------------------------------------------------------- reading
 
 
 def available() -> dict[str, Study]:
     """The studies that come with accord, by name."""
-    return {path.stem: load(path.stem) for path in sorted(FILES.glob("*.toml"))}
+    return {name: make(name, tables) for name, tables in all_tables().items() if "analysis" not in tables}
 
 
 def load(name: str) -> Study:
     """A study by its name, or from a file of yours."""
-    path = Path(name) if name.endswith(".toml") else FILES / f"{name}.toml"
-    if not path.exists():
-        known = [file.stem for file in FILES.glob("*.toml")]
-        raise AccordError(f"there is no study {name!r}: {did_you_mean(name, known)} (accord reproduce --list tells them all)")
-    tables = _included(path)
+    path = path_of(name)
+    return make(path.stem, tables_at(path))
+
+
+def make(name: str, tables: dict[str, Any]) -> Study:
+    """A study from its file's tables."""
     for key in tables:
         if key not in _KEYS:
-            raise AccordError(f"{path.name} has a key {key!r} that studies do not have: {did_you_mean(key, _KEYS)}")
+            raise AccordError(f"{name} has a key {key!r} that studies do not have: {did_you_mean(key, _KEYS)}")
     axes = {axis: {value: flat(more) for value, more in values.items()} for axis, values in tables.get("axes", {}).items()}
     if not axes:
-        raise AccordError(f"{path.name} has no [axes]: a study needs at least one")
+        raise AccordError(f"{name} has no [axes]: a study needs at least one, or an analysis in their place")
     compare = tables.get("compare", list(axes)[-1])
     if compare not in axes:
-        raise AccordError(f"{path.name} compares by {compare!r}, which is no axis of it: {did_you_mean(compare, axes)}")
+        raise AccordError(f"{name} compares by {compare!r}, which is no axis of it: {did_you_mean(compare, axes)}")
     return Study(
-        name=path.stem,
-        title=tables.get("title", path.stem),
+        name=name,
+        title=tables.get("title", name),
         about=tables.get("about", ""),
         paper=tables.get("paper"),
         table=tables.get("table"),
@@ -193,37 +185,8 @@ def load(name: str) -> Study:
         axes=axes,
         grids=_grids(tables.get("grid", {})),
         skip=tuple(tables.get("skip", [])),
+        home=tables.get("runs", name),
     )
-
-
-def _included(path: Path) -> dict[str, Any]:
-    """A file's tables, with those of the files it includes below them. An axis takes over the named values of an included one:
-    `dataset = ["mnist", "fmnist"]`."""
-    try:
-        own = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise AccordError(f"{path} cannot be read as a study: {error}") from None
-    below: dict[str, Any] = {}
-    for name in own.pop("include", []):
-        below = _merged(below, _included(path.parent / name))
-    known = below.get("axes", {})
-    axes: dict[str, Any] = {}
-    for axis, values in own.get("axes", {}).items():
-        if isinstance(values, list):
-            missing = [value for value in values if value not in known.get(axis, {})]
-            if missing:
-                raise AccordError(f"{path.name} takes {missing[0]!r} for {axis}, which no file it includes has")
-            values = {value: copy.deepcopy(known[axis][value]) for value in values}
-        axes[axis] = values
-    merged = _merged(below, {key: value for key, value in own.items() if key != "axes"})
-    return {**merged, "axes": axes or known}
-
-
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    out = copy.deepcopy(below)
-    for key, value in above.items():
-        out[key] = _merged(out[key], value) if isinstance(value, dict) and isinstance(out.get(key), dict) else copy.deepcopy(value)
-    return out
 
 
 def _grids(table: Mapping[str, Any]) -> dict[str, dict[str, list[Any]]]:

@@ -1,9 +1,10 @@
 """A study's results as rows of text."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from accord.studies.outcome import Comparison, Difference, Result
+from accord.studies.outcome import CONTROLS, Comparison, Difference, Result
 from accord.studies.published import Printed
 from accord.studies.study import Study
 from accord.tables import Cells, spread
@@ -12,20 +13,29 @@ from accord.tables import Cells, spread
 def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:
     """A row per cell. Accuracy in percent on the test set, by each rule; unseen clients by the main one; then what was printed."""
     others = [other for other in study.rules if other != rule]
-    head = [*study.axes, f"test, {rule}", *(f"test, {other}" for other in others), f"unseen, {rule}", "chosen", "printed"]
+    head = [*study.axes, f"test, {rule}", *(f"test, {other}" for other in others), f"unseen, {rule}", "rounds", "chosen", "printed"]
     rows = [head]
     for result in results:
         figures = [_figure(result, "test", by) for by in (rule, *others)]
         point = result.figures[rule].point if rule in result.figures else {}
         chosen = ", ".join(f"{key}={value}" for key, value in point.items())
         missing = "" if result.complete else f" ({result.done} of {result.runs} runs)"
-        rows.append([*result.cell.values.values(), *figures, _figure(result, "unseen", rule), chosen + missing, _printed(result)])
+        unseen = _figure(result, "unseen", rule)
+        rows.append([*result.cell.values.values(), *figures, unseen, _rounds(result), chosen + missing, _printed(result)])
     return rows
 
 
 def _figure(result: Result, split: str, rule: str) -> str:
     values = result.figures[rule].of(split) if rule in result.figures else []
     return spread(values, "accuracy") if values else "-"
+
+
+def _rounds(result: Result) -> str:
+    """`150`, or `80-120, 3 flat` where runs ended by themselves."""
+    if result.rounds is None:
+        return "-"
+    low, high = result.rounds
+    return (str(low) if low == high else f"{low}-{high}") + f", {result.flat} flat" * bool(result.flat)
 
 
 def _printed(result: Result) -> str:
@@ -39,12 +49,21 @@ def _number(printed: Printed) -> str:
     return f"{printed.value:g}" + f" ± {printed.std}" * bool(printed.std) + f" ({window})" * bool(window)
 
 
+def printed_cells(printed: Sequence[Mapping[str, Any]]) -> Cells:
+    """A paper's numbers of one table: a column for everything that is not the same in all of them, and the number."""
+    keys = list(dict.fromkeys(key for row in printed for key in row if key != "value"))
+    apart = [key for key in keys if len({row.get(key) for row in printed}) > 1]
+    return [[*apart, "value"], *([*(str(row.get(key, "")) for key in apart), f"{row['value']:g}"] for row in printed)]
+
+
 def comparison_cells(comparisons: Sequence[Comparison]) -> Cells:
     where = list(comparisons[0].where)
-    rows = [[*where, "rival", "ahead by", "of its control by", "printed"]]
+    controls = [kind for kind in CONTROLS if any(kind in c.controls for c in comparisons)]
+    rows = [[*where, "rival", "ahead by", *(f"of its {kind} control by" for kind in controls), "printed"]]
     for c in comparisons:
         printed = "" if c.printed is None else f"{c.printed:+.2f}"
-        rows.append([*c.where.values(), c.rival, points(c.difference), points(c.control), printed])
+        over = (points(c.controls.get(kind)) for kind in controls)
+        rows.append([*c.where.values(), c.rival, points(c.difference), *over, printed])
     return rows
 
 

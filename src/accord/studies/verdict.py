@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from accord.analyse.output import cells as analysis_cells
 from accord.errors import AccordError
+from accord.studies.file import FILES
 from accord.studies.outcome import Comparison, Figures, Result, compare
 from accord.studies.published import Printed
-from accord.studies.study import FILES, Cell, Study
-from accord.studies.text import comparison_cells, result_cells
+from accord.studies.study import Cell, Study
+from accord.studies.text import comparison_cells, printed_cells, result_cells
+from accord.tables import Cells
 
 _CLAIMS = FILES / "common" / "claims.toml"
 
@@ -108,10 +111,31 @@ class Read:
     command: str
 
 
-def read(path: Path) -> Read:
+@dataclass(frozen=True)
+class ReadAnalysis:
+    """An analysis as `accord reproduce` wrote it: its table and what was printed in its place, as cells."""
+
+    title: str
+    command: str
+    table: Cells
+    printed: Cells
+    notes: list[str]
+    files: list[str]
+
+    def section(self) -> list[str]:
+        """Its part of the page."""
+        theirs = ["", "As printed:", "", *markdown(self.printed)] if len(self.printed) > 1 else []
+        told = [f"- {note}" for note in self.notes] + [f"- `{file}`" for file in self.files]
+        return ["", f"## {self.title}", "", f"`{self.command}`", "", *markdown(self.table), *theirs, "", *told]
+
+
+def read(path: Path) -> Read | ReadAnalysis:
     """Results from their file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        if "analysis" in content:
+            names = {name: content[name] for name in ("title", "command", "notes", "files")}
+            return ReadAnalysis(**names, table=analysis_cells(content["rows"]), printed=printed_cells(content["printed"]))
         cells = [_result(cell) for cell in content["cells"]]
         axes: dict[str, dict[str, dict[str, Any]]] = {
             axis: {cell["values"][axis]: {} for cell in content["cells"]} for axis in content["axes"]
@@ -131,7 +155,7 @@ def read(path: Path) -> Read:
             grids={},
         )
         return Read(study, cells, content["command"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise AccordError(f"{path} does not hold results of accord reproduce: {type(error).__name__} {error}") from None
 
 
@@ -140,11 +164,13 @@ def _result(content: Mapping[str, Any]) -> Result:
         rule: Figures(of["point"], {int(seed): values for seed, values in of["by_seed"].items()}) for rule, of in content["figures"].items()
     }
     printed = [Printed({"window": p["window"]}, p["value"], p["std"], p["note"]) for p in content["printed"]]
-    return Result(Cell(content["values"], {}, {}), figures, printed, content["done"], content["runs"])
+    rounds = tuple(content["rounds"]) if content.get("rounds") else None  # older files have none
+    return Result(Cell(content["values"], {}, {}), figures, printed, content["done"], content["runs"], rounds, content.get("flat", 0))
 
 
-def page(read_studies: Sequence[Read]) -> str:
+def page(results: Sequence[Read | ReadAnalysis]) -> str:
     """The replication report, in Markdown."""
+    read_studies = [one for one in results if isinstance(one, Read)]
     by_name = {one.study.name: one for one in read_studies}
     lines = [
         "# Replication",
@@ -171,6 +197,7 @@ def page(read_studies: Sequence[Read]) -> str:
             if comparisons:
                 lines += ["", f"Ahead of {one.study.against} on the test set, by {rule}, paired over seeds, points (95 % interval):", ""]
                 lines += markdown(comparison_cells(comparisons))
+    lines += [line for one in results if isinstance(one, ReadAnalysis) for line in one.section()]
     return "\n".join(lines) + "\n"
 
 

@@ -15,14 +15,16 @@ function drawBars() {
   legend(byId("gap-legend"), gaps.map((gap) => [gapNames[gap], gapFills[gap]]));
   byId("gap-chart").parentElement.hidden = !gaps.length;
   const label = `${unit(metric)} by ${chosen.rule}`;
-  barChart("bar-chart", some, splits, (split) => [data.splits[split], fills[split]], metric, `${label}: ${splits.map((s) => data.splits[s]).join(", ")}`);
-  if (gaps.length) barChart("gap-chart", some, gaps, (gap) => [gapNames[gap], gapFills[gap]], metric, `${label}: both gaps`);
+  const tall = Math.max(...["bar-chart", ...(gaps.length ? ["gap-chart"] : [])].map((id) => names(some.map((one) => one.label), id).tall));
+  const height = 36 + some.length * Math.max(tall, 18 * splits.length + 14); // both charts alike, so that their rows stand side by side
+  barChart("bar-chart", height, some, splits, (split) => [data.splits[split], fills[split]], metric, `${label}: ${splits.map((s) => data.splits[s]).join(", ")}`);
+  if (gaps.length) barChart("gap-chart", height, some, gaps, (gap) => [gapNames[gap], gapFills[gap]], metric, `${label}: both gaps`);
   numbers(section, [unit(metric), ...splits.map((split) => data.splits[split]), ...gaps.map((gap) => gapNames[gap])], () =>
     some.map((one) => [one.label, ...[...splits, ...gaps].map((name) => plusMinus(figures(one)[name], metric))]),
   );
 }
 
-function barChart(id, some, keys, describe, metric, label) {
+function barChart(id, height, some, keys, describe, metric, label) {
   const { room, axis: categories } = names(some.map((one) => one.label), id);
   const value = (one, key) => scaled((figures(one)[key] || [null])[0], metric);
   const series = keys.map((key) => {
@@ -48,6 +50,5 @@ function barChart(id, some, keys, describe, metric, label) {
     yAxis: { ...categories, axisLine: { show: true, lineStyle: { color: css("line") }, onZero: true } },
     series,
   };
-  const height = 36 + some.length * (18 * splitsOf(some).length + 14); // both charts alike, so that their rows stand side by side
   draw(id, height, label, option, some.map((_, index) => () => ({ seriesIndex: 0, dataIndex: index })));
 }

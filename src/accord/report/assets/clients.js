@@ -9,7 +9,7 @@ function drawClients() {
   const split = choose("client-split", splitChoices(splits), splits.includes("unseen") ? "unseen" : splits.at(-1), drawClients);
   const some = every.filter((one) => split in one.clients);
   const metric = metricOf();
-  const { room, axis: categories } = names(some.map((one) => one.label), "client-chart");
+  const { room, tall, axis: categories } = names(some.map((one) => one.label), "client-chart");
   const value = (at) => scaled(at, metric);
   const boxes = some.map((one) => {
     const [, q10, q25, q50, q75, q90] = one.clients[split].quantiles.map(value);
@@ -42,7 +42,7 @@ function drawClients() {
     ],
   };
   const steps = some.map((_, index) => () => ({ seriesIndex: 1, dataIndex: index }));
-  draw("client-chart", 58 + 52 * some.length, `${unit(metric)} of single clients, ${data.splits[split]} data, ${some.length} settings`, option, steps);
+  draw("client-chart", 58 + Math.max(52, tall) * some.length, `${unit(metric)} of single clients, ${data.splits[split]} data, ${some.length} settings`, option, steps);
   const head = ofBox(some[0]).map(([name]) => name);
   numbers(section, [unit(metric), "clients", ...head], () =>
     some.map((one) => [one.label, one.clients[split].count, ...ofBox(one).map(([, quantile]) => figure(quantile, metric))]),

@@ -66,11 +66,24 @@ function axis(more = {}) {
   };
 }
 
-// An axis of names, which are wrapped into a column beside the chart.
+// An axis of names, which are wrapped into a column beside the chart. A row must be as tall as the longest of them, or they overlap.
 function names(labels, box) {
   const room = Math.min(190, Math.round(width(byId(box)) * 0.34));
-  const label = { width: room, overflow: "break", lineHeight: 15, color: css("ink"), margin: 10 };
-  return { room, axis: axis({ type: "category", inverse: true, data: labels, splitLine: { show: false }, axisLabel: label }) };
+  const label = { width: room, overflow: "break", lineHeight: 15, color: css("ink"), margin: 10, interval: 0 };
+  const tall = 15 * Math.max(...labels.map((name) => linesOf(name, room))) + 10;
+  return { room, tall, axis: axis({ type: "category", inverse: true, data: labels, splitLine: { show: false }, axisLabel: label }) };
+}
+
+// How many lines a name takes in so many pixels, word by word, at seven pixels a letter.
+function linesOf(name, room) {
+  let [lines, used] = [1, 0];
+  for (const word of name.split(" ")) {
+    const long = 7 * word.length;
+    if (used && used + 4 + long > room) [lines, used] = [lines + 1, 0];
+    lines += Math.max(0, Math.ceil(long / room) - 1); // a word that is too long for a line is broken
+    used += (used ? 4 : 0) + Math.min(long, room);
+  }
+  return lines;
 }
 
 function tip(title, rows) {

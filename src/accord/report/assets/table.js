@@ -54,7 +54,7 @@ function order(a, b) {
 function drawTable() {
   const list = columns();
   const by = list.find((column) => column.key === chosen.sort);
-  const rows = settings();
+  const rows = settings().length > 8 ? best(Infinity) : settings(); // of many, those that are drawn at first stand first
   if (by) {
     rows.sort((a, b) => (chosen.down ? order(by.sort(b), by.sort(a)) : order(by.sort(a), by.sort(b))));
     const empty = (one) => typeof by.sort(one) !== "string" && !there(by.sort(one));

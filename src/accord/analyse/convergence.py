@@ -1,6 +1,4 @@
-"""How does a random mask slow training down? The convergence propositions, by simulation.
-
-Run it with: python examples/theory/convergence_in_alpha.py        (half a minute; writes convergence_in_alpha.csv and .png)
+"""How does a random mask slow training down? The convergence propositions, by simulation (docs/theory.md).
 
 The setting (proposition 4.8 of the TMLR paper). The mask keeps each coordinate of a step with probability alpha, independently of
 everything else. That is an assumption, and not what gradient masked averaging does, whose mask is made of the very updates it acts on.
@@ -26,17 +24,16 @@ What the papers say, and what needs care:
    or more.
 """
 
-import argparse
-import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from accord.analyse import style
+from accord.analyse.output import Result
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,7 @@ def rounds_until(trace: Trace, share: float) -> float:
     return float(below[0]) + 1 if len(below) else float("nan")
 
 
-def slope(x: list[float], y: list[float]) -> float:
+def slope(x: Sequence[float], y: Sequence[float]) -> float:
     """Of the straight line through the logarithms."""
     across, up = [log(value) for value in x], [log(value) for value in y]
     middle, height = sum(across) / len(across), sum(up) / len(up)
@@ -157,50 +154,48 @@ def parabola(rounds: int) -> Tensor:
     return squares.cummin(0).values * torch.arange(1, rounds + 1) / ((w[0].square() - w[1:].square()) / 2)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Convergence under random masks, by simulation.")
-    parser.add_argument("--alphas", type=float, nargs="+", default=[0.1, 0.2, 0.4, 0.7, 1.0])
-    parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--trials", type=int, default=64)
-    parser.add_argument("--sigma", type=float, default=0.5, help="noise of the averaged gradient, all coordinates together")
-    parser.add_argument("--local", type=int, default=1, help="local steps; the sharper bound is for one")
-    parser.add_argument("--out", type=Path, default=Path("."))
-    asked = parser.parse_args()
+def read(
+    alphas: Sequence[float] = (0.1, 0.2, 0.4, 0.7, 1.0), rounds: int = 1000, trials: int = 64, sigma: float = 0.5, local: int = 1
+) -> Result:
+    """Bounds and simulations for every alpha. `sigma` is the noise of the averaged gradient, all coordinates together; the sharper bound
+    is for one `local` step."""
     problem = Problem.drawn()
-    eta = 0.1 / (problem.smoothness * asked.local)
+    eta = 0.1 / (problem.smoothness * local)
     traces: dict[float, Trace] = {}
     until: dict[str, list[float]] = {"step fixed": [], "step as alpha": []}
-    rows = []
-    for alpha in asked.alphas:
-        trace = traces[alpha] = simulate(problem, alpha, eta, asked.rounds, asked.trials, asked.local, asked.sigma)
+    table, points = [], []
+    for alpha in alphas:
+        trace = traces[alpha] = simulate(problem, alpha, eta, rounds, trials, local, sigma)
         enough = round(200 / alpha)
-        quiet = simulate(problem, alpha, eta, enough, asked.trials, asked.local)
-        short = simulate(problem, alpha, alpha * eta, round(enough / alpha), 8, asked.local)
+        quiet = simulate(problem, alpha, eta, enough, trials, local)
+        short = simulate(problem, alpha, alpha * eta, round(enough / alpha), 8, local)
         until["step fixed"].append(rounds_until(quiet, 0.01))
         until["step as alpha"].append(rounds_until(short, 0.01))
-        row = {"alpha": alpha, "rounds": asked.rounds, "mean |grad|^2": float(running_mean(trace.gradient)[-1])}
-        row |= {"bound, one local step": float(sharp(problem, trace, alpha, eta, asked.sigma)[-1])}
-        row |= {"bound, printed": float(printed(problem, trace, alpha, eta, asked.sigma, asked.local)[-1])}
-        rows.append(row | {f"rounds to 1 %, {name}": values[-1] for name, values in until.items()})
-    slopes = {name: slope(asked.alphas, values) for name, values in until.items()}
-    asked.out.mkdir(parents=True, exist_ok=True)
-    with open(asked.out / "convergence_in_alpha.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    picture = style.rendered(lambda: draw(problem, traces, eta, asked, until, slopes), "png")
-    (asked.out / "convergence_in_alpha.png").write_bytes(picture)
-    for row in rows:
-        print("  ".join(f"{key} {value:.4g}" for key, value in row.items()))
-    print("rounds grow as alpha to the power " + ", ".join(f"{value:.2f} ({name})" for name, value in slopes.items()))
-    print(f"on a parabola the first step needs the constant {float(parabola(1)[0]):.4f} L, not 2 L")
+        curves = {
+            "mean |grad|^2": running_mean(trace.gradient),
+            "bound, one local step": sharp(problem, trace, alpha, eta, sigma),
+            "bound, printed": printed(problem, trace, alpha, eta, sigma, local),
+        }
+        points += [
+            {"alpha": alpha, "rounds": number + 1, **{name: float(curve[number]) for name, curve in curves.items()}}
+            for number in range(rounds)
+        ]
+        table.append({**points[-1], **{f"rounds to a hundredth, {name}": values[-1] for name, values in until.items()}})
+    slopes = {name: slope(alphas, values) for name, values in until.items()} if len(alphas) > 1 else {}
+    grow = ", ".join(f"{value:.2f} ({name})" for name, value in slopes.items())
+    notes = (
+        *([f"rounds grow as alpha to the power {grow}"] if slopes else []),
+        f"on a parabola the first step needs the constant {float(parabola(1)[0]):.4f} L, not 2 L",
+    )
+    return Result("convergence_in_alpha", table, points, lambda: _draw(problem, traces, eta, sigma, trials, until, slopes), notes)
 
 
-def draw(
+def _draw(
     problem: Problem,
     traces: dict[float, Trace],
     eta: float,
-    asked: argparse.Namespace,
+    sigma: float,
+    trials: int,
     until: dict[str, list[float]],
     slopes: dict[str, float],
 ) -> Any:
@@ -211,16 +206,17 @@ def draw(
         shade = colormaps["viridis_r"](0.1 + 0.9 * number / max(1, len(traces) - 1))
         rounds = range(1, len(trace.gradient) + 1)
         left.loglog(rounds, running_mean(trace.gradient), color=shade, label=f"{alpha:g}")
-        left.loglog(rounds, sharp(problem, trace, alpha, eta, asked.sigma), "--", color=shade, linewidth=0.9)
+        left.loglog(rounds, sharp(problem, trace, alpha, eta, sigma), "--", color=shade, linewidth=0.9)
     left.set(title="Lines: measured; dashed: bound, one local step", xlabel="rounds T", ylabel="mean of |grad f|² over T rounds")
     left.legend(title="alpha", ncols=2, loc="upper right")
     for (name, values), colour, marker in zip(until.items(), style.COLOURS, "os", strict=False):
-        middle.loglog(asked.alphas, values, marker=marker, color=colour, label=f"{name}: slope {slopes[name]:.2f}")
+        text = f"{name}: slope {slopes[name]:.2f}" if slopes else name
+        middle.loglog(list(traces), values, marker=marker, color=colour, label=text)
     middle.set(
         title="The price of alpha, without noise", xlabel="alpha, share of coordinates kept", ylabel="rounds until |grad f|² is at 1 %"
     )
     middle.legend()
-    exact = simulate(problem, 0.5, 1 / (2 * problem.smoothness), 30, asked.trials)
+    exact = simulate(problem, 0.5, 1 / (2 * problem.smoothness), 30, trials)
     right.plot(range(1, 31), constant(exact, problem.smoothness), color=style.COLOURS[0], label="this problem, alpha = 0.5")
     right.plot(range(1, 31), parabola(30), "o-", color=style.COLOURS[4], label="a parabola, nothing masked")
     for value, text, colour in (
@@ -232,7 +228,3 @@ def draw(
     right.set(title="Thesis, 3.3.6: the constant that is needed", xlabel="rounds T", ylabel="constant, in units of L", ylim=(0, 9))
     right.legend(loc="center right")
     return figure
-
-
-if __name__ == "__main__":
-    main()

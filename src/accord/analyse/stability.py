@@ -1,6 +1,4 @@
-"""How surely does the mask let a coordinate pass? The mask-stability proposition, by simulation.
-
-Run it with: python examples/theory/mask_stability.py            (some seconds; writes mask_stability.csv and .png)
+"""How surely does the mask let a coordinate pass? The mask-stability proposition, by simulation (docs/theory.md).
 
 The setting (proposition A.1 of the TMLR paper, 3.3.7 of the thesis). In one coordinate, client n reports delta_n = mu_n + noise, with
 independent sigma-sub-Gaussian noise. The mask lets the coordinate pass whole when |sum of sign(delta_n)| >= tau K. The papers say: if the
@@ -21,11 +19,8 @@ if m / K >= (1 + tau) / 2, by the union bound over all choices of j of them, and
     P(held back) <= C(m, j) exp(-j mu^2 / 2 sigma^2).
 """
 
-import argparse
-import csv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil, comb, erf, exp, sqrt
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,6 +29,8 @@ from torch import Tensor
 from accord import gma
 from accord.aggregate import combine
 from accord.analyse import style
+from accord.analyse.output import Result
+from accord.errors import AccordError
 from accord.mask import threshold
 
 # Noise of variance 1 whose moment-generating function is at most that of a Gaussian of variance 1: both are 1-sub-Gaussian.
@@ -77,7 +74,7 @@ def printed(mu: float) -> float:
     return exp(-(mu**2))
 
 
-def study(clients: int, tau: float, trials: int, noises: list[str]) -> list[dict[str, Any]]:
+def settings(clients: int, tau: float, trials: int, noises: Sequence[str]) -> list[dict[str, Any]]:
     """A row for every noise, share of positive means and mu / sigma."""
     rows = []
     for noise in noises:
@@ -95,9 +92,29 @@ def study(clients: int, tau: float, trials: int, noises: list[str]) -> list[dict
     return rows
 
 
-def draw(rows: list[dict[str, Any]], clients: int, tau: float) -> Any:
+def read(clients: int = 10, tau: float = 0.4, trials: int = 100_000, noises: Sequence[str] = tuple(NOISES)) -> Result:
+    """Every setting simulated and computed; the table has the first noise and some mu."""
+    if clients < 2:
+        raise AccordError(f"--clients must be at least 2, so that some may disagree, got {clients}")
+    for noise in noises:
+        if noise not in NOISES:
+            raise AccordError(f"--noises must be among {', '.join(NOISES)}, got {noise!r}")
+    rows = settings(clients, tau, trials, noises)
+    off = max(abs(row["passes, simulated"] - row["passes, exact"]) for row in rows)
+    half, sure = clients // 2, max(row["mu / sigma"] for row in rows)
+    found = exact(noises[0], clients, half, sure, tau)
+    notes = (
+        f"simulated and exact probabilities differ by at most {off:.4f} in {len(rows)} settings of {trials:,} trials",
+        f"{half} of {clients} means positive, mu = {sure:g} sigma: passes with {found:.1e}, printed 1 - {printed(sure):.1e}",
+    )
+    table = [row for row in rows if row["noise"] == noises[0] and row["mu / sigma"] in (0.5, 1.0, 2.0, 3.0)]
+    return Result("mask_stability", table, rows, lambda: _draw(rows, clients, tau), notes)
+
+
+def _draw(rows: list[dict[str, Any]], clients: int, tau: float) -> Any:
     figure, (left, right) = style.panels(2, size=(5.0, 3.8))
-    rows = [row for row in rows if row["noise"] == "gaussian"]
+    rows = [row for row in rows if row["noise"] == rows[0]["noise"]]
+    noise = rows[0]["noise"]
     for mu, colour in zip((0.5, 1.0, 2.0, 3.0), style.COLOURS, strict=False):
         some = [row for row in rows if row["mu / sigma"] == mu]
         shares = [100 * row["positive means"] / clients for row in some]
@@ -114,7 +131,7 @@ def draw(rows: list[dict[str, Any]], clients: int, tau: float) -> Any:
 
     up = ceil((clients + threshold(tau, clients)) / 2)
     fine = [0.05 * step for step in range(1, 81)]
-    right.plot(fine, [1 - exact("gaussian", clients, up, mu, tau) for mu in fine], color=style.COLOURS[0], label="exact")
+    right.plot(fine, [1 - exact(noise, clients, up, mu, tau) for mu in fine], color=style.COLOURS[0], label="exact")
     some = [row for row in rows if row["positive means"] == up and row["passes, simulated"] < 1]
     right.plot(
         [row["mu / sigma"] for row in some], [1 - row["passes, simulated"] for row in some], "o", color=style.COLOURS[0], label="simulated"
@@ -127,32 +144,5 @@ def draw(rows: list[dict[str, Any]], clients: int, tau: float) -> Any:
         title=f"{up} of {clients} means are positive", xlabel="mu / sigma", ylabel="probability that it is held back", ylim=(1e-7, 20)
     )
     right.legend(loc="lower left")
-    figure.suptitle(f"Mask stability: {clients} clients, tau = {tau:g}, Gaussian noise, the other means negative")
+    figure.suptitle(f"Mask stability: {clients} clients, tau = {tau:g}, {noise} noise, the other means negative")
     return figure
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="The mask-stability proposition, by simulation.")
-    parser.add_argument("--clients", type=int, default=10)
-    parser.add_argument("--tau", type=float, default=0.4)
-    parser.add_argument("--trials", type=int, default=100_000, help="coordinates per setting")
-    parser.add_argument("--noise", nargs="+", choices=NOISES, default=list(NOISES))
-    parser.add_argument("--out", type=Path, default=Path("."))
-    asked = parser.parse_args()
-    rows = study(asked.clients, asked.tau, asked.trials, asked.noise)
-    asked.out.mkdir(parents=True, exist_ok=True)
-    with open(asked.out / "mask_stability.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    if "gaussian" in asked.noise:
-        (asked.out / "mask_stability.png").write_bytes(style.rendered(lambda: draw(rows, asked.clients, asked.tau), "png"))
-    off = max(abs(row["passes, simulated"] - row["passes, exact"]) for row in rows)
-    print(f"simulated and exact probabilities differ by at most {off:.4f} in {len(rows)} settings of {asked.trials:,} trials")
-    half, sure = asked.clients // 2, max(row["mu / sigma"] for row in rows)
-    found = exact("gaussian", asked.clients, half, sure, asked.tau)
-    print(f"{half} of {asked.clients} means positive, mu = {sure:g} sigma: passes with {found:.1e}, printed 1 - {printed(sure):.1e}")
-
-
-if __name__ == "__main__":
-    main()
