@@ -391,6 +391,6 @@ def test_without_any_source_the_demo_goes_on_with_digits(env: dict[str, str], he
     labels = [line.split("  ")[0] for line in done.stdout.splitlines()[1:5]]
     assert labels == ["fedavg", "fedavg + gma(0.4)", "fedadam", "fedadam + gma(0.4)"]
     assert len(list((here / "runs" / "demo").glob("*-s0"))) == 4
-    assert done.stderr.splitlines()[-1] == "A page of it: runs/demo/report.html"
-    page = (here / "runs" / "demo" / "report.html").read_text()
+    assert done.stderr.splitlines()[-1] == "A page of it: runs/demo/page.html"
+    page = (here / "runs" / "demo" / "page.html").read_text()
     assert page.startswith("<!doctype html>") and all(json.dumps(label) in page for label in labels)

@@ -131,6 +131,8 @@ def test_alone_and_in_lockstep_a_run_ends_in_the_same_round(tmp_path: Path) -> N
         assert one.folder is not None
         one.folder.close()
     assert len({one.progress.round for one in ended}) > 1, "they end at different times"
+    left = {id(job) for job, _ in engine._ahead.values()}
+    assert len(left) <= 1, "batches drawn ahead for runs that ended early are not kept for whoever gets their place"
     for seed in range(3):
         assert files(tmp_path / "together" / str(seed)) == files(tmp_path / "alone" / str(seed))
 
@@ -150,6 +152,8 @@ def test_names_of_other_runs_stay_as_they_were() -> None:
 def test_bad_input_is_one_sentence(fed: Federation) -> None:
     with sentence("until_flat must be a whole number of at least 1, got 0"):
         accord.fit(mlp(), fed, rounds=2, until_flat=0, **FAST)
+    with sentence("flat_margin must be a number of at least 0, got '0.1'"):
+        Plan(until_flat=2, flat_margin="0.1")
     with sentence("flat_margin must be a number of at least 0, got nan"):
         accord.fit(mlp(), fed, rounds=2, until_flat=2, flat_margin=math.nan, **FAST)
     with sentence("until_flat needs held-out data of participating clients"):

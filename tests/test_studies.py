@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from accord.analyse.named import ANALYSES
 from accord.cli import main
 from accord.errors import AccordError
 from accord.studies import Analysis, available, everything, load
@@ -258,12 +259,19 @@ def test_bad_analyses_are_one_sentence(tmp_path: Path) -> None:
         "analysis = 'surface'": ("asks for an analysis 'surface'", "did you mean 'surfaces'"),
         "analysis = 'surfaces'\n[axes.rule]\nmean = {}": ("has a key 'axes' that analyses do not have",),
         "analysis = 'surfaces'\n[options]\nstep = 3": ("has an option 'step'", "did you mean 'steps'"),
+        "analysis = ['surfaces']": ("asks for an analysis ['surfaces']",),
+        "analysis = 'surfaces'\noptions = 3": ("has options = 3, which must be a section",),
+        "analysis = 'surfaces'\nruns = 3": ("has runs = 3, which must be the name",),
         "analysis = 'participation'\n[options]\nparticipants = '5'": ("has participants = '5'", "it takes such as (5, 2)"),
         "analysis = 'participation'\n[options]\nparticipants = [true]": ("has participants = [True]",),
     }.items():
         file.write_text(text)
         with sentence(*parts):
             find_study(str(file))
+    with sentence("alphas must be different shares above 0 and at most 1, got 0.5, 0.5"):
+        ANALYSES["convergence"](alphas=[0.5, 0.5])
+    with sentence("against must be one of", "got 'tets'"):  # before anything is trained
+        ANALYSES["membership"](["data.name=digits"], pytest.fail, against="tets")
     with sentence("theory-stability trains nothing, so it has no settings: leave out 'train.rounds=3'"):
         find_study("theory-stability").changed(["train.rounds=3"])
 

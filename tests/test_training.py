@@ -7,9 +7,14 @@ from torch.nn import functional as F
 
 import accord
 from accord import AccordError, Conditions
+from accord.aggregate import Lowered
 from accord.algorithm import ALGORITHMS
 from accord.data import Federation
+from accord.diagnose import of_round
+from accord.layout import Layout
 from accord.loop import SkippedRound
+from accord.record import Field, Record
+from accord.rounds import Round
 from conftest import Point, blobs, cost, mlp, quadratics
 
 
@@ -469,6 +474,14 @@ def test_hooks_see_every_round_and_can_stop() -> None:
 def test_a_spent_budget_stops_the_run() -> None:
     run = train(rounds=1000, budget=1e-9)
     assert run.rounds == 1 and "budget" in run.stopped
+
+
+def test_agreement_of_a_large_layer_is_exact() -> None:
+    """A sum in float32 over so many equal numbers would be off in the third digit."""
+    layout, algorithm = Layout.flat(3_000_000), accord.fedavg(mask=accord.gma(1.0))
+    votes = Record(votes=Field(torch.full((layout.size,), 8.0)), count=Field(torch.tensor([10.0])))
+    told = of_round(algorithm, Record(mask=votes), Lowered(torch.ones(layout.size), None), torch.ones(layout.size), Round(1, layout, 10))
+    assert told["agreement"] == pytest.approx(0.8, rel=1e-6) and told["below_tau"] == 1.0
 
 
 def test_agreement_is_told_overall_and_by_layer() -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from accord.errors import AccordError
+
 if TYPE_CHECKING:
     from accord.show import Recorded
     from accord.sweep import One
@@ -81,12 +83,12 @@ def make_the_page(folders: list[Path], console: Console) -> None:
         from accord.files import write_text
         from accord.report import gather, look, page
 
-        path = folders[0].parent / "report.html"
+        path = folders[0].parent / "page.html"
         try:
             write_text(path, page(gather(look(folders))))
             told = f"A page of it: {path}"
-        except OSError as error:  # the runs are done: their page is not worth an error
-            told = f"There is no page of it: {path}: {error.strerror}"
+        except (OSError, AccordError) as error:  # the runs are done: their page is not worth an error
+            told = f"There is no page of it: {error}"
         console.print(told, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -16,13 +16,14 @@ from accord.rounds import Round
 def of_round(algorithm: Algorithm, record: Record, lowered: Lowered, change: Tensor, round: Round) -> dict[str, Any]:
     """Norms of the averaged update and of the server's step; where there is a mask, the clients' mean agreement as it sees it, overall and
     by parameter, and the share of coordinates under tau."""
-    norms = list(torch._foreach_norm([lowered.update, change]))  # one kernel for all, not one for each
+    norms = torch._foreach_norm([lowered.update, change])  # one kernel for both
     if algorithm.mask is None:
         update_norm, step_norm = _looked_at(norms)
         return {"update_norm": update_norm, "step_norm": step_norm}
     agreement, enough = algorithm.mask.agreement(record.mask, tau_at(algorithm.mask.tau, round.number))
     names, parts = zip(*round.layout.layers(agreement), strict=True)
-    update_norm, step_norm, passed, *sums = _looked_at([*norms, enough.sum(), *torch._foreach_norm(list(parts), 1)])  # agreement >= 0
+    sums_of = [part.sum(dtype=torch.float64) for part in parts]
+    update_norm, step_norm, passed, *sums = _looked_at([*norms, enough.sum(), *sums_of])
     return {
         "update_norm": update_norm,
         "step_norm": step_norm,
@@ -34,4 +35,4 @@ def of_round(algorithm: Algorithm, record: Record, lowered: Lowered, change: Ten
 
 def _looked_at(numbers: Sequence[Tensor]) -> list[float]:
     """The numbers, in one look at the device."""
-    return torch.stack([number.to(numbers[0].dtype) for number in numbers]).tolist()
+    return torch.stack([number.double() for number in numbers]).tolist()

@@ -35,8 +35,8 @@ class Plan:
             raise AccordError(f"seed must be a whole number, got {self.seed!r}")
         if self.budget is not None and not self.budget > 0:
             raise AccordError(f"budget must be a number of seconds above 0, got {self.budget}")
-        if not 0 <= self.flat_margin < math.inf:
-            raise AccordError(f"flat_margin must be a number of at least 0, got {self.flat_margin}")
+        if not isinstance(self.flat_margin, int | float) or not 0 <= self.flat_margin < math.inf:
+            raise AccordError(f"flat_margin must be a number of at least 0, got {self.flat_margin!r}")
 
     def check(self, fed: Federation) -> None:
         """Refuses a plan that the federation cannot carry out."""
@@ -47,6 +47,11 @@ class Plan:
         cohort = self.sample or len(fed.train)
         if self.min_clients > cohort:
             raise AccordError(f"min_clients must be at most the {cohort} clients of a round, got {self.min_clients}")
+
+    def check_flat(self, heldout: bool) -> None:
+        """Refuses to wait for a run to be flat where there is no held-out data to tell by."""
+        if self.until_flat is not None and not heldout:
+            raise AccordError("until_flat needs held-out data of participating clients to tell when a run is flat, and there is none")
 
     def that_changes_results(self) -> "Plan":
         """The plan with everything at its default that only says how far to go and how often to save, and without the seed, which a

@@ -159,8 +159,7 @@ def make_job(
     """A job whose parts go together; loss and metrics are those that suit the targets, where none are given."""
     training.check(algorithm.local)
     plan.check(fed)
-    if plan.until_flat is not None and not any(map(len, fed.heldout.values())):
-        raise AccordError("until_flat needs held-out data of participating clients to tell when a run is flat, and there is none")
+    plan.check_flat(any(map(len, fed.heldout.values())))
     algorithm.check_cohort(plan.sample or len(fed.clients))
     if algorithm.privacy:
         algorithm.privacy.check_plan(plan)

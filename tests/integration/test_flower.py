@@ -32,6 +32,7 @@ from accord.engines.contract import ClientRow
 from accord.errors import AccordError
 from accord.identity import Plan
 from accord.local import Training
+from accord.mask import Mask
 from accord.privacy.secure_sum import SecureSum, votes_bits
 from accord.run import Run
 from conftest import blobs, mlp, sentence
@@ -407,13 +408,16 @@ def test_sums_lifted_by_clients_are_the_same_sums(name: str) -> None:
     assert torch.equal(found.last.vector, simulated(fed, algorithm).last.vector)
 
 
-def test_a_client_has_one_vote() -> None:
-    fed, algorithm = blobs(clients=3, unseen=0), accord.fedavg(mask=accord.gma(0.4))
+@pytest.mark.parametrize(
+    ("mask", "votes"), [(accord.gma(0.4), "mask.votes"), (accord.scaled(accord.gma(0.4), "length"), "mask.mask.votes")]
+)
+def test_a_client_has_one_vote(mask: Mask, votes: str) -> None:
+    fed, algorithm = blobs(clients=3, unseen=0), accord.fedavg(mask=mask)
     grid = grid_of(fed, 3, sums=Sums(), algorithm=algorithm)
 
     def stuff(message: Message) -> Message:
         record = message.content.array_records["record"]
-        record["mask.votes"] = Array(100 * record["mask.votes"].numpy())
+        record[votes] = Array(100 * record[votes].numpy())
         return message
 
     grid.tamper[9000 - 7] = stuff

@@ -34,6 +34,7 @@ from torch import Tensor
 
 from accord.analyse import style
 from accord.analyse.output import Result
+from accord.errors import AccordError
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,8 @@ def read(
 ) -> Result:
     """Bounds and simulations for every alpha. `sigma` is the noise of the averaged gradient, all coordinates together; the sharper bound
     is for one `local` step."""
+    if not alphas or len(set(alphas)) < len(alphas) or not all(0 < alpha <= 1 for alpha in alphas):
+        raise AccordError(f"alphas must be different shares above 0 and at most 1, got {', '.join(map(str, alphas))}")
     problem = Problem.drawn()
     eta = 0.1 / (problem.smoothness * local)
     traces: dict[float, Trace] = {}

@@ -9,7 +9,7 @@ from accord.analyse.softness import masks
 from accord.analyse.study import Arm, Train, arm, check_apart, figure_of
 from accord.describe import label
 from accord.models import warm_start
-from accord.privacy.membership import attack
+from accord.privacy.membership import attack, group
 
 BASE = """\
 [data]
@@ -31,6 +31,8 @@ folder = "runs/analyse/membership"
 def carry_out(given: Sequence[str], train: Train, *, tau: float = 0.4, against: str = "test", steps: int = 5000) -> Result:
     """Trains a model with each mask, and attacks it."""
     arms = plan(given, tau)
+    first = arms[0].runs[0]
+    against = group(first.experiment.federation(first.seed), against)
     train(arms)
     return read(arms, against, steps)
 

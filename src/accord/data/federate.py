@@ -49,8 +49,8 @@ def deal(
     if test is not None:
         dealt[test.numpy()] = False
     rows = np.flatnonzero(dealt)
-    if not 0 < share <= 1:
-        raise AccordError(f"share must be above 0 and at most 1, got {share}: it is the part of the data that clients get")
+    if not isinstance(share, int | float) or not 0 < share <= 1:
+        raise AccordError(f"share must be above 0 and at most 1, got {share!r}: it is the part of the data that clients get")
     if share < 1:
         rows = rows[np.sort(draws.choose(len(rows), round(share * len(rows)), seed, "partition", "share"))]
     parts = _split(split, split_options, y.numpy()[rows], clients + unseen, seed)

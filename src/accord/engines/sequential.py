@@ -219,7 +219,9 @@ class Sequential:
         """Loss and metrics summed over each group's samples. Groups share batches: evaluation sees samples, not clients."""
         with self._own_generator():
             parts = [self._scored(vector, buffers, batch) for batch in evaluation_batches(self.job, groups)]
-        return tabulate(self.job, groups, [_fetched(parts)] if parts else [])
+            with _naming("evaluation failed"):  # a CUDA device tells of a failure only when it is waited for
+                values = [_fetched(parts)] if parts else []
+        return tabulate(self.job, groups, values)
 
     def evaluate_batch(self, vector: Tensor, buffers: Tensor, batch: Batch) -> Values:
         """Loss and metrics of every sample of one batch."""
@@ -228,7 +230,7 @@ class Sequential:
 
     @torch.no_grad()
     def _scored(self, vector: Tensor, buffers: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """The same, still on the device."""
+        """Loss and metrics of every sample of one batch, still on the device."""
         self._switch(training=False)
         self._load(vector, buffers)
         with _naming(f"evaluation failed at or soon after {batch.who}"), self._dropout("evaluate", batch.start):

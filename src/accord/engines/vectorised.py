@@ -52,7 +52,8 @@ class Vectorised:
         self._reference = Sequential(job)  # evaluates, and says what does not fit
         self.probed = self._reference.probed
         self.descent = Descent(job, self._reference.fed, self.probed.drops_out, lanes)
-        self._ahead: dict[tuple[int, int, str], Order] = {}  # (run, round, client) -> batches drawn before they are asked for
+        # (run, round, client) -> batches drawn before they are asked for. The job is kept beside them: while it lives, no other has its id.
+        self._ahead: dict[tuple[int, int, str], tuple[Job, Order]] = {}
 
     def close(self) -> None:
         """Lets go of the device's memory."""
@@ -130,17 +131,19 @@ class Vectorised:
 
     def _order(self, job: Job, round: int, member: Member) -> Order:
         made = self._ahead.pop((id(job), round, member.client), None)
-        return made or order(job, round, member, self.probed.least_batch)
+        return made[1] if made else order(job, round, member, self.probed.least_batch)
 
     def _look_ahead(self, requests: Sequence[Request]) -> None:
         """While a device works, which CUDA's does by itself, the host draws the next round's batches and lays them out."""
+        now = {id(request.job): request.work.round for request in requests}
+        self._ahead = {at: made for at, made in self._ahead.items() if at[1] > now.get(at[0], at[1])}  # a run may have ended early
         if self._ahead:
-            return
+            return  # this round was cut in parts, and an earlier one looked ahead
         for request in requests:
             for member in request.work.ahead():
                 at = id(request.job), request.work.round + 1, member.client
-                self._ahead[at] = order(request.job, at[1], member, self.probed.least_batch)
-        self.descent.lay_out(list(self._ahead.values()))
+                self._ahead[at] = request.job, order(request.job, at[1], member, self.probed.least_batch)
+        self.descent.lay_out([made for _, made in self._ahead.values()])
 
 
 @dataclass(frozen=True)

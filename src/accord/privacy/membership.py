@@ -93,7 +93,7 @@ def attack(
         raise AccordError(f"shadows must be 0, or at least 4 with a way to train them, got {shadows}: two with a sample, two without")
     if fed.y.is_floating_point():
         raise AccordError("membership inference here is for class labels, and these targets are numbers")
-    against = _group(fed, against)
+    against = group(fed, against)
     chosen = candidates(fed, against, seed)
     where = pick_device(device)
     logits, labels = outputs(module, fed, chosen.rows, where)
@@ -123,7 +123,8 @@ def candidates(fed: Federation, against: str, seed: int) -> Candidates:
     return Candidates(torch.cat(rows), np.arange(2 * count) < count, np.concatenate(known))
 
 
-def _group(fed: Federation, against: str | None) -> str:
+def group(fed: Federation, against: str | None) -> str:
+    """The samples that training ones are told from: those asked for, or the first there are."""
     there = [name for name in GROUPS if len(_nonmembers(fed, name))]
     if not there:
         raise AccordError(

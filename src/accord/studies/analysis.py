@@ -70,8 +70,12 @@ def make(name: str, tables: dict[str, Any]) -> Analysis:
     for key in tables:
         if key not in KEYS:
             raise AccordError(f"{name} has a key {key!r} that analyses do not have: {did_you_mean(key, KEYS)}")
-    analysis, options = tables["analysis"], tables.get("options", {})
-    if analysis not in ANALYSES:
+    analysis, options, home = tables["analysis"], tables.get("options", {}), tables.get("runs", name)
+    if not isinstance(options, dict):
+        raise AccordError(f"{name} has options = {shown(options)}, which must be a section: write [options] on a line of its own")
+    if not isinstance(home, str):
+        raise AccordError(f"{name} has runs = {shown(home)}, which must be the name of the study whose runs it shares")
+    if not isinstance(analysis, str) or analysis not in ANALYSES:
         raise AccordError(f"{name} asks for an analysis {analysis!r} that there is not: {did_you_mean(str(analysis), ANALYSES)}")
     takes = {key: p.default for key, p in inspect.signature(ANALYSES[analysis]).parameters.items() if key not in ("given", "train")}
     for option, value in options.items():
@@ -82,7 +86,7 @@ def make(name: str, tables: dict[str, Any]) -> Analysis:
     about = {key: tables.get(key) for key in ("paper", "table")}
     settings = flat(tables.get("settings", {}))
     title, told = tables.get("title", name), tables.get("about", "")
-    return Analysis(name, title, told, **about, analysis=analysis, options=options, settings=settings, home=tables.get("runs", name))
+    return Analysis(name, title, told, **about, analysis=analysis, options=options, settings=settings, home=home)
 
 
 def _fits(value: Any, usual: Any) -> bool:

@@ -211,7 +211,7 @@ def _finite(record: Record) -> Record:
 
 
 def _is_votes(path: str) -> bool:
-    return path == "mask.votes"
+    return path.startswith("mask.") and path.endswith(".votes")  # a control has its mask's record within its own
 
 
 def _nothing(algorithm: Algorithm, layout: Layout) -> Reports:
