@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,11 @@ def alive(pid: int) -> bool:
     """Whether a process runs. One that ended and that nobody asked about (a zombie) does not."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
     return bool(state) and not state.startswith("Z")
+
+
+def all_gone(pids: Iterable[int]) -> None:
+    """No process is left behind. A kill is carried out a moment after it was sent."""
+    wait_for(lambda: not any(alive(pid) for pid in pids), 5.0)
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -92,7 +97,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
         yield running
         family = [process.pid for process in running.processes.values()]
         family += list(_family(family))
-    assert not [pid for pid in family if alive(pid)], "a process was left behind"
+    all_gone(family)
 
 
 @pytest.mark.slow
@@ -118,7 +123,7 @@ def test_the_deployed_run_is_the_simulated_one(federation: Loopback, tmp_path: P
     orphans = list(_family([federation.processes["node-7"].pid]))  # what it had started, and nobody ended
     for name in ("node-7", "node-8"):
         federation.kill(name)
-    assert not [pid for pid in orphans if alive(pid)]
+    all_gone(orphans)
 
 
 BAD_CLIENT = """
@@ -292,4 +297,4 @@ def test_the_script_stops_everything_when_it_is_stopped(tmp_path: Path, way: sig
     finally:
         script.terminate()
     assert script.returncode == 130 and b"Traceback" not in said
-    assert not [pid for pid in family if alive(pid)]
+    all_gone(family)
