@@ -389,7 +389,7 @@ def test_the_studies_own_settings_are_valid(name: str, monkeypatch: pytest.Monke
 
 def test_every_figure_of_a_study_is_labelled(command: Command, tmp_path: Path) -> None:
     given = ["data.name=digits", "run.seeds=0", "train.rounds=2", "train.evaluate_every=1", *SMALL]
-    arms = softness.plan(given, 0.4)
+    arms = softness.plan(softness.BASE, given, softness.masks(0.4))
     for one in arms:
         for run in one.runs:
             execute_seed(run.experiment, run.seed, Lines(Console(stderr=True)), Interrupt(), resume=True, fresh=False)

@@ -5,9 +5,8 @@ from typing import Any
 
 from accord.analyse import style
 from accord.analyse.output import Result, deviation, mean
-from accord.analyse.softness import masks
-from accord.analyse.study import Arm, Train, arm, check_apart, figure_of
-from accord.describe import label
+from accord.analyse.softness import masks, plan
+from accord.analyse.study import Arm, Train, figure_of
 from accord.models import warm_start
 from accord.privacy.membership import attack, group
 
@@ -29,19 +28,12 @@ folder = "runs/analyse/membership"
 
 
 def carry_out(given: Sequence[str], train: Train, *, tau: float = 0.4, against: str = "test", steps: int = 5000) -> Result:
-    """Trains a model with each mask, and attacks it."""
-    arms = plan(given, tau)
+    """Trains a model by plain averaging, by the soft mask and by its control, and attacks each."""
+    arms = plan(BASE, given, masks(tau)[:3])
     first = arms[0].runs[0]
     against = group(first.experiment.federation(first.seed), against)
     train(arms)
     return read(arms, against, steps)
-
-
-def plan(given: Sequence[str], tau: float) -> list[Arm]:
-    """Plain averaging, the soft mask and its control."""
-    arms = [arm("", BASE, given, values) for values in masks(tau)[:3]]
-    check_apart(arms)
-    return [Arm(label(one.runs[0].experiment.algorithm), one.values, one.runs) for one in arms]
 
 
 def read(arms: Sequence[Arm], against: str, steps: int) -> Result:

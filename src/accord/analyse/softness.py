@@ -29,7 +29,7 @@ folder = "runs/analyse/softness"
 
 def carry_out(given: Sequence[str], train: Train, *, tau: float = 0.4, target: float | None = None, select: str = "last10") -> Result:
     """Trains with every mask, and compares."""
-    arms = plan(given, tau)
+    arms = plan(BASE, given, masks(tau))
     rehearse(select, arms[0].runs[0].experiment)
     train(arms)
     return read(arms, select, target)
@@ -42,9 +42,9 @@ def masks(tau: float) -> list[dict[str, Any]]:
     return [{"algorithm.mask": "none"}, soft, control, {"algorithm.mask": "and", "algorithm.tau": tau}]
 
 
-def plan(given: Sequence[str], tau: float) -> list[Arm]:
-    """An arm for every mask."""
-    arms = [arm("", BASE, given, values) for values in masks(tau)]
+def plan(base: str, given: Sequence[str], chosen: Sequence[dict[str, Any]]) -> list[Arm]:
+    """An arm for each of some masks, by the name of its rule."""
+    arms = [arm("", base, given, values) for values in chosen]
     check_apart(arms)
     return [Arm(label(one.runs[0].experiment.algorithm), one.values, one.runs) for one in arms]
 

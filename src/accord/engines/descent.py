@@ -16,8 +16,9 @@ from accord.data.federated import Federation
 from accord.engines.batchable import check_batchable, pads
 from accord.engines.contract import Job, Member, Work
 from accord.engines.fuse import made_for_lanes
-from accord.engines.lanes import Captured, Lanes, Model, Plan, gradients, run, shapes
+from accord.engines.lanes import Lanes, Model, Plan, gradients, run
 from accord.engines.planning import Order, Padded, lengthened, padded, waves
+from accord.engines.replay import Captured, shapes
 from accord.record import State
 
 _LARGE = 8_000_000  # parameters from which lanes run side by side: such a model's kernels fill the device by themselves
