@@ -3,84 +3,100 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+PIP := -m pip install --quiet --no-compile --disable-pip-version-check
+DEMO := $(VENV)/.demo
+DEV := $(VENV)/.dev
+FRAMEWORKS := flower ray nvflare pfl
 
-.PHONY: help demo demo-flower test test-integration docs check format bench bench-engines bench-engines-gpu bench-startup bench-bytes clean
+.PHONY: help demo demo-flower test test-all test-integration $(FRAMEWORKS:%=test-%) docs check format \
+	bench bench-engines bench-engines-gpu bench-startup bench-bytes clean
 
 help:
 	@echo "make demo    set up, fetch MNIST, train four algorithms, print one table and the path of a page"
-	@echo "make test    set up, run the whole test suite (left out with MARKS='not slow': the slow part)"
+	@echo "make test    set up, run the tests (a few minutes on two cores)"
+	@echo "make test-all           the tests, the slow ones too, in Chromium where it is installed, and test-integration"
+	@echo "make test-integration   Flower, Ray, NVFlare and pfl-research, each in an environment of its own (make test-ray: one of them)"
 	@echo "make docs    set up, build the documentation into docs/_build/html"
-	@echo "make demo-flower        a federation with Flower: in its simulation, then as processes with TLS and keys on this machine"
-	@echo "make test-integration   Flower, Ray, NVFlare and pfl-research, each in an environment of its own"
 	@echo "make check   format, lint and types"
 	@echo "make format  put files into the project's format"
-	@echo "make bench   time aggregation, import, client rounds and data"
+	@echo "make demo-flower        a federation with Flower: in its simulation, then as processes with TLS and keys on this machine"
+	@echo "make bench   time aggregation, import, client rounds, threads and data"
 	@echo "make bench-engines      time engines against a naive loop, Flower and pfl-research (bench-engines-gpu: on a GPU, no peers)"
 	@echo "make bench-bytes        bytes of a round on a cluster: the Ray engine and Flower's simulation"
 	@echo "make bench-startup      time to the first round, and memory with more and more clients"
 
-# torch is installed first and pinned: a later, looser request for it then finds it there.
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	@touch $(READY)
+# Modules are not compiled while they are installed but when they are first imported: most never are.
+define environment
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "accord needs Python 3.11 or newer, and $(PYTHON) is " \
+		+ sys.version.split()[0] + ": name another one, as in make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(1)
+endef
 
-demo: $(READY)
-	$(BIN)/accord demo
-
-test: $(READY)
-	$(BIN)/python -m pytest -n auto --cov=accord --cov-report=term-missing:skip-covered --cov-fail-under=90 $(if $(MARKS),-m "$(MARKS)")
-
-docs: $(READY)
-	$(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
-	@echo "docs/_build/html/index.html"
-
-# Flower, Ray, NVFlare and pfl-research want versions of their own, so each has an environment of its own.
-FRAMEWORKS := flower ray nvflare pfl
-
-.venvs/test-%/.ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --constraint constraints.txt torch
-	$(@D)/bin/python -m pip install --quiet --editable '.[$*,demo]' pytest
+$(DEMO): pyproject.toml constraints.txt
+	$(call environment,$(VENV))
+	$(BIN)/python $(PIP) --constraint constraints.txt --editable '.[demo]'
 	@touch $@
 
-test-integration: $(FRAMEWORKS:%=.venvs/test-%/.ready)
-	@for name in $(FRAMEWORKS); do \
-		.venvs/test-$$name/bin/python -m pytest -q tests/integration/test_$$name*.py || exit 1; \
-	done
+$(DEV): $(DEMO)
+	$(BIN)/python $(PIP) --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# Flower, Ray, NVFlare and pfl-research want versions of their own, so each has an environment of its own. torch comes first and is pinned: a
+# later, looser request for it then finds it there.
+.venvs/test-%/.ready: pyproject.toml constraints.txt
+	$(call environment,$(@D))
+	$(@D)/bin/python $(PIP) --constraint constraints.txt torch
+	$(@D)/bin/python $(PIP) --editable '.[$*,demo]' pytest
+	@touch $@
+
+demo: $(DEMO)
+	$(BIN)/accord demo
+
+test: $(DEV)
+	$(BIN)/python -m pytest -n auto -m "not slow" --durations=10 --cov=accord --cov-report=term-missing:skip-covered --cov-fail-under=90
+
+test-all: $(DEV) test-integration
+	$(BIN)/python -m pytest -n auto --durations=10
+
+test-integration: $(FRAMEWORKS:%=test-%)
+
+$(FRAMEWORKS:%=test-%): test-%: .venvs/test-%/.ready
+	.venvs/test-$*/bin/python -m pytest -q --durations=10 tests/integration/test_$**.py
 
 demo-flower: .venvs/test-flower/.ready
 	.venvs/test-flower/bin/python examples/flower/simulate.py
 	.venvs/test-flower/bin/python examples/flower/deploy.py
 
-bench-bytes: .venvs/test-flower/.ready
-	.venvs/test-flower/bin/python benchmarks/bytes.py $(BENCH)
+docs: $(DEV)
+	$(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
-check: $(READY)
+check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-format: $(READY)
+format: $(DEV)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)
+bench: $(DEMO)
 	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/data.py
 
-bench-engines: $(READY)
+bench-engines: $(DEMO)
 	PYTHON=$(PYTHON) benchmarks/peers.sh .venvs
 	$(BIN)/python benchmarks/engines.py $(BENCH)
 
-bench-engines-gpu: $(READY)
+bench-engines-gpu: $(DEMO)
 	$(BIN)/python benchmarks/engines.py --device cuda $(BENCH)
 
-bench-startup: $(READY)
+bench-startup: $(DEMO)
 	$(BIN)/python benchmarks/startup.py $(BENCH)
+
+bench-bytes: .venvs/test-flower/.ready
+	.venvs/test-flower/bin/python benchmarks/bytes.py $(BENCH)
 
 clean:
 	rm -rf $(VENV) .venvs .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage docs/_build

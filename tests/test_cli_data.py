@@ -1,8 +1,7 @@
-"""The commands `accord data ...`, as real processes: what they print and draw, and how they refuse."""
+"""The commands `accord data ...`, what they print and draw, and how they refuse."""
 
 import colorsys
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,44 +10,20 @@ import pytest
 from PIL import Image
 
 from accord.data import DATASETS, Federation, digits, preview
-from test_cli import SOURCE, accord, refused
-
-BATCH = """
-import contextlib, io, json, sys
-from accord.cli import main
-told = []
-for words in json.loads(sys.argv.pop()):
-    sys.argv[1:], out, err, code = words, io.StringIO(), io.StringIO(), None
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-    told.append([code, out.getvalue(), err.getvalue()])
-print(json.dumps(told))
-"""
+from command import accord, environment, refused, run_command
 
 
 @pytest.fixture(scope="module")
 def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment with a data cache of its own and no way to any source of data."""
-    return {
-        "PYTHONPATH": str(SOURCE),
-        "OMP_NUM_THREADS": "1",
-        "ACCORD_CACHE": str(tmp_path_factory.mktemp("cache")),
-        "HOME": str(tmp_path_factory.mktemp("home")),  # where matplotlib keeps its list of fonts
-        "PATH": str(tmp_path_factory.mktemp("no-package-client")),
-        "https_proxy": "http://127.0.0.1:9",  # where nobody answers
-    }
+    """An environment with no way to any source of data."""
+    no_client = str(tmp_path_factory.mktemp("no-package-client"))
+    return environment(tmp_path_factory.mktemp("cache"), PATH=no_client, https_proxy="http://127.0.0.1:9")
 
 
-def batch(env: dict[str, str], cwd: Path, commands: list[list[str]]) -> list[tuple[int | None, str, str]]:
-    """Several commands in one process, which loads torch once: (exit code, standard output, standard error) of each."""
-    done = subprocess.run(
-        [sys.executable, "-c", BATCH, json.dumps(commands)], cwd=cwd, env=env, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return [(code, out, err) for code, out, err in json.loads(done.stdout)]
+def batch(env: dict[str, str], cwd: Path, commands: list[list[str]]) -> list[tuple[int, str, str]]:
+    """(exit code, standard output, standard error) of each command."""
+    done = [run_command(cwd, *words, env=env) for words in commands]
+    return [(each.returncode, each.stdout, each.stderr) for each in done]
 
 
 @pytest.fixture
@@ -301,6 +276,9 @@ def test_bad_input_is_one_sentence_and_exit_code_two(env: dict[str, str], here: 
         ("PIL", ["preview", "digits"], 'a preview is drawn with Pillow, which is not installed: pip install "accord-fl[images]"'),
     ],
 )
-def test_a_library_that_is_missing_is_one_sentence(env: dict[str, str], here: Path, module: str, words: list[str], told: str) -> None:
-    (here / f"{module}.py").write_text("raise ImportError\n")
-    assert refused({**env, "PYTHONPATH": f"{here}:{SOURCE}"}, here, "data", *words) == told
+def test_a_library_that_is_missing_is_one_sentence(
+    env: dict[str, str], here: Path, monkeypatch: pytest.MonkeyPatch, module: str, words: list[str], told: str
+) -> None:
+    for name in [module, *(loaded for loaded in sys.modules if loaded.startswith(f"{module}."))]:
+        monkeypatch.setitem(sys.modules, name, None)  # an import of it then fails as if it were not installed
+    assert refused(env, here, "data", *words) == told

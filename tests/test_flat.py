@@ -2,9 +2,6 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from accord.loop import Loop
 from accord.records import RunFolder
 from accord.show import load
 from accord.training import make_job, steady
+from command import run_command
 from conftest import blobs, mlp, sentence
 
 FAST: dict[str, Any] = {"sample": 5, "batch": 8, "lr": 0.1, "evaluate_every": 1, "engine": "sequential", "device": "cpu"}
@@ -186,24 +184,20 @@ flat_margin = 0.01
 def test_the_command_trains_until_flat_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text(TOML)
 
-    def command(*words: str) -> subprocess.CompletedProcess[str]:
-        env = os.environ | {"OMP_NUM_THREADS": "1"}
-        return subprocess.run([sys.executable, "-m", "accord", *words], cwd=tmp_path, capture_output=True, text=True, env=env)
-
-    first = command("run", "my.toml", "run.engine=sequential")
+    first = run_command(tmp_path, "run", "my.toml", "run.engine=sequential")
     (folder,) = (tmp_path / "runs").glob("*-s0")
     read = load(folder)
     assert first.returncode == 0 and read.flat is not None and read.rounds < 400, first.stderr
     ended = f"done after round {read.rounds}: flat since round {read.flat}"
     assert ended in first.stderr and "Stopped early" not in first.stderr
     assert f"done, flat since round {read.flat}" in first.stdout
-    again = command("run", "my.toml", "run.engine=sequential", "train.rounds=500", "--resume")
+    again = run_command(tmp_path, "run", "my.toml", "run.engine=sequential", "train.rounds=500", "--resume")
     assert again.returncode == 0 and f"{read.rounds} rounds, done already" in again.stderr, again.stderr
-    swept = command("sweep", "my.toml")
+    swept = run_command(tmp_path, "sweep", "my.toml")
     assert swept.returncode == 0 and "1 of 1 runs are done already." in swept.stderr, swept.stderr
-    attacked = command(
-        "membership", str(folder), "--shadows", "4", "--steps", "5"
+    attacked = run_command(
+        tmp_path, "membership", str(folder), "--shadows", "4", "--steps", "5"
     )  # shadow models, which hold out nothing, get as many rounds
     assert attacked.returncode == 0 and "likelihood ratio" in attacked.stdout, attacked.stderr
-    told = json.loads(command("show", "runs", "--json").stdout)
+    told = json.loads(run_command(tmp_path, "show", "runs", "--json").stdout)
     assert told[0]["flat_since"] == read.flat and told[0]["status"] == "done"

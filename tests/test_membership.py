@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,7 @@ import accord
 from accord.data import Federation
 from accord.privacy.membership import attack, candidates, confidence, likelihood_ratio, outputs, regressed, shadowed
 from accord.privacy.roc import auc, best_threshold, judged, true_positives
+from command import run_command
 from conftest import blobs, mlp, sentence
 
 # ------------------------------------------------------------------------------------------------------------- the figures
@@ -218,15 +217,11 @@ mask = "gma"
 """
 
 
-def command(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-m", "accord", *words], cwd=folder, capture_output=True, text=True)
-
-
 def test_the_command_attacks_a_run_folder(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text(EXPERIMENT)
-    assert command(tmp_path, "run", "my.toml").returncode == 0
+    assert run_command(tmp_path, "run", "my.toml").returncode == 0
     (folder,) = (tmp_path / "runs").glob("*-s0")
-    told = command(tmp_path, "membership", str(folder), "--shadows", "4", "--steps", "200")
+    told = run_command(tmp_path, "membership", str(folder), "--shadows", "4", "--steps", "200")
     assert told.returncode == 0, told.stderr
     assert told.stdout.splitlines()[0].split()[:3] == ["attack", "accuracy", "(%)"]
     assert "likelihood ratio, online" in told.stdout and "shadow model 4 of 4" in told.stderr and "too few" in told.stdout
@@ -234,13 +229,13 @@ def test_the_command_attacks_a_run_folder(tmp_path: Path) -> None:
     assert (written["against"], written["shadows"], written["model"]) == ("heldout", 4, "last")
     assert [a["name"] for a in written["attacks"]] == ["logits", "loss", "likelihood ratio, online"]
     assert all(0.0 <= a[key] <= 1.0 for a in written["attacks"] for key in ("accuracy", "auc", "tpr"))
-    as_json = command(tmp_path, "membership", str(folder), "--against", "test", "--json")
+    as_json = run_command(tmp_path, "membership", str(folder), "--against", "test", "--json")
     assert json.loads(as_json.stdout) == json.loads((folder / "membership.json").read_text())
     for words, sentence_ in [
         (["--against", "nobody"], "against must be one of heldout, test for this data, got 'nobody'"),
         (["--model", "best"], "--model must be last or held-out, got 'best'"),
     ]:
-        refused = command(tmp_path, "membership", str(folder), *words)
+        refused = run_command(tmp_path, "membership", str(folder), *words)
         assert (refused.returncode, refused.stdout) == (2, "") and sentence_ in refused.stderr and "Traceback" not in refused.stderr
 
 

@@ -1,23 +1,20 @@
 """Studies: the papers' tables as files, what is chosen and compared, and the verdicts on frozen results."""
 
-import io
 import json
 import math
 import subprocess
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from accord.analyse.named import ANALYSES
-from accord.cli import main
 from accord.errors import AccordError
 from accord.studies import Analysis, available, everything, load
 from accord.studies import find as find_study
 from accord.studies.outcome import Comparison, Difference, gather, paired
 from accord.studies.published import find, numbers
 from accord.studies.verdict import Claim, claims, judge, page, read
+from command import run_command
 from conftest import sentence
 
 TINY = """
@@ -50,17 +47,13 @@ gma-scaled = { "algorithm.mask" = "scaled", "algorithm.like" = "gma" }
 
 
 def accord(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "accord", *words], cwd=cwd, capture_output=True, text=True)
+    return run_command(cwd, *words)
 
 
 def inside(folder: Path, *words: str) -> tuple[int, str, str]:
-    """The command in this process, which is quicker: exit code, standard output, standard error."""
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        patch.chdir(folder)
-        patch.setattr(sys, "argv", ["accord", *words])
-        with pytest.raises(SystemExit) as done:
-            main()
-    return int(done.value.code or 0), out.getvalue(), err.getvalue()
+    """Exit code, standard output, standard error."""
+    done = run_command(folder, *words)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,9 @@ from accord import sweep as sweeping
 from accord.engines.batchable import CannotBatch
 from accord.experiment import parse
 from accord.sweep import Jobs, grouped, packed, preview, read
+from command import Started, accord, command, environment
 from conftest import sentence
 
-SOURCE = Path(__file__).parents[1] / "src"
 BASE = """\
 [data]
 name = "digits"
@@ -202,10 +200,7 @@ def test_jobs_of_one_deal_share_it_and_jobs_of_others_share_the_samples(tmp_path
 
 @pytest.fixture(scope="module")
 def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment with a data cache of its own; one thread, so that tests do not fight for cores."""
-    names = ("HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
-    kept = {name: value for name, value in os.environ.items() if name in names or name.startswith("COV")}
-    return kept | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "ACCORD_CACHE": str(tmp_path_factory.mktemp("cache"))}
+    return environment(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture
@@ -213,17 +208,6 @@ def here(tmp_path: Path) -> Path:
     (tmp_path / "grid.toml").write_text(SWEEP)
     (tmp_path / "base.toml").write_text(BASE)
     return tmp_path
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "accord", *words]
-
-
-def accord(env: dict[str, str], cwd: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command(*words), cwd=cwd, env=env, capture_output=True, text=True, timeout=240)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def files(run: Path) -> dict[str, bytes]:
@@ -303,23 +287,6 @@ def test_groups_go_after_one_another_and_runs_that_cannot_be_batched_one_by_one(
     told = accord(env, here, "sweep", "grid.toml", "train.rounds=2").stderr
     assert "2 of 4 runs are done already." in told and told.count("1 run in lockstep, 3 lanes: 2 rounds") == 2
     assert len(list((here / "my runs").glob("*/done"))) == 4
-
-
-class Started:
-    """A process that goes on while the test does something else; its output is read from files, as it comes."""
-
-    def __init__(self, env: dict[str, str], here: Path, words: list[str]) -> None:
-        self.out, self.err = here / "stdout", here / "stderr"
-        with self.out.open("w") as out, self.err.open("w") as err:
-            self.process = subprocess.Popen(command(*words), cwd=here, env=env, stdout=out, stderr=err)
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        for _ in range(12000):
-            if condition():
-                return
-            assert self.process.poll() is None, f"it ended too early: {self.err.read_text()}"
-            time.sleep(0.01)
-        pytest.fail(f"it never came: {self.err.read_text()}")
 
 
 @pytest.fixture

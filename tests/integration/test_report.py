@@ -20,7 +20,10 @@ from conftest import blobs, mlp
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install 'accord-fl[browser]'")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine: apt-get install chromium")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine: apt-get install chromium"),
+]
 
 EVIL = "<img src=x onerror=document.title='broken'>"
 WIDE, NARROW = {"width": 1200, "height": 900}, {"width": 390, "height": 800}
