@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from accord import AccordError, fedavg, gma, mean
-from accord.aggregate import combine
+from accord.rules.combine import combine
 
 DELTAS = torch.tensor([[1.0, -1.0], [3.0, 1.0]])
 

@@ -21,15 +21,16 @@ from rich.console import Console
 from torch import Tensor, nn
 
 import accord
-from accord.analyse import chance, curves, heterogeneity, layers, participation, softness, study, style, surfaces
-from accord.analyse import tau as tau_study
-from accord.analyse.output import Result, as_csv, cells, deviation
-from accord.cli import main
-from accord.cohort import Conditions, invite
+from accord.analyses import arms as study
+from accord.analyses import chance, curves, heterogeneity, layers, participation, softness, style, surfaces
+from accord.analyses import tau as tau_study
+from accord.analyses.output import Result, as_csv, cells, deviation
+from accord.cli.main import main
+from accord.console.progress import Lines
 from accord.data import Federation
-from accord.display import Lines
-from accord.execute import Interrupt, execute_seed
+from accord.experiments.execute import Interrupt, execute_seed
 from accord.models import warm_start
+from accord.training.cohort import Conditions, invite
 from conftest import cost, sentence
 
 SMALL = ["model.name=logistic", "run.engine=sequential"]
@@ -383,7 +384,7 @@ def test_without_matplotlib_a_sentence_or_the_table_alone(command: Command, tmp_
 
 @pytest.mark.parametrize("name", ["heterogeneity", "softness", "tau", "participation", "membership"])
 def test_the_studies_own_settings_are_valid(name: str, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    module = importlib.import_module(f"accord.analyse.{name}")
+    module = importlib.import_module(f"accord.analyses.{name}")
     assert len(study.arm("", module.BASE, ["data.name=digits"], {}).runs) >= 2
 
 

@@ -8,22 +8,23 @@ import torch
 from torch import nn
 
 import accord
-from accord import Conditions, draws, gma
-from accord.attack import ATTACKS, Attack, Attackers, attackers, flipped, label_flip, noise, scaled, sign_flip
+from accord import Conditions, gma
+from accord.attacks.attack import ATTACKS, Attack, Attackers, attackers, flipped, label_flip, noise, scaled, sign_flip
+from accord.core import draws
+from accord.core.layout import Layout
+from accord.core.losses import accuracy, cross_entropy
+from accord.core.reports import Reports
 from accord.data import Federation, coloured, deal, shifted
-from accord.describe import describe
 from accord.engines.contract import Job
-from accord.engines.vectorised import Vectorised
-from accord.execute import as_text
-from accord.experiment import parse
-from accord.identity import Plan, identity
-from accord.layout import Layout
-from accord.local import Training, sgd
-from accord.lockstep import Shared, alike, together
-from accord.loop import Loop
-from accord.losses import accuracy, cross_entropy
-from accord.reports import Reports
-from accord.training import make_job
+from accord.engines.vectorised.engine import Vectorised
+from accord.experiments.execute import as_text
+from accord.experiments.experiment import parse
+from accord.experiments.lockstep import Shared, alike, together
+from accord.rules.local.rule import Training, sgd
+from accord.runs.fingerprint import describe
+from accord.training.fit import make_job
+from accord.training.loop import Loop
+from accord.training.plan import Plan, identity
 from conftest import Point, blobs, cost, mlp, quadratics, sentence
 
 SETTINGS = {"rounds": 3, "sample": 6, "batch": 8, "device": "cpu", "lr": 0.05}
@@ -210,7 +211,7 @@ def test_fewer_than_half_who_flip_signs_cannot_carry_off_the_median_but_the_mean
 
 
 @pytest.mark.parametrize(("average", "share"), [(accord.trimmed_mean(0.35), 0.33), (accord.krum(3, keep=3), 0.33)])
-def test_other_robust_averages_stay_near_the_optimum_too(average: accord.average.Average, share: float) -> None:
+def test_other_robust_averages_stay_near_the_optimum_too(average: accord.rules.averages.mean.Average, share: float) -> None:
     assert settled(accord.fedavg(average=average), sign_flip(share, factor=5.0)) == pytest.approx(1.0, abs=0.15)
 
 

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from accord import draws
+from accord.core import draws
+from accord.core.errors import AccordError
 from accord.data.augment import AUGMENTS, CropFlip
-from accord.errors import AccordError
 
 KEY = draws.device_key(0, "augment", 1, "c0", 0)
 

@@ -21,9 +21,9 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import accord
+from accord.core.errors import AccordError
 from accord.data import AsIs, Federation, Scale, Standardise, bridges, fitted
 from accord.data.bridges import from_flwr_datasets, from_huggingface, from_torch
-from accord.errors import AccordError
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "data"
 

@@ -14,11 +14,11 @@ import test_cifar100 as cifar100
 import test_femnist as femnist
 import test_tinyimagenet as tiny
 import test_tree as tree
+from accord.core.layout import Layout
 from accord.data import cache, sources
 from accord.data.catalogue import get
 from accord.data.recipes import CIFAR100
-from accord.experiment import parse
-from accord.layout import Layout
+from accord.experiments.experiment import parse
 from conftest import sentence
 
 

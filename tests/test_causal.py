@@ -19,15 +19,15 @@ from accord import causal
 from accord.causal import Client, Extractor, Far, Gradient, Halved, Near, Representation, Server, Share, attend, cut, talk
 from accord.causal.engine import Causal
 from accord.causal.traffic import traffic
+from accord.core.losses import cross_entropy
 from accord.data import Federation
-from accord.engines import make_engine
 from accord.engines.contract import Job, Member, Work, batches
-from accord.experiment import parse
-from accord.identity import Plan
-from accord.local import Split, Training
-from accord.losses import cross_entropy
-from accord.sweep import preview, read
-from accord.training import make_job
+from accord.experiments.experiment import parse
+from accord.experiments.sweep import preview, read
+from accord.rules.local.rule import Split, Training
+from accord.training.engine_choice import make_engine
+from accord.training.fit import make_job
+from accord.training.plan import Plan
 from conftest import blobs, mlp, sentence
 
 NO_BUFFERS = torch.zeros(0, dtype=torch.float64)
@@ -341,7 +341,7 @@ def test_a_run_is_recorded_resumed_and_evaluated_like_any_other(tmp_path) -> Non
     assert {"train", "heldout", "unseen"} <= set(again.history[-1][1]["splits"])
 
 
-@pytest.mark.filterwarnings("ignore::accord.loop.SkippedRound")
+@pytest.mark.filterwarnings("ignore::accord.training.loop.SkippedRound")
 def test_clients_with_nothing_or_nonsense_are_left_out_and_named() -> None:
     fed = blobs(clients=4)
     x = fed.x.clone()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from accord.experiment import parse
+from accord.experiments.experiment import parse
 
 SOURCE = Path(__file__).parents[1] / "src"
 EXPERIMENT = """\
@@ -95,7 +95,7 @@ def test_help_does_not_wait_for_torch(env: dict[str, str], here: Path, words: li
     script = f"""
 import sys
 sys.argv = ["accord", *{words!r}]
-from accord.cli import main
+from accord.cli.main import main
 try:
     main()
 except SystemExit as end:

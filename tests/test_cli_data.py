@@ -15,7 +15,7 @@ from test_cli import SOURCE, accord, refused
 
 BATCH = """
 import contextlib, io, json, sys
-from accord.cli import main
+from accord.cli.main import main
 told = []
 for words in json.loads(sys.argv.pop()):
     sys.argv[1:], out, err, code = words, io.StringIO(), io.StringIO(), None

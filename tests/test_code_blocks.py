@@ -22,13 +22,13 @@ import typer.main
 from torch.utils.data import TensorDataset
 
 import accord
-from accord import experiment, sweep
-from accord.identity import Plan
-from accord.layout import Layout
-from accord.local import Training
-from accord.reports import Reports
-from accord.rounds import Round
+from accord.core.layout import Layout
+from accord.core.reports import Reports
+from accord.core.round import Round
+from accord.experiments import experiment, sweep
+from accord.rules.local.rule import Training
 from accord.studies import Study, find
+from accord.training.plan import Plan
 from conftest import blobs, mlp
 from markdown_blocks import ROOT, Block, blocks, commands, pages, smaller
 
@@ -144,7 +144,7 @@ def test_experiment_files(block: Block, tmp_path: Path) -> None:
 
 def parsed(words: list[str]) -> tuple[list[str], dict[str, Any]]:
     """The command's name and what it was given, by the command line's own parser; nothing is run."""
-    from accord.cli import app
+    from accord.cli.main import app
 
     command, context, path = typer.main.get_command(app), None, []
     name, rest = "accord", words

@@ -3,7 +3,7 @@
 import pytest
 
 from accord import AccordError, Conditions
-from accord.cohort import invite
+from accord.training.cohort import invite
 
 CLIENTS = [f"c{i:02d}" for i in range(50)]
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from accord.core.errors import AccordError
 from accord.data.colours import binary, coloured, hsv, paint, two_by_two
 from accord.data.shift import Shift
-from accord.errors import AccordError
 
 
 def names(count: int) -> list[str]:

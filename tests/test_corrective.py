@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 import accord
 from accord import corrective, gma
-from accord.aggregate import combine
-from accord.algorithm import Algorithm
-from accord.describe import label
-from accord.execute import cost as bytes_of
-from accord.experiment import parse
-from accord.layout import Layout
-from accord.record import Field, Record
-from accord.reports import Reports
-from accord.rounds import Round
+from accord.core.layout import Layout
+from accord.core.record import Field, Record
+from accord.core.reports import Reports
+from accord.core.round import Round
+from accord.experiments.execute import cost as bytes_of
+from accord.experiments.experiment import parse
+from accord.rules.algorithm import Algorithm
+from accord.rules.combine import combine
+from accord.runs.fingerprint import label
 from conftest import Point, blobs, cost, mlp, quadratics, sentence
 
 KINDS = {

@@ -8,9 +8,9 @@ from torch import nn
 
 import accord
 from accord import and_mask, gma, mean
-from accord.aggregate import combine
-from accord.attack import ATTACKS
+from accord.attacks.attack import ATTACKS
 from accord.data import SHIFTS, AsIs, CropFlip, Scale, deal, shifted
+from accord.rules.combine import combine
 from conftest import blobs, mlp
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

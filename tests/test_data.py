@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import accord.data
+from accord.core.errors import AccordError
 from accord.data import Federation, Scale, deal, from_arrays
-from accord.errors import AccordError
 
 
 def sample(count: int = 400) -> tuple[torch.Tensor, torch.Tensor]:
@@ -237,7 +237,7 @@ import sys
 sys.modules.update(dict.fromkeys(["sklearn", "PIL", "torchvision", "rich", "typer", "pydantic"]))  # None: importing it fails
 import accord.data
 from accord.data.readers.formats import cifar_from_pictures
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 for attempt in (accord.data.digits, lambda: cifar_from_pictures(".")):
     try:
         attempt()

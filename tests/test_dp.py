@@ -14,15 +14,15 @@ from scipy import optimize, stats
 from torch import Tensor, nn
 
 import accord
-from accord import draws
-from accord.algorithm import Algorithm
-from accord.describe import describe
-from accord.experiment import parse
-from accord.layout import Layout
+from accord.core import draws
+from accord.core.layout import Layout
+from accord.core.record import Record
+from accord.core.reports import Reports
+from accord.core.round import Round
+from accord.experiments.experiment import parse
 from accord.privacy import Privacy, epsilon
-from accord.record import Record
-from accord.reports import Reports
-from accord.rounds import Round
+from accord.rules.algorithm import Algorithm
+from accord.runs.fingerprint import describe
 from conftest import blobs, mlp, sentence
 
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
@@ -33,7 +33,7 @@ def reports(deltas: Tensor) -> Reports:
     return Reports(deltas, 10 * column, column, torch.zeros(len(deltas), 0))
 
 
-def private(mask: accord.mask.Mask | None = None, **options: float) -> Algorithm:
+def private(mask: accord.rules.masks.Mask | None = None, **options: float) -> Algorithm:
     return accord.fedavg(mask=mask, weighting="uniform").with_privacy(**({"clip": 1.0, "noise": 1.0} | options))
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from accord import draws
+from accord.core import draws
 
 
 def test_draws_are_frozen() -> None:

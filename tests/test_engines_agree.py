@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 import accord
-import accord.engines
+import accord.training.engine_choice
 from accord import Algorithm, and_mask, corrective, gma
-from accord.cohort import Conditions
 from accord.data import CropFlip, Federation, Scale, coloured, deal, shifted
-from accord.engines.vectorised import Vectorised
+from accord.engines.vectorised.engine import Vectorised
+from accord.training.cohort import Conditions
 from conftest import blobs, mlp
 
 ENGINES = ["vectorised"]
@@ -133,7 +133,7 @@ def test_clients_that_are_left_out(engine: str) -> None:
 @pytest.mark.parametrize("lanes", [1, 2, 3, 7])
 @pytest.mark.parametrize("model", ["mlp", "lenet"])
 def test_bits_do_not_depend_on_how_lanes_are_packed(lanes: int, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(accord.engines.ENGINES, "few", lambda job: Vectorised(job, lanes=lanes))
+    monkeypatch.setitem(accord.training.engine_choice.ENGINES, "few", lambda job: Vectorised(job, lanes=lanes))
     module, fed = (mlp(), blobs()) if model == "mlp" else (accord.models.lenet(size=16), pictures())
     settings = {"rounds": 2, "sample": 5, "batch": 8, "device": DEVICE}
     whole, few = (accord.fit(module, fed, accord.fedavg(mask=gma()), engine=name, **settings) for name in ("vectorised", "few"))

@@ -5,7 +5,7 @@ import pytest
 
 from accord import AccordError
 from accord.engines.contract import Table
-from accord.evaluate import merge_alone, per_client, score, select, summarise
+from accord.runs.evaluation import merge_alone, per_client, score, select, summarise
 
 TABLE = Table(
     [("train", "a"), ("train", "b"), ("heldout", "a"), ("heldout", "b"), ("unseen", "u"), ("unseen", "empty"), ("test", "test")],

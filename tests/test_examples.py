@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 import accord
-from accord.layout import Layout
-from accord.reports import Reports
-from accord.rounds import Round
+from accord.core.layout import Layout
+from accord.core.reports import Reports
+from accord.core.round import Round
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 COPIED = ("own_model_and_data", "new_rule", "hospitals", "sweep", "custom_shift")

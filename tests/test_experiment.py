@@ -9,19 +9,19 @@ import torch
 from safetensors.torch import save_file
 
 import accord
-from accord.algorithm import ALGORITHMS, fedadam
-from accord.attack import ATTACKS
-from accord.average import AVERAGES
-from accord.engines import ENGINES
-from accord.errors import AccordError
-from accord.execute import as_text
-from accord.experiment import Experiment, parse, read
-from accord.local import Training
-from accord.mask import MASKS, and_mask, gma
+from accord.attacks.attack import ATTACKS
+from accord.core.errors import AccordError
+from accord.core.schedule import SCHEDULES, cosine
+from accord.experiments.data_options import NO_AUGMENT, NO_SHIFT, WAYS
+from accord.experiments.execute import as_text
+from accord.experiments.experiment import Experiment, parse, read
+from accord.experiments.settings import SECTIONS, Settings, keys
 from accord.models import MODELS
-from accord.schedule import SCHEDULES, cosine
-from accord.settings import SECTIONS, Settings, keys
-from accord.supply import NO_AUGMENT, NO_SHIFT, WAYS
+from accord.rules.algorithm import ALGORITHMS, fedadam
+from accord.rules.averages.mean import AVERAGES
+from accord.rules.local.rule import Training
+from accord.rules.masks import MASKS, and_mask, gma
+from accord.training.engine_choice import ENGINES
 
 QUICKSTART = Path(__file__).parents[1] / "experiments" / "quickstart.toml"
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import accord
+from accord.core.errors import AccordError
 from accord.data import CropFlip, Federation, Samples, Scale, Standardise, coloured, deal, fitted, natural, rotated, shifted, with_tests
-from accord.errors import AccordError
-from accord.experiment import parse
+from accord.experiments.experiment import parse
 
 
 def people(count: int = 6, each: int = 5, **changes: object) -> Samples:

@@ -8,15 +8,15 @@ from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector
 
 import accord
-from accord.algorithm import Algorithm
+from accord.core.layout import Layout
+from accord.core.losses import cross_entropy
+from accord.core.reports import Reports
+from accord.core.round import Round
 from accord.engines.contract import Job, Member, batches
-from accord.experiment import parse
-from accord.layout import Layout
-from accord.local import Training
-from accord.losses import cross_entropy
-from accord.reports import Reports
-from accord.rounds import Round
-from accord.workshop import masked_gradient
+from accord.experiments.experiment import parse
+from accord.rules.algorithm import Algorithm
+from accord.rules.averages.first_fedgma import masked_gradient
+from accord.rules.local.rule import Training
 from conftest import Point, blobs, cost, mlp, quadratics, sentence
 
 # Three clients with 1, 1 and 2 samples. The mean update is (2, 2), the mean gradient (2.25, 1), that of its size (2.25, 1.5).

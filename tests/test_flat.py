@@ -11,18 +11,18 @@ from typing import Any
 
 import accord
 from accord.data import Federation
-from accord.describe import describe, fingerprint
-from accord.engines.vectorised import Vectorised
-from accord.evaluate import score
-from accord.experiment import parse
-from accord.flat import Rise
-from accord.identity import Plan
-from accord.local import Training
-from accord.lockstep import together
-from accord.loop import Loop
-from accord.records import RunFolder
-from accord.show import load
-from accord.training import make_job, steady
+from accord.engines.vectorised.engine import Vectorised
+from accord.experiments.experiment import parse
+from accord.experiments.lockstep import together
+from accord.rules.local.rule import Training
+from accord.runs.evaluation import score
+from accord.runs.fingerprint import describe, fingerprint
+from accord.runs.folder import RunFolder
+from accord.runs.reader import load
+from accord.training.early_stopping import Rise
+from accord.training.fit import make_job, steady
+from accord.training.loop import Loop
+from accord.training.plan import Plan
 from conftest import blobs, mlp, sentence
 
 FAST: dict[str, Any] = {"sample": 5, "batch": 8, "lr": 0.1, "evaluate_every": 1, "engine": "sequential", "device": "cpu"}

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from accord.engines.fuse import ConvReluPool, LaneLinear, fused, made_for_lanes
-from accord.engines.lanes import step_
+from accord.engines.vectorised.fuse import ConvReluPool, LaneLinear, fused, made_for_lanes
+from accord.engines.vectorised.lanes import step_
+from accord.kernels import lane_block, lane_linear, lane_step
 from accord.models import lenet
-from accord.native import lane_block, lane_linear, lane_step
 from conftest import blobs, mlp
 
 CUDA = torch.cuda.is_available()

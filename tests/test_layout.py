@@ -6,7 +6,7 @@ from torch import nn
 from torch.func import functional_call
 
 from accord import AccordError
-from accord.layout import Layout
+from accord.core.layout import Layout
 
 
 class Odd(nn.Module):

@@ -3,9 +3,10 @@
 import pytest
 
 import accord
-from accord import AccordError, schedule
-from accord.algorithm import ALGORITHMS
-from accord.local import Local, Training, Variates, control_variates
+from accord import AccordError
+from accord.core import schedule
+from accord.rules.algorithm import ALGORITHMS
+from accord.rules.local.rule import Local, Training, Variates, control_variates
 
 
 def test_schedules_by_hand() -> None:

@@ -16,13 +16,13 @@ import accord
 from accord import gma
 from accord.data import CropFlip, Federation, Scale, coloured, deal, shifted
 from accord.engines.contract import Job
-from accord.engines.vectorised import Vectorised
-from accord.identity import Plan
-from accord.local import Training
-from accord.lockstep import Shared, alike, room, together
-from accord.loop import Hook, Loop
-from accord.records import RunFolder
-from accord.training import make_job, steady
+from accord.engines.vectorised.engine import Vectorised
+from accord.experiments.lockstep import Shared, alike, room, together
+from accord.rules.local.rule import Training
+from accord.runs.folder import RunFolder
+from accord.training.fit import make_job, steady
+from accord.training.loop import Hook, Loop
+from accord.training.plan import Plan
 from conftest import blobs, mlp
 
 ALGORITHMS = {
@@ -185,9 +185,9 @@ def test_a_run_with_broken_clients_harms_nobody_else(tmp_path: Path) -> None:
         Case("scaffold", accord.scaffold(mask=gma()), broken, plan={"sample": None, "seed": 1}),
         Case("mad", fed=broken, training={"lr": accord.schedule.constant(1e38)}, plan={"seed": 2}),
     ]
-    with pytest.warns(accord.loop.SkippedRound):
+    with pytest.warns(accord.training.loop.SkippedRound):
         lockstep(cases, tmp_path / "together")
-    with pytest.warns(accord.loop.SkippedRound):
+    with pytest.warns(accord.training.loop.SkippedRound):
         assert_as_alone(cases, tmp_path)
     row = json.loads((tmp_path / "together" / "good" / "metrics.jsonl").read_text().splitlines()[0])
     assert set(row["left_out"]) == {"c03", "c07"} and row["accepted"] == 10
@@ -359,7 +359,7 @@ def test_a_run_that_diverges_does_so_in_company_as_alone(tmp_path: Path) -> None
         Case("steady", module=net, training={"epochs": 3}, plan={"seed": 1}),
     ]
     cases = [replace(case, fed=cases[0].fed, plan={**case.plan, "min_clients": 5}) for case in cases]
-    with pytest.warns(accord.loop.SkippedRound):
+    with pytest.warns(accord.training.loop.SkippedRound):
         lockstep(cases, tmp_path / "together")
-    with pytest.warns(accord.loop.SkippedRound):
+    with pytest.warns(accord.training.loop.SkippedRound):
         assert_as_alone(cases, tmp_path)

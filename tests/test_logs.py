@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from accord.errors import AccordError
-from accord.execute import Interrupt, execute_seed
-from accord.experiment import parse
-from accord.logs import LOGS, numbers
+from accord.core.errors import AccordError
+from accord.experiments.execute import Interrupt, execute_seed
+from accord.experiments.experiment import parse
+from accord.training.loggers import LOGS, numbers
 
 TEXT = """
 [data]

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accord import AccordError, and_mask, gma, masked, mean
-from accord.aggregate import combine
-from accord.layout import Layout
-from accord.mask import threshold
-from accord.record import Record
-from accord.reports import Reports
-from accord.rounds import Round
+from accord.core.layout import Layout
+from accord.core.record import Record
+from accord.core.reports import Reports
+from accord.core.round import Round
+from accord.rules.combine import combine
+from accord.rules.masks import threshold
 
 
 def reports_of(deltas: torch.Tensor) -> Reports:

@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 import accord
 from accord import and_mask, gma, magnitude, mean, sand, scaled
-from accord.aggregate import combine
-from accord.describe import describe, label
-from accord.execute import as_text
-from accord.experiment import parse
-from accord.layout import Layout
-from accord.mask import Mask
-from accord.record import State, total
-from accord.reports import Reports
-from accord.rounds import Round
-from accord.schedule import cosine, exponential, ramp
+from accord.core.layout import Layout
+from accord.core.record import State, total
+from accord.core.reports import Reports
+from accord.core.round import Round
+from accord.core.schedule import cosine, exponential, ramp
+from accord.experiments.execute import as_text
+from accord.experiments.experiment import parse
+from accord.rules.combine import combine
+from accord.rules.masks import Mask
+from accord.runs.fingerprint import describe, label
 from conftest import blobs, mlp, sentence
 
 # Three clients by four coordinates: unanimous, two against one, cancelling, and untouched.

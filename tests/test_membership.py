@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import accord
+from accord.audit.membership import attack, candidates, confidence, likelihood_ratio, outputs, regressed, shadowed
+from accord.audit.roc import auc, best_threshold, judged, true_positives
 from accord.data import Federation
-from accord.privacy.membership import attack, candidates, confidence, likelihood_ratio, outputs, regressed, shadowed
-from accord.privacy.roc import auc, best_threshold, judged, true_positives
 from conftest import blobs, mlp, sentence
 
 # ------------------------------------------------------------------------------------------------------------- the figures
@@ -245,11 +245,11 @@ def test_the_command_attacks_a_run_folder(tmp_path: Path) -> None:
 
 
 def test_the_command_refuses_what_it_cannot_rebuild(tmp_path: Path) -> None:
-    from accord.cli_privacy import membership
+    from accord.cli.privacy import membership
 
     run = accord.fit(mlp(), blobs(), rounds=1, folder=tmp_path)
     assert run.folder is not None
-    with sentence("holds a run made in Python", "use accord.privacy.attack there"):
+    with sentence("holds a run made in Python", "use accord.audit.attack there"):
         membership(run.folder)
     with sentence("experiment.json is missing: this is not a run folder"):
         membership(tmp_path)

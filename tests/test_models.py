@@ -6,7 +6,7 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from accord import AccordError, models
-from accord.layout import Layout
+from accord.core.layout import Layout
 
 BUILD = {
     "leaf-cnn": lambda **more: models.leaf_cnn(**more),

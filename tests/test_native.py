@@ -17,12 +17,13 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 import accord
-from accord import models, native
-from accord.describe import describe
-from accord.native import block, conv_relu_pool, library
-from accord.record import Field, Record, one_pass, total, votes
+from accord import kernels as native
+from accord import models
+from accord.core.record import Field, Record, one_pass, total, votes
+from accord.kernels import block, conv_relu_pool, library
+from accord.runs.fingerprint import describe
 
-CODE = "from accord import native; print(native.enable(), native.state(), native.why_not(), sep='|')"
+CODE = "from accord import kernels as native; print(native.enable(), native.state(), native.why_not(), sep='|')"
 
 
 @pytest.fixture(scope="module")

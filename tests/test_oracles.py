@@ -8,12 +8,12 @@ from torch.nn import functional as F
 
 import accord
 from accord import Conditions
-from accord.algorithm import Algorithm
-from accord.average import Average
+from accord.core.layout import Layout
+from accord.core.losses import accuracy, cross_entropy
 from accord.engines.contract import Job, Member, batches
-from accord.layout import Layout
-from accord.local import Training
-from accord.losses import accuracy, cross_entropy
+from accord.rules.algorithm import Algorithm
+from accord.rules.averages.mean import Average
+from accord.rules.local.rule import Training
 from conftest import Point, blobs, cost, mlp, quadratics
 
 TWO = quadratics((1.0, -1.0), (10.0, 2.0))
@@ -49,7 +49,7 @@ def test_scaffold_with_sampled_clients_reaches_the_optimum() -> None:
     assert settle(accord.scaffold(), sample=1) == pytest.approx(OPTIMUM, abs=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore::accord.loop.SkippedRound")
+@pytest.mark.filterwarnings("ignore::accord.training.loop.SkippedRound")
 def test_scaffold_reaches_the_optimum_though_three_reports_in_ten_are_lost() -> None:
     assert settle(accord.scaffold(), conditions=Conditions(lost=0.3)) == pytest.approx(OPTIMUM, abs=1e-9)
 

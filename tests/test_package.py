@@ -8,7 +8,7 @@ import torch
 
 import accord
 from accord import AccordError, models
-from accord.layout import Layout
+from accord.core.layout import Layout
 
 
 def test_public_names() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accord.core.errors import AccordError
 from accord.data.partition import SMALLEST, SPLITS, deal_classes, dirichlet, iid, labels, quantity
-from accord.errors import AccordError
 
 
 def classes_of(count: int, kinds: int) -> np.ndarray:

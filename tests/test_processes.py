@@ -19,17 +19,17 @@ from torch import Tensor, nn
 
 import accord
 from accord import AccordError, Conditions, and_mask, gma
-from accord.algorithm import Algorithm
+from accord.core.layout import Layout
+from accord.core.losses import accuracy, cross_entropy
 from accord.data import SHIFTS, CropFlip, Federation, Scale, deal, shifted
 from accord.engines.contract import Engine, Job, Member, Work
 from accord.engines.processes import Processes
 from accord.engines.sequential import Sequential
-from accord.engines.shared import Area
-from accord.identity import Plan
-from accord.layout import Layout
-from accord.local import Training
-from accord.loop import Loop
-from accord.losses import accuracy, cross_entropy
+from accord.engines.shared_memory import Area
+from accord.rules.algorithm import Algorithm
+from accord.rules.local.rule import Training
+from accord.training.loop import Loop
+from accord.training.plan import Plan
 from conftest import blobs, mlp, sentence
 
 

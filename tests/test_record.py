@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from accord.layout import Layout
-from accord.record import Field, Record, total, votes
-from accord.reports import why_leave_out
+from accord.core.layout import Layout
+from accord.core.record import Field, Record, total, votes
+from accord.core.reports import why_leave_out
 
 
 def test_fields_combine_by_sum_minimum_and_rows() -> None:

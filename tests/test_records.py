@@ -12,10 +12,10 @@ import torch
 
 import accord
 from accord import AccordError
-from accord.describe import describe
-from accord.files import plain, write_whole
-from accord.identity import Plan
-from accord.records import RunFolder, read_lines
+from accord.core.files import plain, write_whole
+from accord.runs.fingerprint import describe
+from accord.runs.folder import RunFolder, read_lines
+from accord.training.plan import Plan
 from conftest import blobs, mlp
 
 

@@ -20,14 +20,14 @@ import pytest
 from rich.console import Console
 
 import accord
-from accord.cli_report import report
-from accord.cli_shared import name_the_page
+from accord.cli.report import report
+from accord.cli.shared import name_the_page
 from accord.report import gather, look, page
 from accord.report.data import RULES, thinned
 from accord.report.grids import grids
 from accord.report.live import Watched
 from accord.report.page import embedded
-from accord.show import Recorded, comparison, find, load
+from accord.runs.reader import Recorded, comparison, find, load
 from conftest import blobs, mlp, sentence
 
 

@@ -12,14 +12,14 @@ from torch import Tensor
 
 import accord
 from accord import fedavg, geometric_mean, gma, krum, mean, median, trimmed_mean
-from accord.aggregate import combine
-from accord.average import AVERAGES, Average
-from accord.describe import describe, label
-from accord.execute import as_text
-from accord.experiment import parse
-from accord.layout import Layout
-from accord.reports import Reports
-from accord.rounds import Round
+from accord.core.layout import Layout
+from accord.core.reports import Reports
+from accord.core.round import Round
+from accord.experiments.execute import as_text
+from accord.experiments.experiment import parse
+from accord.rules.averages.mean import AVERAGES, Average
+from accord.rules.combine import combine
+from accord.runs.fingerprint import describe, label
 from conftest import blobs, mlp, sentence
 
 FIVE = torch.tensor([[1.0, -4.0], [2.0, 0.0], [4.0, 1.0], [3.0, 2.0], [100.0, 3.0]])
@@ -205,7 +205,7 @@ def test_every_algorithm_takes_an_average(name: str) -> None:
     assert accord.fit(mlp(), blobs(), algorithm, rounds=2, sample=4).last.vector.isfinite().all()
 
 
-@pytest.mark.filterwarnings("ignore::accord.loop.SkippedRound")
+@pytest.mark.filterwarnings("ignore::accord.training.loop.SkippedRound")
 def test_a_round_too_small_for_krum_is_skipped() -> None:
     run = accord.fit(mlp(), blobs(), fedavg(average=krum(1)), rounds=6, sample=6, conditions=accord.Conditions(lost=0.3))
     skipped = [row for row in run.rows if "skipped" in row]

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import accord
-from accord.layout import Layout
+from accord.core.layout import Layout
+from accord.core.record import Field, Record
+from accord.core.reports import Reports
+from accord.core.round import Round
 from accord.privacy.secure_sum import FixedPoint, SecureSum, votes_bits, votes_form
-from accord.record import Field, Record
-from accord.reports import Reports
-from accord.rounds import Round
 from conftest import sentence
 
 

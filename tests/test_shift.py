@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from accord.core.errors import AccordError
 from accord.data.colours import binary, coloured, two_by_two
 from accord.data.shift import SHIFTS, Shift, rotate, rotated
-from accord.errors import AccordError
 
 EVERY = [
     coloured(),

@@ -9,11 +9,11 @@ import torch
 from rich.console import Console
 
 import accord
-from accord.display import how_far, print_cells
-from accord.errors import AccordError
-from accord.experiment import parse
-from accord.show import Recorded, comparison, find, load, print_results, rehearse, results
-from accord.tables import align, figure, spread
+from accord.console.progress import how_far, print_cells
+from accord.core.errors import AccordError
+from accord.experiments.experiment import parse
+from accord.runs.reader import Recorded, comparison, find, load, print_results, rehearse, results
+from accord.runs.text import align, figure, spread
 from conftest import blobs, mlp
 
 

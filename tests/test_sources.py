@@ -25,13 +25,13 @@ import torch
 from torch import Tensor
 
 import accord.data
+from accord.core.errors import AccordError
 from accord.data import Samples, cache, sources
 from accord.data.files import Content
 from accord.data.readers import formats
 from accord.data.readers.formats import pack_idx
 from accord.data.recipes import CIFAR10, MNIST
 from accord.data.sources import Checked, Package, Recipe, fetch
-from accord.errors import AccordError
 
 NO_CLIENT = Package("no-such-client", (), "nothing")
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import accord
-from accord import native
-from accord.engines.descent import Descent, Lane, Trained
+from accord import kernels as native
 from accord.engines.speed import in_effect
+from accord.engines.vectorised.descent import Descent, Lane, Trained
 from accord.models import lenet
 from conftest import blobs, mlp, sentence
 

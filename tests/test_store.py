@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from accord import AccordError
-from accord.store import ClientStore
+from accord.training.client_store import ClientStore
 
 
 def state(value: float) -> dict:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from accord.analyse.named import ANALYSES
-from accord.cli import main
-from accord.errors import AccordError
+from accord.analyses.registry import ANALYSES
+from accord.cli.main import main
+from accord.core.errors import AccordError
 from accord.studies import Analysis, available, everything, load
 from accord.studies import find as find_study
 from accord.studies.outcome import Comparison, Difference, gather, paired

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from accord import sweep as sweeping
-from accord.engines.batchable import CannotBatch
-from accord.experiment import parse
-from accord.sweep import Jobs, grouped, packed, preview, read
+from accord.engines.vectorised.batchable import CannotBatch
+from accord.experiments import sweep as sweeping
+from accord.experiments.experiment import parse
+from accord.experiments.sweep import Jobs, grouped, packed, preview, read
 from conftest import sentence
 
 SOURCE = Path(__file__).parents[1] / "src"

@@ -10,8 +10,8 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from accord.analyse import convergence, stability
-from accord.cli import main
+from accord.analyses import convergence, stability
+from accord.cli.main import main
 
 # ------------------------------------------------------------------------------------------------------------ mask stability
 

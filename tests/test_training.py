@@ -7,14 +7,14 @@ from torch.nn import functional as F
 
 import accord
 from accord import AccordError, Conditions
-from accord.aggregate import Lowered
-from accord.algorithm import ALGORITHMS
+from accord.core.layout import Layout
+from accord.core.record import Field, Record
+from accord.core.round import Round
 from accord.data import Federation
-from accord.diagnose import of_round
-from accord.layout import Layout
-from accord.loop import SkippedRound
-from accord.record import Field, Record
-from accord.rounds import Round
+from accord.rules.algorithm import ALGORITHMS
+from accord.rules.combine import Lowered
+from accord.training.diagnostics import of_round
+from accord.training.loop import SkippedRound
 from conftest import Point, blobs, cost, mlp, quadratics
 
 
@@ -206,7 +206,7 @@ def test_the_buffers_are_checked() -> None:
     assert run.rows[0]["left_out"] == {"c01": "NaN or infinity in the buffers"}
 
 
-@pytest.mark.filterwarnings("ignore::accord.loop.SkippedRound")
+@pytest.mark.filterwarnings("ignore::accord.training.loop.SkippedRound")
 def test_a_model_that_diverges_is_told_not_crashed_over() -> None:
     run = accord.fit(nn.Linear(6, 1), Federation(blobs().x * 1e19, blobs().x[:, 0], blobs().train, blobs().heldout), rounds=3, sample=None)
     assert run.history[-1][1]["splits"]["heldout"]["loss"]["by_sample"] is None

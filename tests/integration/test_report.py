@@ -15,7 +15,7 @@ import pytest
 
 import accord
 from accord.report import gather, look, page
-from accord.show import comparison, find, load
+from accord.runs.reader import comparison, find, load
 from conftest import blobs, mlp
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install 'accord-fl[browser]'")

@@ -13,8 +13,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from accord.core.errors import AccordError
 from accord.data.samples import Samples
-from accord.errors import AccordError
 
 Progress = Callable[[str, int, int | None], None]  # what is going on, how much is done, how much there is (None: unknown)
 

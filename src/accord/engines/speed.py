@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor
 
-from accord import native
-from accord.errors import AccordError
+from accord import kernels as native
+from accord.core.errors import AccordError
 
 SPEED = {
     "native": "a compiled kernel for convolution, ReLU and max-pool on the CPU; needs a C++ compiler",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from accord import native
+from accord import kernels as native
 
 
 class Sequential(nn.Sequential):

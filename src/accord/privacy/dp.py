@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from accord import draws
-from accord.average import mean
-from accord.errors import AccordError
-from accord.layout import Layout
-from accord.mask import and_mask, gma
+from accord.core import draws
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
+from accord.core.record import Field, Record
+from accord.core.reports import Reports
+from accord.core.round import Round
 from accord.privacy.accounting import check_delta, epsilon, spent_text
-from accord.record import Field, Record
-from accord.reports import Reports
-from accord.rounds import Round
+from accord.rules.averages.mean import mean
+from accord.rules.masks import and_mask, gma
 
 if TYPE_CHECKING:
-    from accord.algorithm import Algorithm
-    from accord.identity import Plan
+    from accord.rules.algorithm import Algorithm
+    from accord.training.plan import Plan
 
 _BELOW = 1.0 - 1e-6  # an update is clipped by a hair more than asked for, so that rounding cannot carry its norm above the bound
 

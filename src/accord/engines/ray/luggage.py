@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from accord.core.errors import AccordError
 from accord.data.federated import Rows
 from accord.engines.contract import Job
-from accord.engines.ray.parcel import Parcel
-from accord.errors import AccordError
+from accord.engines.ray.payload import Parcel
 
 
 class Sliced(Mapping[str, Tensor]):

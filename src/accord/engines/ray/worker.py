@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from accord.engines import make_engine
+from accord.core.errors import AccordError
+from accord.core.record import Record, State
 from accord.engines.contract import Batch, ClientRow, Job, Member, Work, added
 from accord.engines.processes import keep_memory
 from accord.engines.ray.luggage import Luggage
-from accord.engines.ray.parcel import Parcel
+from accord.engines.ray.payload import Parcel
 from accord.engines.sequential import Sequential
-from accord.engines.vectorised import Vectorised
-from accord.errors import AccordError
-from accord.record import Record, State
+from accord.engines.vectorised.engine import Vectorised
+from accord.training.engine_choice import make_engine
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Worker:
         return Parcel.of(torch.__version__)
 
     def _made(self, job: Job) -> Sequential | Vectorised:
-        from accord.training import steady  # here, because it needs the engines itself
+        from accord.training.fit import steady  # here, because it needs the engines itself
 
         self._settings.enter_context(steady(job.speed))
         engine = make_engine(self._local, job)

@@ -1,0 +1,1 @@
+"""Clients that harm (docs/robustness.md)."""

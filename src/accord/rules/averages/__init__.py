@@ -1,0 +1,1 @@
+"""How clients' updates become one."""

@@ -1,0 +1,1 @@
+"""What a client does on its own data."""
