@@ -32,7 +32,7 @@ import accord
 from accord.core.layout import Layout
 from accord.deploy.flower import GMA, Strategy
 from accord.engines.ray import connect
-from accord.rules.local.rule import Training
+from accord.rules.local import Training
 from accord.training.loop import Event
 from accord.training.plan import Plan
 

@@ -12,7 +12,7 @@ import accord
 from accord.causal import Client, Far, Halved, Server, attend, talk
 from accord.data import Federation, rotated
 from accord.engines.contract import Job, Member
-from accord.rules.local.rule import Training
+from accord.rules.local import Training
 from accord.training.fit import make_job
 from accord.training.plan import Plan
 

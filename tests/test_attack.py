@@ -9,18 +9,19 @@ from torch import nn
 
 import accord
 from accord import Conditions, gma
-from accord.attacks.attack import ATTACKS, Attack, Attackers, attackers, flipped, label_flip, noise, scaled, sign_flip
+from accord.attacks import ATTACKS, Attack, Attackers, attackers, flipped, label_flip, noise, scaled, sign_flip
 from accord.core import draws
 from accord.core.layout import Layout
 from accord.core.losses import accuracy, cross_entropy
+from accord.core.protocols import Average
 from accord.core.reports import Reports
 from accord.data import Federation, coloured, deal, shifted
 from accord.engines.contract import Job
-from accord.engines.vectorised.engine import Vectorised
-from accord.experiments.execute import as_text
+from accord.engines.vectorised import Vectorised
+from accord.experiments.cost import as_text
 from accord.experiments.experiment import parse
 from accord.experiments.lockstep import Shared, alike, together
-from accord.rules.local.rule import Training, sgd
+from accord.rules.local import Training, sgd
 from accord.runs.fingerprint import describe
 from accord.training.fit import make_job
 from accord.training.loop import Loop
@@ -211,7 +212,7 @@ def test_fewer_than_half_who_flip_signs_cannot_carry_off_the_median_but_the_mean
 
 
 @pytest.mark.parametrize(("average", "share"), [(accord.trimmed_mean(0.35), 0.33), (accord.krum(3, keep=3), 0.33)])
-def test_other_robust_averages_stay_near_the_optimum_too(average: accord.rules.averages.mean.Average, share: float) -> None:
+def test_other_robust_averages_stay_near_the_optimum_too(average: Average, share: float) -> None:
     assert settled(accord.fedavg(average=average), sign_flip(share, factor=5.0)) == pytest.approx(1.0, abs=0.15)
 
 

@@ -24,7 +24,7 @@ from accord.data import Federation
 from accord.engines.contract import Job, Member, Work, batches
 from accord.experiments.experiment import parse
 from accord.experiments.sweep import preview, read
-from accord.rules.local.rule import Split, Training
+from accord.rules.local import Split, Training
 from accord.training.engine_choice import make_engine
 from accord.training.fit import make_job
 from accord.training.plan import Plan

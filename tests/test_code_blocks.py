@@ -26,7 +26,7 @@ from accord.core.layout import Layout
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.experiments import experiment, sweep
-from accord.rules.local.rule import Training
+from accord.rules.local import Training
 from accord.studies import Study, find
 from accord.training.plan import Plan
 from conftest import blobs, mlp

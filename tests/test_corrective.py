@@ -15,11 +15,11 @@ from accord.core.layout import Layout
 from accord.core.record import Field, Record
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.experiments.execute import cost as bytes_of
+from accord.experiments.cost import cost as bytes_of
 from accord.experiments.experiment import parse
 from accord.rules.algorithm import Algorithm
 from accord.rules.combine import combine
-from accord.runs.fingerprint import label
+from accord.rules.label import label
 from conftest import Point, blobs, cost, mlp, quadratics, sentence
 
 KINDS = {

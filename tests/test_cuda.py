@@ -8,7 +8,7 @@ from torch import nn
 
 import accord
 from accord import and_mask, gma, mean
-from accord.attacks.attack import ATTACKS
+from accord.attacks import ATTACKS
 from accord.data import SHIFTS, AsIs, CropFlip, Scale, deal, shifted
 from accord.rules.combine import combine
 from conftest import blobs, mlp

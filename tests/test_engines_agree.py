@@ -10,7 +10,7 @@ import accord
 import accord.training.engine_choice
 from accord import Algorithm, and_mask, corrective, gma
 from accord.data import CropFlip, Federation, Scale, coloured, deal, shifted
-from accord.engines.vectorised.engine import Vectorised
+from accord.engines.vectorised import Vectorised
 from accord.training.cohort import Conditions
 from conftest import blobs, mlp
 

@@ -5,7 +5,8 @@ import pytest
 
 from accord import AccordError
 from accord.engines.contract import Table
-from accord.runs.evaluation import merge_alone, per_client, score, select, summarise
+from accord.runs.evaluation import merge_alone, per_client, summarise
+from accord.runs.selection import score, select
 
 TABLE = Table(
     [("train", "a"), ("train", "b"), ("heldout", "a"), ("heldout", "b"), ("unseen", "u"), ("unseen", "empty"), ("test", "test")],

@@ -9,18 +9,18 @@ import torch
 from safetensors.torch import save_file
 
 import accord
-from accord.attacks.attack import ATTACKS
+from accord.attacks import ATTACKS
 from accord.core.errors import AccordError
 from accord.core.schedule import SCHEDULES, cosine
+from accord.experiments.cost import as_text
 from accord.experiments.data_options import NO_AUGMENT, NO_SHIFT, WAYS
-from accord.experiments.execute import as_text
 from accord.experiments.experiment import Experiment, parse, read
 from accord.experiments.settings import SECTIONS, Settings, keys
 from accord.models import MODELS
-from accord.rules.algorithm import ALGORITHMS, fedadam
-from accord.rules.averages.mean import AVERAGES
-from accord.rules.local.rule import Training
+from accord.rules.averages import AVERAGES
+from accord.rules.local import Training
 from accord.rules.masks import MASKS, and_mask, gma
+from accord.rules.named import ALGORITHMS, fedadam
 from accord.training.engine_choice import ENGINES
 
 QUICKSTART = Path(__file__).parents[1] / "experiments" / "quickstart.toml"

@@ -15,8 +15,8 @@ from accord.core.round import Round
 from accord.engines.contract import Job, Member, batches
 from accord.experiments.experiment import parse
 from accord.rules.algorithm import Algorithm
-from accord.rules.averages.first_fedgma import masked_gradient
-from accord.rules.local.rule import Training
+from accord.rules.averages import masked_gradient
+from accord.rules.local import Training
 from conftest import Point, blobs, cost, mlp, quadratics, sentence
 
 # Three clients with 1, 1 and 2 samples. The mean update is (2, 2), the mean gradient (2.25, 1), that of its size (2.25, 1.5).

@@ -11,16 +11,17 @@ from typing import Any
 
 import accord
 from accord.data import Federation
-from accord.engines.vectorised.engine import Vectorised
+from accord.engines.determinism import steady
+from accord.engines.vectorised import Vectorised
 from accord.experiments.experiment import parse
 from accord.experiments.lockstep import together
-from accord.rules.local.rule import Training
-from accord.runs.evaluation import score
+from accord.rules.local import Training
 from accord.runs.fingerprint import describe, fingerprint
 from accord.runs.folder import RunFolder
 from accord.runs.reader import load
+from accord.runs.selection import score
 from accord.training.early_stopping import Rise
-from accord.training.fit import make_job, steady
+from accord.training.fit import make_job
 from accord.training.loop import Loop
 from accord.training.plan import Plan
 from conftest import blobs, mlp, sentence

@@ -5,8 +5,8 @@ import pytest
 import accord
 from accord import AccordError
 from accord.core import schedule
-from accord.rules.algorithm import ALGORITHMS
-from accord.rules.local.rule import Local, Training, Variates, control_variates
+from accord.rules.local import Local, Training, Variates, control_variates
+from accord.rules.named import ALGORITHMS
 
 
 def test_schedules_by_hand() -> None:

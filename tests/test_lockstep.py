@@ -16,11 +16,12 @@ import accord
 from accord import gma
 from accord.data import CropFlip, Federation, Scale, coloured, deal, shifted
 from accord.engines.contract import Job
-from accord.engines.vectorised.engine import Vectorised
+from accord.engines.determinism import steady
+from accord.engines.vectorised import Vectorised
 from accord.experiments.lockstep import Shared, alike, room, together
-from accord.rules.local.rule import Training
+from accord.rules.local import Training
 from accord.runs.folder import RunFolder
-from accord.training.fit import make_job, steady
+from accord.training.fit import make_job
 from accord.training.loop import Hook, Loop
 from accord.training.plan import Plan
 from conftest import blobs, mlp

@@ -15,11 +15,12 @@ from accord.core.record import State, total
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.core.schedule import cosine, exponential, ramp
-from accord.experiments.execute import as_text
+from accord.experiments.cost import as_text
 from accord.experiments.experiment import parse
 from accord.rules.combine import combine
+from accord.rules.label import label
 from accord.rules.masks import Mask
-from accord.runs.fingerprint import describe, label
+from accord.runs.fingerprint import describe
 from conftest import blobs, mlp, sentence
 
 # Three clients by four coordinates: unanimous, two against one, cancelling, and untouched.

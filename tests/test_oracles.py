@@ -10,10 +10,10 @@ import accord
 from accord import Conditions
 from accord.core.layout import Layout
 from accord.core.losses import accuracy, cross_entropy
+from accord.core.protocols import Average
 from accord.engines.contract import Job, Member, batches
 from accord.rules.algorithm import Algorithm
-from accord.rules.averages.mean import Average
-from accord.rules.local.rule import Training
+from accord.rules.local import Training
 from conftest import Point, blobs, cost, mlp, quadratics
 
 TWO = quadratics((1.0, -1.0), (10.0, 2.0))

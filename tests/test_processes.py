@@ -27,7 +27,7 @@ from accord.engines.processes import Processes
 from accord.engines.sequential import Sequential
 from accord.engines.shared_memory import Area
 from accord.rules.algorithm import Algorithm
-from accord.rules.local.rule import Training
+from accord.rules.local import Training
 from accord.training.loop import Loop
 from accord.training.plan import Plan
 from conftest import blobs, mlp, sentence

@@ -27,7 +27,8 @@ from accord.report.data import RULES, thinned
 from accord.report.grids import grids
 from accord.report.live import Watched
 from accord.report.page import embedded
-from accord.runs.reader import Recorded, comparison, find, load
+from accord.runs.comparison import comparison
+from accord.runs.reader import Recorded, find, load
 from conftest import blobs, mlp, sentence
 
 

@@ -13,13 +13,15 @@ from torch import Tensor
 import accord
 from accord import fedavg, geometric_mean, gma, krum, mean, median, trimmed_mean
 from accord.core.layout import Layout
+from accord.core.protocols import Average
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.experiments.execute import as_text
+from accord.experiments.cost import as_text
 from accord.experiments.experiment import parse
-from accord.rules.averages.mean import AVERAGES, Average
+from accord.rules.averages import AVERAGES
 from accord.rules.combine import combine
-from accord.runs.fingerprint import describe, label
+from accord.rules.label import label
+from accord.runs.fingerprint import describe
 from conftest import blobs, mlp, sentence
 
 FIVE = torch.tensor([[1.0, -4.0], [2.0, 0.0], [4.0, 1.0], [3.0, 2.0], [100.0, 3.0]])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from accord import AccordError
-from accord.rules.servers.adam import adagrad, adam, momentum, step, take_step, yogi
+from accord.rules.servers import adagrad, adam, momentum, step, take_step, yogi
 
 
 def first_step(server, delta: float, mask: float | None = None) -> float:

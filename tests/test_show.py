@@ -9,10 +9,14 @@ import torch
 from rich.console import Console
 
 import accord
-from accord.console.progress import how_far, print_cells
+from accord.console.progress import how_far
+from accord.console.results import print_results
+from accord.console.tables import print_cells
 from accord.core.errors import AccordError
 from accord.experiments.experiment import parse
-from accord.runs.reader import Recorded, comparison, find, load, print_results, rehearse, results
+from accord.experiments.selection_check import rehearse
+from accord.runs.comparison import comparison, results
+from accord.runs.reader import Recorded, find, load
 from accord.runs.text import align, figure, spread
 from conftest import blobs, mlp
 

@@ -32,6 +32,7 @@ from accord.data.readers import formats
 from accord.data.readers.formats import pack_idx
 from accord.data.recipes import CIFAR10, MNIST
 from accord.data.sources import Checked, Package, Recipe, fetch
+from accord.kernels.paths import cache_folder
 
 NO_CLIENT = Package("no-such-client", (), "nothing")
 
@@ -237,11 +238,11 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.delenv("ACCORD_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert cache.folder() == Path("/home/someone/.cache/accord")
+    assert cache_folder() == Path("/home/someone/.cache/accord")
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
-    assert cache.folder() == Path("/elsewhere/accord")
+    assert cache_folder() == Path("/elsewhere/accord")
     monkeypatch.setenv("ACCORD_CACHE", "~/mine")
-    assert cache.folder() == Path("/home/someone/mine")
+    assert cache_folder() == Path("/home/someone/mine")
 
 
 # -------------------------------------------------------------------------------------------------------------- mirrors, packages

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from accord.engines.vectorised.batchable import CannotBatch
+from accord.engines.vectorised import CannotBatch
 from accord.experiments import sweep as sweeping
 from accord.experiments.experiment import parse
 from accord.experiments.sweep import Jobs, grouped, packed, preview, read

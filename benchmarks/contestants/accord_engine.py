@@ -19,11 +19,12 @@ from accord.core.layout import Layout
 from accord.core.losses import default_loss, default_metrics
 from accord.data import Federation, Scale
 from accord.engines.contract import Job
+from accord.engines.determinism import steady
+from accord.engines.device import pick_device
 from accord.engines.speed import checked
-from accord.rules.local.rule import Training
+from accord.rules.local import Training
 from accord.runs.environment import environment
-from accord.training.engine_choice import make_engine, pick_device
-from accord.training.fit import steady
+from accord.training.engine_choice import make_engine
 from accord.training.loop import Loop
 from accord.training.plan import Plan
 from contestants.protocol import Ready, Stored, compete

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 import accord
 from accord.core.errors import AccordError
 from accord.experiments.options import known
-from accord.rules.algorithm import ALGORITHMS
+from accord.rules.named import ALGORITHMS
 
 WIRE = {"bytes_down", "bytes_up"}  # which a simulation has none of
 

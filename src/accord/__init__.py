@@ -11,78 +11,85 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from accord import attacks as _attack
     from accord import audit as audit
     from accord import causal as causal
     from accord import data as data
-    from accord import kernels as native
+    from accord import kernels as _native
     from accord import models as models
     from accord import privacy as privacy
-    from accord.attacks import attack as attack
     from accord.core import draws as draws
     from accord.core import schedule as schedule
     from accord.core.errors import AccordError as AccordError
     from accord.core.losses import smaller_is_better as smaller_is_better
-    from accord.rules import combine as aggregate
+    from accord.rules import combine as _aggregate
+    from accord.rules import local as local
+    from accord.rules import servers as _server
     from accord.rules.algorithm import Algorithm as Algorithm
-    from accord.rules.algorithm import causalfed as causalfed
-    from accord.rules.algorithm import fedadagrad as fedadagrad
-    from accord.rules.algorithm import fedadam as fedadam
-    from accord.rules.algorithm import fedavg as fedavg
-    from accord.rules.algorithm import fedavgm as fedavgm
-    from accord.rules.algorithm import fedgma as fedgma
-    from accord.rules.algorithm import fedprox as fedprox
-    from accord.rules.algorithm import fedsgd as fedsgd
-    from accord.rules.algorithm import fedyogi as fedyogi
-    from accord.rules.algorithm import local_only as local_only
-    from accord.rules.algorithm import pooled as pooled
-    from accord.rules.algorithm import scaffold as scaffold
     from accord.rules.averages.corrective import corrective as corrective
-    from accord.rules.averages.mean import geometric_mean as geometric_mean
-    from accord.rules.averages.mean import krum as krum
+    from accord.rules.averages.geometric_mean import geometric_mean as geometric_mean
+    from accord.rules.averages.krum import krum as krum
     from accord.rules.averages.mean import mean as mean
-    from accord.rules.averages.mean import median as median
-    from accord.rules.averages.mean import trimmed_mean as trimmed_mean
+    from accord.rules.averages.median import median as median
+    from accord.rules.averages.trimmed_mean import trimmed_mean as trimmed_mean
     from accord.rules.combine import combine as combine
-    from accord.rules.local import rule as local
-    from accord.rules.masks import and_mask as and_mask
-    from accord.rules.masks import gma as gma
-    from accord.rules.masks import magnitude as magnitude
     from accord.rules.masks import masked as masked
     from accord.rules.masks import scaled as scaled
+    from accord.rules.masks.and_mask import and_mask as and_mask
+    from accord.rules.masks.gma import gma as gma
+    from accord.rules.masks.magnitude import magnitude as magnitude
     from accord.rules.masks.sand import sand as sand
-    from accord.rules.servers import adam as server
+    from accord.rules.named import causalfed as causalfed
+    from accord.rules.named import fedadagrad as fedadagrad
+    from accord.rules.named import fedadam as fedadam
+    from accord.rules.named import fedavg as fedavg
+    from accord.rules.named import fedavgm as fedavgm
+    from accord.rules.named import fedgma as fedgma
+    from accord.rules.named import fedprox as fedprox
+    from accord.rules.named import fedsgd as fedsgd
+    from accord.rules.named import fedyogi as fedyogi
+    from accord.rules.named import local_only as local_only
+    from accord.rules.named import pooled as pooled
+    from accord.rules.named import scaffold as scaffold
     from accord.runs.run import Run as Run
-    from accord.training import loggers as logs
+    from accord.training import loggers as _logs
     from accord.training.cohort import Conditions as Conditions
     from accord.training.fit import fit as fit
+
+    aggregate = _aggregate
+    attack = _attack
+    logs = _logs
+    native = _native
+    server = _server
 
 # Where each public name lives. Loaded when first asked for, so that `accord --help` need not wait for torch.
 _MODULES = {
     "aggregate": "rules.combine",
-    "attack": "attacks.attack",
+    "attack": "attacks",
     "audit": "audit",
     "causal": "causal",
     "data": "data",
     "draws": "core.draws",
-    "local": "rules.local.rule",
+    "local": "rules.local",
     "logs": "training.loggers",
     "models": "models",
     "native": "kernels",
     "privacy": "privacy",
     "schedule": "core.schedule",
-    "server": "rules.servers.adam",
+    "server": "rules.servers",
 }
 _HOME = {
-    **dict.fromkeys(("Algorithm", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedgma", "fedprox", "fedsgd"), "rules.algorithm"),
-    **dict.fromkeys(("causalfed", "fedyogi", "local_only", "pooled", "scaffold"), "rules.algorithm"),
-    **dict.fromkeys(("and_mask", "gma", "magnitude", "masked", "sand", "scaled"), "rules.masks"),
-    **dict.fromkeys(("corrective", "geometric_mean", "krum", "mean", "median", "trimmed_mean"), "rules.averages.mean"),
-    "combine": "rules.combine",
-    "Conditions": "training.cohort",
     "AccordError": "core.errors",
-    "Run": "runs.run",
-    "fit": "training.fit",
     "smaller_is_better": "core.losses",
+    "Algorithm": "rules.algorithm",
+    **dict.fromkeys(("corrective", "geometric_mean", "krum", "mean", "median", "trimmed_mean"), "rules.averages"),
+    "combine": "rules.combine",
+    **dict.fromkeys(("and_mask", "gma", "magnitude", "masked", "sand", "scaled"), "rules.masks"),
+    **dict.fromkeys(("causalfed", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedgma", "fedprox"), "rules.named"),
+    **dict.fromkeys(("fedsgd", "fedyogi", "local_only", "pooled", "scaffold"), "rules.named"),
+    "Run": "runs.run",
+    "Conditions": "training.cohort",
+    "fit": "training.fit",
 }
 
 __all__ = sorted([*_MODULES, *_HOME])

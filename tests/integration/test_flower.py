@@ -31,7 +31,7 @@ from accord.deploy.flower.wire import PROTOCOL
 from accord.engines.contract import ClientRow
 from accord.privacy.secure_sum import SecureSum, votes_bits
 from accord.rules.algorithm import Algorithm
-from accord.rules.local.rule import Training
+from accord.rules.local import Training
 from accord.rules.masks import Mask
 from accord.runs.run import Run
 from accord.training.plan import Plan

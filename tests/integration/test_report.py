@@ -15,7 +15,8 @@ import pytest
 
 import accord
 from accord.report import gather, look, page
-from accord.runs.reader import comparison, find, load
+from accord.runs.comparison import comparison
+from accord.runs.reader import find, load
 from conftest import blobs, mlp
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install 'accord-fl[browser]'")

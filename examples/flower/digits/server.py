@@ -6,8 +6,8 @@ from flwr.serverapp import Grid, ServerApp
 import accord
 from accord.deploy.flower import Strategy
 from accord.experiments.options import known
-from accord.rules.algorithm import ALGORITHMS
-from accord.rules.local.rule import Training
+from accord.rules.local import Training
+from accord.rules.named import ALGORITHMS
 from accord.training.plan import Plan
 from digits.task import everybody, model
 

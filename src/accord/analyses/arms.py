@@ -8,9 +8,10 @@ from typing import Any
 from accord.core.errors import AccordError
 from accord.experiments.experiment import assemble, override, tables_of
 from accord.experiments.sweep import One
-from accord.runs.evaluation import Evaluation, History, select
+from accord.runs.evaluation import Evaluation
 from accord.runs.folder import read_lines
 from accord.runs.run import history_of
+from accord.runs.selection import History, select
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,10 @@ from accord.analyses import style
 from accord.analyses.arms import figure_of, unit
 from accord.analyses.output import Result, deviation, mean
 from accord.core.errors import AccordError
-from accord.runs.evaluation import SPLITS, TITLES, primary_metric
-from accord.runs.reader import Recorded, find, labels, load
+from accord.runs.comparison import labels
+from accord.runs.evaluation import SPLITS, TITLES
+from accord.runs.reader import Recorded, find, load
+from accord.runs.selection import primary_metric
 
 _LINES: dict[str, Any] = {"train": "--", "heldout": ":", "unseen": "-.", "test": "-"}
 

@@ -10,7 +10,7 @@ from accord.analyses.softness import masks
 from accord.core.errors import AccordError
 from accord.experiments.experiment import override
 from accord.experiments.sweep import One
-from accord.runs.fingerprint import label
+from accord.rules.label import label
 
 BASE = """\
 [data]

@@ -6,9 +6,9 @@ from typing import Any
 from accord.analyses import style
 from accord.analyses.arms import Arm, Train, arm, check_apart, figure_of, selected
 from accord.analyses.output import Result, deviation, mean
-from accord.runs.evaluation import History
-from accord.runs.fingerprint import label
-from accord.runs.reader import rehearse
+from accord.experiments.selection_check import rehearse
+from accord.rules.label import label
+from accord.runs.selection import History
 
 BASE = """\
 [data]

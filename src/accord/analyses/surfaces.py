@@ -17,8 +17,9 @@ from accord.analyses.output import Result
 from accord.core.layout import Layout
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.rules.algorithm import Algorithm, fedavg, fedgma
+from accord.rules.algorithm import Algorithm
 from accord.rules.masks import and_mask, gma, magnitude
+from accord.rules.named import fedavg, fedgma
 
 SHARED, OWN_A, OWN_B = (-0.5, 0.5), (0.5, -0.5), (-0.5, -0.5)
 WELLS = {"shared": SHARED, "A's own": OWN_A, "B's own": OWN_B}

@@ -7,8 +7,8 @@ from accord.analyses import style
 from accord.analyses.arms import Arm, Train, arm, check_apart, selected
 from accord.analyses.output import Result, deviation, mean
 from accord.core.errors import AccordError
+from accord.experiments.selection_check import rehearse
 from accord.runs.evaluation import SPLITS
-from accord.runs.reader import rehearse
 
 BASE = """\
 [data]

@@ -22,8 +22,8 @@ from accord.audit.roc import Attack, judged
 from accord.core import draws
 from accord.core.errors import AccordError, check_whole
 from accord.data.federated import Federation
+from accord.engines.device import pick_device
 from accord.runs.text import Cells, align
-from accord.training.engine_choice import pick_device
 
 Train = Callable[[Federation, int], nn.Module]  # a model trained on a federation, with a seed
 GROUPS = {"heldout": "held-out", "unseen": "unseen", "test": "test"}

@@ -26,8 +26,8 @@ def compare(
     A folder may be given for all its seeds: `accord compare runs/mnist-fedavg-1f0c2d3e4b runs/mnist-fedavg-gma-aa00bb11cc` takes every
     folder whose name begins so.
     """
-    from accord.runs.evaluation import primary_metric
-    from accord.runs.evaluation import select as by_rule
+    from accord.runs.selection import primary_metric
+    from accord.runs.selection import select as by_rule
     from accord.studies.outcome import paired
     from accord.studies.text import points
 

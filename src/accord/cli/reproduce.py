@@ -195,7 +195,7 @@ def _write(path: Path, content: object) -> None:
 
 def _print(study: "Study", results: "list[Result]", rule: str) -> None:
     """A row per cell: ours by the rule and by the others, the settings chosen, and theirs; then the rivals' differences."""
-    from accord.console.progress import print_cells
+    from accord.console.tables import print_cells
     from accord.studies.outcome import compare
     from accord.studies.text import comparison_cells, result_cells
 

@@ -12,8 +12,10 @@ from rich.console import Console
 from accord.core.errors import AccordError
 
 if TYPE_CHECKING:
+    from accord.experiments.experiment import Experiment
     from accord.experiments.sweep import One
     from accord.runs.reader import Recorded
+    from accord.runs.run import Run
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON, for machines.")]
 
@@ -40,19 +42,46 @@ def tell(console: Console, text: str) -> None:
 
 def print_table(cells: list[list[str]]) -> None:
     """A table on standard output."""
-    from accord.console.progress import print_cells
+    from accord.console.tables import print_cells
 
     print_cells(Console(), cells)
 
 
 def show_results(runs: "list[Recorded]", rule: str | None, as_json: bool) -> None:
     """Runs read back, on standard output."""
-    from accord.runs.reader import print_results, results
+    from accord.console.results import print_results
+    from accord.runs.comparison import results
 
     if as_json:
         print(json.dumps(results(runs, rule), indent=2))
     else:
         print_results(runs, rule, Console())
+
+
+def train_experiments(experiments: "list[Experiment]", *, resume: bool, fresh: bool, rule: str | None, as_json: bool, hint: str) -> None:
+    """Trains every experiment, prints one table, and gives the hint if not all was done."""
+    from accord.console.progress import watcher_for
+    from accord.experiments.execute import Interrupt, execute
+    from accord.runs.reader import load
+
+    console, interrupt = Console(stderr=True), Interrupt()
+    runs: list[Run] = []
+    left = 0  # runs that have rounds before them
+    try:
+        with watcher_for(console) as watcher:
+            for experiment in experiments:
+                new = [] if interrupt.asked else list(execute(experiment, watcher, interrupt, resume=resume, fresh=fresh))
+                wanted = experiment.settings
+                left += len(wanted.run.seeds) - sum(run.flat is not None or run.rounds >= wanted.train.rounds for run in new)
+                runs += new
+    except KeyboardInterrupt:
+        tell(console, f"Stopped at once; what was written is whole. {hint}")
+        raise typer.Exit(130) from None
+    show_results([load(run.folder) for run in runs if run.folder], rule, as_json)
+    make_the_page([run.folder for run in runs if run.folder], console)
+    if left:
+        tell(console, f"Stopped early. {hint}")
+        raise typer.Exit(130 if interrupt.asked else 0)
 
 
 def train_all(runs: "list[One]", hint: str, *, fresh: bool = False) -> tuple[int, bool]:

@@ -39,8 +39,8 @@ def sweep(
 
     * `accord sweep experiments/sweep.toml train.rounds=50 run.seeds=0,1`
     """
+    from accord.experiments.selection_check import rehearse
     from accord.experiments.sweep import read
-    from accord.runs.reader import rehearse
 
     runs = read(file, overrides or [])
     for experiment in {id(run.experiment): run.experiment for run in runs}.values():

@@ -4,16 +4,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Column, Table
-from rich.text import Text
+from rich.table import Column
 
+from accord.core.reports import LOST
 from accord.runs.run import Run
-from accord.runs.text import Cells, align, in_short, numeric
-from accord.training.cohort import LOST
-from accord.training.early_stopping import in_words
+from accord.runs.text import in_short, in_words
 from accord.training.loop import Event
 
 
@@ -221,30 +218,3 @@ class Bars:
 def watcher_for(console: Console) -> Bars | Lines:
     """Bars on a terminal, lines elsewhere."""
     return Bars(console) if console.is_terminal else Lines(console)
-
-
-def print_cells(console: Console, cells: Cells, title: str | None = None) -> None:
-    """A table: drawn on a terminal that it fits into; plain aligned columns anywhere else."""
-    widths = _widths(cells, console.width) if console.is_terminal else None
-    if widths is None:
-        console.print("\n".join([*([title] if title else []), *align(cells)]), highlight=False, markup=False, soft_wrap=True)
-        return
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for heading, width, right in zip(cells[0], widths, numeric(cells), strict=True):
-        table.add_column(Text(heading), justify="right" if right else "left", width=width)
-    for row in cells[1:]:
-        table.add_row(*map(Text, row))
-    console.print(table)
-
-
-def _widths(cells: Cells, room: int) -> list[int] | None:
-    """Widths that fit into so many characters, cells wrapped between words where need be; None if there is no such thing."""
-    columns = list(zip(*cells, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    least = [max(len(word) for cell in column for word in cell.split() or [""]) for column in columns]
-    while sum(widths) > room - 2 * len(widths):
-        wide = [c for c, width in enumerate(widths) if width > least[c]]
-        if not wide:
-            return None
-        widths[max(wide, key=lambda c: widths[c])] -= 1
-    return widths

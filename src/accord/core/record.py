@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from accord import kernels as native
+from accord import kernels
 
 State = dict[str, Tensor]  # what a part of an algorithm remembers between rounds, by name
 
@@ -106,7 +106,7 @@ def total(x: Tensor, weight: Tensor | None = None) -> Field:
 
 def _native(x: Tensor, weight: Tensor, votes: bool) -> tuple[Tensor, Tensor | None] | None:
     """The weighted sum, with the votes if they will be asked for, in one pass; None where no kernel is made for it."""
-    return native.tally(x, weight, votes) if x.is_cuda else native.sums(x, weight) if votes else None
+    return kernels.tally(x, weight, votes) if x.is_cuda else kernels.sums(x, weight) if votes else None
 
 
 def votes(x: Tensor) -> Field:

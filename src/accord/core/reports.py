@@ -9,6 +9,8 @@ from torch import Tensor
 from accord.core.layout import Layout
 from accord.core.record import State
 
+LOST = "report lost"  # why a client is left out by the settings' own doing, not by a fault
+
 
 @dataclass(frozen=True)
 class Reports:

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
+from accord.core.protocols import Average
 from accord.core.record import Field, Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.deploy.arrays import layout_of, packed, unpacked
-from accord.rules.averages.mean import AVERAGES, Average
+from accord.rules.averages import AVERAGES
 from accord.rules.masks import MASKS, Mask
 
 try:

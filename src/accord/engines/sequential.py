@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from accord.attacks.attack import flipped
+from accord.attacks import flipped
 from accord.core import draws
 from accord.core.errors import AccordError
 from accord.core.record import Record, State

@@ -14,11 +14,13 @@ from typing import Any
 from pydantic import ValidationError
 from torch import nn
 
-from accord.attacks.attack import Attack, check_local
+from accord.attacks import Attack, check_local
 from accord.core.errors import AccordError
+from accord.core.protocols import Average
 from accord.core.schedule import SCHEDULES, Schedule
 from accord.data import Federation
 from accord.data.cache import Progress
+from accord.engines.device import pick_device
 from accord.engines.speed import SPEED
 from accord.experiments.data_options import (
     AUGMENT_KEYS,
@@ -37,15 +39,15 @@ from accord.experiments.options import Makers, blaming, chosen, defaults, known,
 from accord.experiments.rule_options import ATTACK_KEYS, ATTACK_MAKERS, AVERAGE_KEYS, AVERAGE_MAKERS, MASK_KEYS, MASK_MAKERS
 from accord.experiments.settings import AlgorithmSection, AttackSection, PrivacySection, Settings, TrainSection, problems
 from accord.models import MODELS, shaped, warm_start
-from accord.rules.algorithm import ALGORITHMS, Algorithm
-from accord.rules.averages.mean import Average
-from accord.rules.local.rule import Training
+from accord.rules.algorithm import Algorithm
+from accord.rules.local import Training
 from accord.rules.masks import Mask
-from accord.runs.fingerprint import describe
+from accord.rules.named import ALGORITHMS
+from accord.runs.fingerprint import describe, folder_name
 from accord.training.cohort import Conditions
-from accord.training.engine_choice import ENGINES, pick_device
+from accord.training.engine_choice import ENGINES
 from accord.training.loggers import LOGS
-from accord.training.plan import Plan, folder_name
+from accord.training.plan import Plan
 
 # Keys whose meaning hangs on a choice: each choice's constructor says which of them it takes.
 _MODEL_KEYS = ("width", "hidden", "dropout", "norm", "groups")
@@ -265,7 +267,7 @@ def _build(settings: Settings, text: str) -> Experiment:
     with blaming("train"):
         cohort = experiment.plan(0).sample or supply.clients
         if algorithm.privacy:
-            algorithm.privacy.check_plan(experiment.plan(0))
+            experiment.plan(0).check_privacy()
     if train.flat_margin is not None and train.until_flat is None:
         raise AccordError(f"train.flat_margin says when a run counts as flat, got {train.flat_margin}: it needs train.until_flat beside it")
     if train.until_flat is not None and not settings.data.heldout:

@@ -20,8 +20,8 @@ from torch import Tensor
 from accord.core import draws
 from accord.data.federated import Federation
 from accord.engines.contract import Job
+from accord.engines.vectorised import Request, Vectorised
 from accord.engines.vectorised.descent import width_of
-from accord.engines.vectorised.engine import Request, Vectorised
 from accord.runs.fingerprint import describe
 from accord.training.loop import Loop
 

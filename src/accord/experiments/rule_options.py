@@ -4,11 +4,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from accord.attacks.attack import ATTACKS
+from accord.attacks import ATTACKS
 from accord.core.errors import AccordError
 from accord.core.schedule import Schedule, ramp
 from accord.experiments.options import Makers
-from accord.rules.averages.mean import AVERAGES
+from accord.rules.averages import AVERAGES
 from accord.rules.masks import CHOOSING, By, check_tau, scaled
 
 # Keys whose meaning hangs on a choice: each choice's constructor says which of them it takes.

@@ -18,16 +18,16 @@ from accord.core.errors import AccordError
 from accord.data import Federation
 from accord.data.cache import Progress
 from accord.engines.contract import Job
-from accord.engines.vectorised.batchable import CannotBatch
-from accord.engines.vectorised.engine import Vectorised
+from accord.engines.determinism import steady
+from accord.engines.device import pick_device
+from accord.engines.vectorised import CannotBatch, Vectorised
 from accord.experiments.execute import Interrupt, Watcher, discard, execute_seed, loggers, opened, quiet, reached
 from accord.experiments.experiment import Experiment, assemble, override, tables_of, text_of
 from accord.experiments.lockstep import Shared, alike, room, together
 from accord.experiments.settings import SECTIONS, did_you_mean, shown
-from accord.runs.fingerprint import label
+from accord.rules.label import label
 from accord.runs.run import Run
-from accord.training.engine_choice import pick_device
-from accord.training.fit import make_job, steady
+from accord.training.fit import make_job
 from accord.training.loop import Event, Hook, Loop
 
 MOST = 10_000  # runs of a sweep; more is a slip of the keyboard

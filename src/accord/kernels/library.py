@@ -16,6 +16,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from accord.kernels.paths import cache_folder
+
 SOURCES = ("block.cpp", "sums.cpp")
 # No -ffast-math: NaN must stay NaN, so that a client that diverged is seen. Multiply-adds are fused, as compilers do unasked.
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast")
@@ -82,7 +84,7 @@ def _load() -> Loaded:
         return Loaded(reason="there is no C++ compiler on the PATH: install g++ or clang, or set CXX")
     here = Path(__file__).parent
     name = f"native-{_key([(here / source).read_bytes() for source in SOURCES], compiler)}"
-    folder = _folder()
+    folder = cache_folder() / "native"
     for file in sorted(folder.glob(f"{name}.*.so")):
         if file.stat().st_uid not in (os.getuid(), 0):
             continue  # a cache may be shared, but we do not run what others put there
@@ -128,12 +130,6 @@ def _processor() -> str:
     wanted = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
     known = {line.split(":")[0].strip(): line for line in reversed(lines) if line.split(":")[0].strip() in wanted}
     return f"{platform.machine()} {platform.processor()} {sorted(known.values())}"
-
-
-def _folder() -> Path:
-    from accord.data import cache  # here, since data sets need much that sums of tensors do not
-
-    return cache.folder() / "native"
 
 
 def _functions(file: Path) -> ctypes.CDLL:

@@ -1,31 +1,25 @@
-"""`Algorithm(local, average, mask, server)` and the papers' named combinations.
-
-The four parts are swapped, never subclassed: `fedadam(mask=gma(0.4))` is FedAdam with the papers' mask, and FedProx differs from FedAvg by
-one number. An `average` takes the place of the mean; `weighting`, which is the mean's, then has no say.
-"""
+"""`Algorithm(local, average, mask, server)`: four parts, and what they make of a cohort's reports."""
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
+from accord.core.protocols import Average
 from accord.core.record import Record, State, one_pass, total
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.privacy.dp import Privacy
-from accord.rules.averages.first_fedgma import masked_gradient
-from accord.rules.averages.mean import Average, mean
+from accord.rules.averages import mean
 from accord.rules.combine import Lowered
-from accord.rules.local.rule import Local, Split, control_variates, prox, sgd
-from accord.rules.masks import Mask
-from accord.rules.servers.adam import Placement, Server, adagrad, adam, momentum, step, take_step, yogi
+from accord.rules.local import Local, sgd
+from accord.rules.masks import Mask, and_mask, gma
+from accord.rules.servers import Server, step, take_step
 
-Weighting = Literal["samples", "uniform"]
 Memory = dict[str, State]  # what each part remembers between rounds
 
 
@@ -46,7 +40,19 @@ class Algorithm:
         if isinstance(self.average, type) or not hasattr(self.average, "lift"):
             raise AccordError(f"average must be an average such as mean() or median(), got {self.average!r}")
         if self.privacy is not None:
-            self.privacy.check(self)
+            self._check_privacy(self.privacy)
+
+    def _check_privacy(self, privacy: Privacy) -> None:
+        """Refuses parts that would release more than is clipped and noised, or of which the accounting would not be true."""
+        if not isinstance(self.average, mean) or self.average.weighting != "uniform":
+            got = repr(self.average.weighting) if isinstance(self.average, mean) else type(self.average).__name__
+            raise AccordError(f"weighting must be 'uniform' with privacy, got {got}: a client that counts more would be protected less")
+        if self.local.remembers or self.local.pooled or self.local.split:
+            raise AccordError(f"{self.name} asks more of clients than an update, and privacy covers an update and votes alone")
+        if self.mask is not None and type(self.mask) not in (gma, and_mask):
+            raise AccordError(f"mask must be gma or and_mask with privacy, whose votes have a bound, got {self.mask!r}")
+        if self.mask is None and privacy.vote_noise is not None:
+            raise AccordError(f"vote_noise has no meaning without a mask, got {privacy.vote_noise}: nobody votes")
 
     def with_privacy(self, clip: float, noise: float, delta: float = 1e-5, vote_noise: float | None = None) -> "Algorithm":
         """The same algorithm with user-level differential privacy (docs/privacy.md).
@@ -126,127 +132,3 @@ class Algorithm:
         """What the server adds to the model, and the memory after it."""
         server, change = take_step(self.server, memory["server"], lowered.update, lowered.mask)
         return change, {**memory, "server": server}
-
-
-def fedavg(lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples", average: Average | None = None) -> Algorithm:
-    """Federated averaging (McMahan et al., 2017)."""
-    return Algorithm(sgd(), average or mean(weighting), mask, step(lr), "fedavg")
-
-
-def fedsgd(lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples", average: Average | None = None) -> Algorithm:
-    """One full-batch step per client and round; `epochs` and `batch` have no say."""
-    return Algorithm(sgd(full_batch=True), average or mean(weighting), mask, step(lr), "fedsgd")
-
-
-def fedprox(
-    mu: float = 0.01, lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples", average: Average | None = None
-) -> Algorithm:
-    """FedAvg whose clients are pulled back to the round's start (Li et al., 2020)."""
-    return Algorithm(prox(mu), average or mean(weighting), mask, step(lr), "fedprox")
-
-
-def scaffold(
-    option: Literal["mean", "I", "II"] = "mean",
-    lr: float = 1.0,
-    mask: Mask | None = None,
-    weighting: Weighting = "uniform",
-    average: Average | None = None,
-) -> Algorithm:
-    """SCAFFOLD (Karimireddy et al., 2020), which averages clients uniformly; only the model's update is masked."""
-    return Algorithm(control_variates(option), average or mean(weighting), mask, step(lr), "scaffold")
-
-
-def fedavgm(
-    lr: float = 1.0,
-    beta: float = 0.9,
-    placement: Placement = "after",
-    mask: Mask | None = None,
-    weighting: Weighting = "samples",
-    average: Average | None = None,
-) -> Algorithm:
-    """FedAvg with momentum on the server (Hsu et al., 2019)."""
-    return Algorithm(sgd(), average or mean(weighting), mask, momentum(lr, beta, placement), "fedavgm")
-
-
-def fedadagrad(
-    lr: float = 0.02,
-    eps: float = 1e-3,
-    eps_inside: bool = False,
-    placement: Placement = "after",
-    mask: Mask | None = None,
-    weighting: Weighting = "samples",
-    average: Average | None = None,
-) -> Algorithm:
-    """Adagrad on the server (Reddi et al., 2021)."""
-    return Algorithm(sgd(), average or mean(weighting), mask, adagrad(lr, eps, eps_inside, placement), "fedadagrad")
-
-
-def fedadam(
-    lr: float = 0.02,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    eps: float = 1e-3,
-    eps_inside: bool = False,
-    placement: Placement = "after",
-    mask: Mask | None = None,
-    weighting: Weighting = "samples",
-    average: Average | None = None,
-) -> Algorithm:
-    """Adam on the server (Reddi et al., 2021)."""
-    return Algorithm(sgd(), average or mean(weighting), mask, adam(lr, beta1, beta2, eps, eps_inside, placement), "fedadam")
-
-
-def fedyogi(
-    lr: float = 0.02,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    eps: float = 1e-3,
-    eps_inside: bool = False,
-    placement: Placement = "after",
-    mask: Mask | None = None,
-    weighting: Weighting = "samples",
-    average: Average | None = None,
-) -> Algorithm:
-    """Yogi on the server (Reddi et al., 2021)."""
-    return Algorithm(sgd(), average or mean(weighting), mask, yogi(lr, beta1, beta2, eps, eps_inside, placement), "fedyogi")
-
-
-def fedgma(
-    p: float = 0.8,
-    eta_s: float = 0.1,
-    gradient: Literal["last", "start"] = "last",
-    variant: Literal["workshop", "poster"] = "workshop",
-    weighting: Weighting = "samples",
-) -> Algorithm:
-    """FedGMA as first published (Tenison et al., 2021): FedAvg, then a step of `eta_s` along the clients' masked gradients. What the later
-    papers call gradient masked averaging is `fedavg(mask=gma())`."""
-    return Algorithm(sgd(), masked_gradient(p, eta_s, gradient, variant, weighting), None, step(), "fedgma")
-
-
-def causalfed(
-    at: int = -1,
-    penalty: float = 1.0,
-    warmup: int = 0,
-    warmup_penalty: float = 0.0,
-    reduction: Literal["mean", "sum"] = "mean",
-) -> Algorithm:
-    """CausalFed: clients hold the first `at` layers and send representations; the server minimises risk + `penalty` x IRM penalty over them
-    (docs/causalfed.md)."""
-    return Algorithm(Local(split=Split(at, penalty, warmup, warmup_penalty, reduction)), mean(), None, step(), "causalfed")
-
-
-def pooled() -> Algorithm:
-    """The baseline with all training data in one place: every round trains on as many samples as a cohort would hold, drawn from all."""
-    return Algorithm(Local(pooled=True), mean(), None, step(), "pooled")
-
-
-def local_only() -> Algorithm:
-    """The baseline without a federation: every client trains alone, on from its own last model. Its unseen and test figures are those of
-    the clients' models, averaged."""
-    return Algorithm(Local(alone=True), mean(), None, step(0.0), "local_only")
-
-
-ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
-    make.__name__: make
-    for make in (fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, fedgma, causalfed, pooled, local_only)
-}

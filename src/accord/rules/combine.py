@@ -7,10 +7,11 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
+from accord.core.protocols import Average
 from accord.core.record import one_pass
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.rules.averages.mean import AVERAGES, Average, mean
+from accord.rules.averages import AVERAGES, mean
 from accord.rules.masks import MASKS, Mask
 
 

@@ -10,7 +10,7 @@ import numpy
 import safetensors
 import torch
 
-from accord import kernels as native
+from accord import kernels
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
-        "native": native.state() if device.type == "cpu" else "off",
+        "native": kernels.state() if device.type == "cpu" else "off",
     }
 
 

@@ -1,8 +1,9 @@
-"""Settings as plain data and as short labels: for a run folder's name, its files and its tables."""
+"""Settings as plain data, and what a run folder's name makes of them."""
 
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from types import CodeType, FunctionType
@@ -12,9 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from accord.core.errors import AccordError
-from accord.rules.algorithm import Algorithm
-from accord.rules.averages.mean import AVERAGES, mean
-from accord.rules.masks import Mask, scaled
+from accord.engines.contract import Job
 
 SCHEMA = 1  # of run folders; a change that gives old settings another meaning raises it
 _PLAIN = (str, int, float, bool, type(None))
@@ -91,16 +90,14 @@ def fingerprint(settings: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
 
 
-def label(algorithm: Algorithm) -> str:
-    """`fedadam + gma(0.4)`, or `fedavg by median` where an average of choice stands in for the mean."""
-    kind, mask = type(algorithm.average), algorithm.mask
-    name = f"{algorithm.name} by {kind.__name__}" if kind in AVERAGES.values() and kind is not mean else algorithm.name
-    return name if mask is None else f"{name} + {mask_label(mask)}"
+def run_name(job: Job, settings: dict[str, Any]) -> str:
+    """`mnist-fedadam-gma-1f0c2d3e4b-s0`: readable parts first, then what tells settings apart."""
+    return folder_name(
+        [job.fed.name, job.algorithm.name, type(job.algorithm.mask).__name__ if job.algorithm.mask else ""], settings, job.seed
+    )
 
 
-def mask_label(mask: Mask) -> str:
-    """`gma(0.4)`, `scaled(gma(0.4))`, `scaled(gma(0.4), length)`; of a schedule, where it begins and how it goes on: `gma(0.8 ramp)`."""
-    if isinstance(mask, scaled):
-        return f"scaled({mask_label(mask.mask)}{'' if mask.by == 'mean' else f', {mask.by}'})"
-    tau = f"{mask.tau:g}" if isinstance(mask.tau, int | float) else f"{mask.tau.lr:g} {type(mask.tau).__name__}"
-    return f"{type(mask).__name__}({tau})"
+def folder_name(words: list[str], settings: dict[str, Any], seed: int) -> str:
+    """Words that people read, a fingerprint of the settings, and the seed."""
+    readable = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word) for word in words if word)
+    return f"{readable}-{fingerprint(settings)}-s{seed}"

@@ -6,25 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from rich.console import Console
-
-from accord.console.progress import print_cells
-from accord.core import files
 from accord.core.errors import AccordError
-from accord.core.files import plain
-from accord.engines.contract import Table
-from accord.experiments.experiment import Experiment
-from accord.rules.averages.mean import AVERAGES
+from accord.rules.averages import AVERAGES
 from accord.rules.masks import MASKS
-from accord.runs.evaluation import GAPS, TITLES, History, Selected, primary_metric, select, summarise
 from accord.runs.folder import read_json, read_lines
 from accord.runs.run import history_of
-from accord.runs.text import Cells, evaluation_cells, privacy_lines, selection_line, spread
-from accord.training.early_stopping import in_words
-
-_GAPS = {"out_of_sample": "train - held-out", "participation": "held-out - unseen"}
-_NOT_TOLD_APART_BY = ("seed", "schema", "rounds", "train.rounds", "run")  # settings that runs of one kind may differ in
+from accord.runs.selection import History, Selected, primary_metric, select
+from accord.runs.text import in_words
 
 
 @dataclass(frozen=True)
@@ -148,128 +136,3 @@ def _load(folder: Path) -> Recorded:
     if run.label and run.history:  # asked for here, so that what is missing is missed here
         select(run.history, "last10")
     return run
-
-
-# ------------------------------------------------------------------------------------------------------------ selection rules
-
-
-def rehearse(rule: str | None, experiment: Experiment) -> None:
-    """Refuses a selection rule that could choose nothing, before a run spends time on it."""
-    if rule is not None:
-        data, train = experiment.settings.data, experiment.settings.train
-        tested = experiment.supply.data.kept is not None  # of the user's own data nobody knows before it is read
-        may_be = {"train": True, "heldout": data.heldout, "unseen": data.unseen or not tested, "test": tested}
-        splits = [split for split, there in may_be.items() if there]
-        count = len(splits)
-        blank = summarise(Table([(split, split) for split in splits], np.ones(count, dtype=np.int64), {"loss": np.zeros(count)}))
-        rounds = (*range(train.evaluate_every, train.rounds, train.evaluate_every), train.rounds)
-        select([(number, blank) for number in rounds], rule)
-
-
-def rule_for(runs: Sequence[Recorded], rule: str | None) -> str:
-    """The rule asked for, once some run is seen to have a figure by it; else the first that every run has figures by."""
-    evaluated = [run for run in runs if run.history]
-    if rule is None:
-        return "held-out" if all(run.chosen("held-out") for run in evaluated) else "last10"
-    if evaluated and not any(run.chosen(rule) for run in evaluated):
-        select(evaluated[0].history, rule)  # says why not
-    return rule
-
-
-# ----------------------------------------------------------------------------------------------------------------- printing
-
-
-def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) -> None:
-    """A single run in detail, several as one table; then where they lie."""
-    rule = rule_for(runs, rule)
-    if len(runs) == 1 and runs[0].history:
-        run, history = runs[0], runs[0].history
-        print_cells(console, evaluation_cells(history[-1][1]), f"{run.label} · seed {run.seed} · round {history[-1][0]} · {run.ending}")
-        for name in dict.fromkeys([rule, "held-out", "last10", "oracle"]):
-            if run.chosen(name):
-                console.print(selection_line(history, name), highlight=False, markup=False, soft_wrap=True)
-        for line in privacy_lines(history):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
-    else:
-        kinds: dict[str, list[Recorded]] = {}
-        first = next((run.kind for run in runs if run.kind), "")
-        for run in runs:
-            kinds.setdefault(run.kind or first, []).append(run)  # one without figures stands with the first
-        for kind, members in kinds.items():  # figures of different data or of different metrics are no comparison
-            print_cells(console, comparison(members, rule), kind if len(kinds) > 1 else None)
-    for run in runs:
-        console.print(str(run.folder), style="dim", highlight=False, markup=False, soft_wrap=True)
-
-
-def results(runs: Sequence[Recorded], rule: str | None) -> list[dict[str, Any]]:
-    """The same for machines."""
-    rule = rule_for(runs, rule)
-    told = []
-    for run in runs:
-        chosen = run.chosen(rule)
-        told.append(
-            {
-                "folder": str(run.folder),
-                "status": run.status,
-                "rounds": run.rounds,
-                "flat_since": run.flat,
-                "settings": run.settings,
-                "selected": chosen and {"rule": chosen.rule, "rounds": chosen.rounds, "values": chosen.values},
-                "evaluation": run.history[-1][1] if run.history else None,
-            }
-        )
-    return plain(told)
-
-
-def comparison(runs: Sequence[Recorded], rule: str) -> Cells:
-    """One row per setting: figures by the selection rule, mean and standard deviation over seeds, and both gaps."""
-    groups: dict[str, list[Recorded]] = {}
-    for run in runs:
-        groups.setdefault(run.group, []).append(run)
-    evaluated = [run for run in runs if run.history]
-    splits = [split for split in TITLES if any(split in run.history[0][1]["splits"] for run in evaluated)]
-    gaps = [gap for gap, pair in GAPS.items() if set(pair) <= set(splits)]
-    metric = primary_metric(evaluated[0].history[0][1]) if evaluated else "accuracy"
-    unit = f"{metric} (%), by {rule}" if metric == "accuracy" else f"{metric}, by {rule}"
-    cells: Cells = [[unit, "seeds", "rounds", *(TITLES[s] for s in splits), *(_GAPS[g] for g in gaps), "status"]]
-    for label, members in zip(labels([members[0] for members in groups.values()]), groups.values(), strict=True):
-        cells.append([label, *_row(members, rule, splits, gaps)])
-    all_done = all(run.status == "done" for run in runs)
-    return [row[:-1] for row in cells] if all_done else cells
-
-
-def _row(members: Sequence[Recorded], rule: str, splits: Sequence[str], gaps: Sequence[str]) -> list[str]:
-    chosen = [selected.values for run in members if (selected := run.chosen(rule))]
-    metric = next((primary_metric(run.history[0][1]) for run in members if run.history), "")
-
-    def cell(values: list[float]) -> str:
-        return spread(values, metric) if values else "-"
-
-    figures = [cell([values[s] for values in chosen if s in values]) for s in splits]
-    pairs = [GAPS[gap] for gap in gaps]
-    figures += [cell([values[a] - values[b] for values in chosen if a in values and b in values]) for a, b in pairs]
-    rounds = sorted({run.rounds for run in members})
-    span = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}-{rounds[-1]}"
-    status = sorted({run.status for run in members})
-    return [",".join(run.seed for run in members), span, *figures, "; ".join(status)]
-
-
-def labels(runs: Sequence[Recorded]) -> list[str]:
-    """The runs' labels; where several share one, with the settings that tell those apart: `fedavg, train.lr=0.1`."""
-    return told_apart([run.label for run in runs], [flat(run.settings) for run in runs])
-
-
-def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names, each with those of its flat settings that not all of its namesakes share."""
-    alike: dict[str, list[Mapping[str, Any]]] = {}
-    for name, own in zip(names, settings, strict=True):
-        alike.setdefault(name, []).append(own)
-    apart = {name: {key for own in of for key in {**of[0], **own} if own.get(key) != of[0].get(key)} for name, of in alike.items()}
-    return [
-        ", ".join([name, *(f"{key}={own[key]}" for key in own if key in apart[name])]) for name, own in zip(names, settings, strict=True)
-    ]
-
-
-def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's settings by their full names, without what says nothing about the kind of run."""
-    return files.flat(settings, without=_NOT_TOLD_APART_BY)

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from accord.core.errors import AccordError
 from accord.core.files import write_tensors
 from accord.core.layout import Layout
-from accord.runs.evaluation import History, Selected, primary_metric, select
-from accord.runs.text import run_text
-from accord.training.cohort import LOST
-from accord.training.early_stopping import in_words
+from accord.core.reports import LOST
+from accord.runs.selection import History, Selected, primary_metric, select
+from accord.runs.text import in_words, run_text
 
 
 @dataclass(frozen=True)

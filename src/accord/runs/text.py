@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from accord.privacy.accounting import spent_text
-from accord.runs.evaluation import TITLES, History, applicable, primary_metric, select
+from accord.runs.evaluation import TITLES
+from accord.runs.selection import History, applicable, primary_metric, select
 
 Cells = list[list[str]]  # the first row is the header
 _GAP_TITLES = {"out_of_sample": "out-of-sample gap (train - held-out)", "participation": "participation gap (held-out - unseen)"}
@@ -82,3 +83,8 @@ def spread(values: Sequence[float], metric: str) -> str:
         return figure(mean, metric)
     deviation = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5
     return f"{figure(mean, metric)} ± {figure(deviation, metric)}"
+
+
+def in_words(since: int) -> str:
+    """Why a flat run ended."""
+    return f"flat since round {since}"

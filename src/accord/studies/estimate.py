@@ -3,9 +3,10 @@
 import time
 from dataclasses import replace
 
+from accord.engines.determinism import steady
 from accord.experiments.sweep import One
 from accord.training.engine_choice import make_engine
-from accord.training.fit import make_job, steady
+from accord.training.fit import make_job
 from accord.training.loop import Event, Loop
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accord.core.errors import AccordError
-from accord.runs.evaluation import History, select
 from accord.runs.reader import Recorded, load
+from accord.runs.selection import History, select
 from accord.studies.published import Printed, find
 from accord.studies.study import Cell, Named, Settings, Study
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from accord.rules.algorithm import Memory
-from accord.runs.evaluation import Evaluation, score
+from accord.runs.evaluation import Evaluation
 from accord.runs.run import Snapshot
+from accord.runs.selection import score
 
 
 @dataclass(frozen=True)

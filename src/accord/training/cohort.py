@@ -6,9 +6,8 @@ from typing import Any
 
 from accord.core import draws
 from accord.core.errors import AccordError
+from accord.core.reports import LOST
 from accord.engines.contract import Outcome
-
-LOST = "report lost"  # why a client is left out by the settings' own doing, not by a fault
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from accord.runs.evaluation import Evaluation, score
+from accord.runs.evaluation import Evaluation
+from accord.runs.selection import score
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,3 @@ class Rise:
     def is_over(self, rounds: int | None) -> bool:
         """Whether that was so many rounds ago. A round that nobody looked at says nothing."""
         return rounds is not None and self.seen - self.round >= rounds
-
-
-def in_words(since: int) -> str:
-    """Why a flat run ended."""
-    return f"flat since round {since}"

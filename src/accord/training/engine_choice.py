@@ -1,17 +1,15 @@
-"""Engines: ways to run the same cohort. `sequential` is the readable reference."""
+"""Which engine trains: by name, or the best there is for the job."""
 
 import os
 import warnings
 from collections.abc import Callable
 
-import torch
-
+from accord.causal.engine import Causal
 from accord.core.errors import AccordError
 from accord.engines.contract import Engine, Job
 from accord.engines.processes import Processes
 from accord.engines.sequential import Sequential
-from accord.engines.vectorised.batchable import CannotBatch
-from accord.engines.vectorised.engine import Vectorised
+from accord.engines.vectorised import Vectorised, batched_if_possible
 
 ENGINES: dict[str, Callable[[Job], Engine]] = {
     "auto": lambda job: make_engine("auto", job),
@@ -33,20 +31,16 @@ def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) 
     if wanted != "vectorised":
         engine = ENGINES[wanted](job)
     else:
-        try:
-            engine = Vectorised(job)
-        except CannotBatch as error:
-            engine, why = Sequential(job), str(error)
-            if name == "vectorised":
-                warnings.warn(f"{error}; clients are trained one by one", stacklevel=2)
+        engine, why_not = batched_if_possible(job)
+        why = why_not or why
+        if why_not and name == "vectorised":
+            warnings.warn(f"{why_not}; clients are trained one by one", stacklevel=2)
     if tell and why:
         tell(f"engine {engine.name}: {why}")
     return engine
 
 
 def _causal(name: str, job: Job, tell: Callable[[str], None] | None) -> Engine:
-    from accord.causal.engine import Causal  # here, because it needs this package itself
-
     if name not in ("auto", "sequential"):
         warnings.warn(
             f"clients of causalfed need their server at every step: engine {name!r} cannot train them, {Causal.name!r} does", stacklevel=3
@@ -75,18 +69,3 @@ def choose(job: Job) -> tuple[str, str]:
     if job.layout.size * sum(sizes) / len(sizes) < _WORTH_A_PROCESS:
         return "sequential", f"clients are done too soon to be handed out ({job.layout.size:,} parameters)"
     return "processes", f"{cores} cores train a client each ({job.layout.size:,} parameters)"
-
-
-def pick_device(name: str) -> torch.device:
-    """The device of that name; "auto" is a CUDA device if there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise AccordError(f"there is no device {name!r}: choose auto, cpu or cuda") from None
-    if device.type not in ("cpu", "cuda"):
-        raise AccordError(f"accord runs on cpu and cuda, got device {name!r}")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise AccordError(f"device {name!r} was asked for, but torch sees no CUDA device here: choose cpu or auto")
-    return device

@@ -1,30 +1,32 @@
 """`fit`: one call from a model, a federation and an algorithm to a trained, evaluated, recorded run."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
-from accord.attacks.attack import Attack, attackers
+from accord.attacks import Attack, attackers
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.core.losses import PerSample, default_loss, default_metrics
 from accord.core.schedule import Schedule
 from accord.data.federated import Federation
 from accord.engines.contract import Job
-from accord.engines.speed import checked, in_effect
+from accord.engines.determinism import steady
+from accord.engines.device import pick_device
+from accord.engines.speed import checked
 from accord.models import warm_start
-from accord.rules.algorithm import Algorithm, fedavg
-from accord.rules.local.rule import Training
+from accord.rules.algorithm import Algorithm
+from accord.rules.local import Training
+from accord.rules.named import fedavg
+from accord.runs.fingerprint import run_name
 from accord.runs.folder import RunFolder
 from accord.runs.run import Run
 from accord.training.cohort import Conditions
-from accord.training.engine_choice import make_engine, pick_device
+from accord.training.engine_choice import make_engine
 from accord.training.loop import Hook, Loop
-from accord.training.plan import Plan, identity, run_name
+from accord.training.plan import Plan, identity
 from accord.training.progress_line import narrator
 
 
@@ -162,22 +164,12 @@ def make_job(
     plan.check_flat(any(map(len, fed.heldout.values())))
     algorithm.check_cohort(plan.sample or len(fed.clients))
     if algorithm.privacy:
-        algorithm.privacy.check_plan(plan)
+        plan.check_privacy()
         algorithm.privacy.check_layout(Layout.of(model))
     loss, metrics = loss or default_loss(fed.y), default_metrics(fed.y) if metrics is None else metrics
     layout, where, ways = Layout.of(model), pick_device(device), checked(speed)
     against = None if attack is None else attackers(attack, fed, algorithm.local, plan.seed)
     return Job(model, layout, fed, algorithm, training, loss, metrics, plan.seed, where, ways, against)
-
-
-@contextmanager
-def steady(speed: frozenset[str] = frozenset()) -> Iterator[None]:
-    """A convolution's algorithm may differ from call to call on CUDA unless told not to; a resumed run must not see that. The compiled
-    kernel is chosen here too, where a run asks for it."""
-    cudnn = torch.backends.cudnn
-    flags = {"enabled": cudnn.enabled, "benchmark": False, "deterministic": True, "allow_tf32": cudnn.allow_tf32}
-    with in_effect(speed), cudnn.flags(**flags):
-        yield
 
 
 def _open(folder: str | Path | RunFolder | None, job: Job, plan: Plan, resume: bool) -> RunFolder | None:

@@ -14,9 +14,9 @@ from accord.core import draws
 from accord.core.record import State
 from accord.core.round import Round
 from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
+from accord.rules.label import label
 from accord.runs.environment import environment
 from accord.runs.evaluation import by_population, by_turn, per_client, summarise
-from accord.runs.fingerprint import label
 from accord.runs.folder import RunFolder, plain
 from accord.runs.run import Run, Snapshot
 from accord.training.checkpoint import Progress

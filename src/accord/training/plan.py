@@ -1,14 +1,13 @@
-"""What makes a run this run: its plan, and the name its folder gets from the settings that change the result."""
+"""How long a run goes on, and the settings that make a run this run."""
 
 import math
-import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accord.core.errors import AccordError, check_whole
 from accord.data.federated import Federation
 from accord.engines.contract import Job
-from accord.runs.fingerprint import describe, fingerprint
+from accord.runs.fingerprint import describe
 from accord.training.cohort import Conditions
 
 
@@ -53,6 +52,16 @@ class Plan:
         if self.until_flat is not None and not heldout:
             raise AccordError("until_flat needs held-out data of participating clients to tell when a run is flat, and there is none")
 
+    def check_privacy(self) -> None:
+        """Refuses rounds whose cohort is not C of N clients: that is what the accounting of differential privacy is for."""
+        for name, value, usual in [("available", self.conditions.available, 1.0), ("lost", self.conditions.lost, 0.0)]:
+            if value != usual:
+                raise AccordError(f"{name} must be {usual:g} with privacy, got {value}: epsilon is known for rounds of a fixed size")
+        if self.min_clients != 1:
+            raise AccordError(
+                f"min_clients must be 1 with privacy, got {self.min_clients}: a skipped round tells how many reports were bad"
+            )
+
     def that_changes_results(self) -> "Plan":
         """The plan with everything at its default that only says how far to go and how often to save, and without the seed, which a
         folder's name spells out."""
@@ -84,16 +93,3 @@ def identity(job: Job, plan: Plan) -> dict[str, Any]:
         **({"attack": describe(job.attack.attack)} if job.attack else {}),
         **({"precision": "bf16"} if "bf16" in job.speed else {}),
     }
-
-
-def run_name(job: Job, settings: dict[str, Any]) -> str:
-    """`mnist-fedadam-gma-1f0c2d3e4b-s0`: readable parts first, then what tells settings apart."""
-    return folder_name(
-        [job.fed.name, job.algorithm.name, type(job.algorithm.mask).__name__ if job.algorithm.mask else ""], settings, job.seed
-    )
-
-
-def folder_name(words: list[str], settings: dict[str, Any], seed: int) -> str:
-    """Words that people read, a fingerprint of the settings, and the seed."""
-    readable = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word) for word in words if word)
-    return f"{readable}-{fingerprint(settings)}-s{seed}"

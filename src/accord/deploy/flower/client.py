@@ -22,7 +22,7 @@ from accord.deploy.flower.wire import AGAIN, SPLITS, Task, arrays_of, content, f
 from accord.engines.contract import ClientRow, Job, Member, Work
 from accord.engines.sequential import Sequential
 from accord.rules.algorithm import Algorithm
-from accord.rules.local.rule import Training
+from accord.rules.local import Training
 
 Data = Federation | Callable[[Context], Federation]
 Model = nn.Module | Callable[[Context], nn.Module]

@@ -24,12 +24,13 @@ from accord.deploy.flower.wire import SPLITS
 from accord.engines.contract import Job
 from accord.models import warm_start
 from accord.rules.algorithm import Algorithm
-from accord.rules.local.rule import Training
-from accord.runs.fingerprint import label
+from accord.rules.label import label
+from accord.rules.local import Training
+from accord.runs.fingerprint import run_name
 from accord.runs.folder import RunFolder
 from accord.runs.run import Run
 from accord.training.loop import Asked, Event, Loop
-from accord.training.plan import Plan, identity, run_name
+from accord.training.plan import Plan, identity
 
 _log = logging.getLogger("flwr")
 

@@ -23,7 +23,7 @@ from accord.deploy.flower.wire import Task, fields_of, filled
 from accord.engines.contract import ClientRow
 from accord.privacy.secure_sum import SecureSum
 from accord.rules.algorithm import Algorithm, Memory
-from accord.rules.averages.corrective import corrective
+from accord.rules.averages import corrective
 from accord.runs.fingerprint import describe, fingerprint
 
 

@@ -20,7 +20,7 @@ from accord.core.layout import Layout
 from accord.core.record import Field, Record, State
 from accord.engines.contract import ClientRow
 from accord.rules.algorithm import Algorithm
-from accord.rules.local.rule import Local, Training, Variates
+from accord.rules.local import Local, Training, Variates
 
 PROTOCOL = 2  # a change of what travels raises it
 AGAIN = "again"  # what a round's second exchange is called, as an action of Flower's train messages

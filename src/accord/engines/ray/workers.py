@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from accord.core.errors import AccordError
 from accord.engines.contract import Job
-from accord.engines.ray.luggage import packed
+from accord.engines.ray.payload import packed
 from accord.engines.ray.tasks import Hand, Task
 from accord.engines.ray.worker import Worker
 

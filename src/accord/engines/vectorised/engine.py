@@ -27,6 +27,7 @@ from accord.engines.contract import (
     whole,
 )
 from accord.engines.sequential import Sequential
+from accord.engines.vectorised.batchable import CannotBatch
 from accord.engines.vectorised.descent import Descent, Lane, Trained
 from accord.engines.vectorised.planning import Order
 
@@ -216,3 +217,11 @@ def too_few(member: Member, least: int) -> ClientRow:
     samples = len(member.rows)
     reason = "no samples" if samples == 0 else f"{samples} sample, and the model needs {least} to train on"
     return ClientRow(member.client, samples, steps=0, loss=0.0, norm=0.0, left_out_because=reason)
+
+
+def batched_if_possible(job: Job) -> tuple[Vectorised | Sequential, str | None]:
+    """The engine that trains all clients as one batch or, if the model cannot be batched, one by one; and why it cannot."""
+    try:
+        return Vectorised(job), None
+    except CannotBatch as error:
+        return Sequential(job), str(error)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from accord.attacks.attack import flipped
+from accord.attacks import flipped
 from accord.core import draws
 from accord.core.layout import Layout
 from accord.core.losses import PerSample

@@ -1,13 +1,6 @@
-"""Averages that a minority of clients cannot carry off: `median`, `trimmed_mean` and `krum` (docs/robustness.md).
+"""Krum (Blanchard et al., 2017, "Machine learning with adversaries: Byzantine tolerant gradient descent")."""
 
-They need every client's update at once, so the server holds `[K, P]`, and they count clients alike: a client that lies may lie about its
-samples too. Buffers are still averaged, over all clients.
-"""
-
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import ClassVar
 
 import torch
@@ -15,67 +8,10 @@ from torch import Tensor
 
 from accord.core.errors import AccordError, check_whole
 from accord.core.layout import Layout
-from accord.core.record import BLOCK, Field, Record, State
+from accord.core.record import BLOCK, Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
-
-
-def _lift_all(reports: Reports) -> Record:
-    wide = torch.promote_types(reports.delta.dtype, torch.float32)
-    return Record(deltas=Field(reports.delta.to(wide), "rows"))
-
-
-def _by_coordinate(deltas: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
-    """`of` each coordinate's values in ascending order, `[..., K, P] -> [..., P]`, a block of coordinates at a time: sorting takes three
-    times the memory of what is sorted."""
-    return torch.cat([of(part.sort(-2).values) for part in deltas.split(BLOCK, -1)], -1)
-
-
-@dataclass(frozen=True)
-class median:
-    """The median of every coordinate; of an even number of clients, the mean of the two in the middle (Yin et al., 2018)."""
-
-    needs: ClassVar[frozenset[str]] = frozenset()
-
-    def weights(self, reports: Reports) -> Tensor:
-        return reports.one
-
-    def init(self, layout: Layout, clients: int) -> State:
-        return {}
-
-    def lift(self, reports: Reports, sent: State) -> Record:
-        return _lift_all(reports)
-
-    def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        last = total.deltas.shape[-2] - 1
-        return _by_coordinate(total.deltas, lambda x: (x[..., last // 2, :] + x[..., -(-last // 2), :]) / 2), state
-
-
-@dataclass(frozen=True)
-class trimmed_mean:
-    """The mean of every coordinate without its largest and its smallest values, a `share` of the clients at either end, rounded down
-    (Yin et al., 2018). It bears that share of attackers."""
-
-    share: float = 0.2
-    needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0.0 <= self.share < 0.5:
-            raise AccordError(f"share must be at least 0 and below 0.5, got {self.share!r}: it is left out at either end")
-
-    def weights(self, reports: Reports) -> Tensor:
-        return reports.one
-
-    def init(self, layout: Layout, clients: int) -> State:
-        return {}
-
-    def lift(self, reports: Reports, sent: State) -> Record:
-        return _lift_all(reports)
-
-    def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        clients = total.deltas.shape[-2]
-        cut = math.floor(Fraction(repr(float(self.share))) * clients)  # 0.29 of 100 is 29, though 0.29 * 100 is a little less
-        return _by_coordinate(total.deltas, lambda x: x[..., cut : clients - cut, :].mean(-2)), state
+from accord.rules.averages.rows import lift_all
 
 
 @dataclass(frozen=True)
@@ -106,7 +42,7 @@ class krum:
         return {}
 
     def lift(self, reports: Reports, sent: State) -> Record:
-        return _lift_all(reports)
+        return lift_all(reports)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         deltas = total.deltas

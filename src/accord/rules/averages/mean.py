@@ -1,8 +1,7 @@
-"""How clients' updates become one: the weighted mean, and by name what can take its place."""
+"""The mean of the clients' updates (McMahan et al., 2017, "Communication-efficient learning of deep networks from decentralized data")."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -11,29 +10,6 @@ from accord.core.layout import Layout
 from accord.core.record import Record, State, total
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.rules.averages.corrective import corrective
-from accord.rules.averages.geometric_mean import geometric_mean
-from accord.rules.averages.krum import krum, median, trimmed_mean
-
-
-class Average(Protocol):
-    """How a cohort's updates become one. An average with `passes == 2` has a method `second` too: see `Algorithm.again`."""
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """What clients must report besides their delta."""
-
-    def weights(self, reports: Reports) -> Tensor:
-        """Each client's weight, `[..., K, 1]`; buffers are averaged with the same ones."""
-
-    def init(self, layout: Layout, clients: int) -> State:
-        """What it remembers before the first round."""
-
-    def lift(self, reports: Reports, sent: State) -> Record:
-        """What the clients add up."""
-
-    def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        """The update `[..., P]` that the total comes to, and what is remembered now."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +36,3 @@ class mean:
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         return total.delta / total.weight, state
-
-
-# What any algorithm can take.
-AVERAGES: dict[str, Callable[..., Average]] = {
-    make.__name__: make for make in (mean, geometric_mean, median, trimmed_mean, krum, corrective)
-}

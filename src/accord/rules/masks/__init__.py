@@ -1,8 +1,11 @@
 """How far each coordinate of the step may be trusted: a mask is a vector `[P]` that multiplies the server's step (docs/masks.md)."""
 
+from accord.rules.masks.and_mask import and_mask
 from accord.rules.masks.control import By, Choosing, scaled
-from accord.rules.masks.sand import magnitude, sand
-from accord.rules.masks.votes import and_mask, check_tau, enough, gma, net_share, tau_at, threshold
+from accord.rules.masks.gma import gma
+from accord.rules.masks.magnitude import magnitude
+from accord.rules.masks.sand import sand
+from accord.rules.masks.votes import check_tau, enough, net_share, tau_at, threshold
 
 __all__ = [
     "CHOOSING",

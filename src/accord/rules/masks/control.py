@@ -12,8 +12,10 @@ from accord.core.record import Record, State, total
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.core.schedule import Schedule
-from accord.rules.masks.sand import magnitude, sand
-from accord.rules.masks.votes import and_mask, gma
+from accord.rules.masks.and_mask import and_mask
+from accord.rules.masks.gma import gma
+from accord.rules.masks.magnitude import magnitude
+from accord.rules.masks.sand import sand
 
 Choosing = gma | and_mask | sand | magnitude  # the masks that tell coordinates apart
 By = Literal["mean", "length"]

@@ -1,4 +1,4 @@
-"""Masks that look at how far the clients would go, not at the sign alone: `sand` and `magnitude` (docs/masks.md)."""
+"""The SAND-mask, which looks at how far clients differ (Shahtalebi et al., 2021, "SAND-mask: an enhanced gradient masking strategy")."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.core.record import Record, State, exact_total, total
+from accord.core.record import Record, State, exact_total
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.core.schedule import Schedule
@@ -55,34 +55,3 @@ class sand:
     def agreement(self, total: Record, tau: float) -> tuple[Tensor, Tensor]:
         """This round's net agreement of every coordinate, and where it reaches tau."""
         return net_share(total), enough(total, tau)
-
-
-@dataclass(frozen=True)
-class magnitude:
-    """Magnitude agreement: |sum of w delta| / sum of w |delta| in the place of `gma`'s net vote, with the weights of the average.
-
-    A client that hardly moves a coordinate then hardly has a say in it. It is 1 where all pull one way and 0 where they cancel out; a
-    coordinate that nobody moves has no agreement.
-    """
-
-    tau: float | Schedule = 0.4
-    needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        check_tau(self.tau)
-
-    def init(self, layout: Layout, clients: int) -> State:
-        return {}
-
-    def lift(self, reports: Reports, sent: State) -> Record:
-        # Added up in one order, so that where all signs agree both sums have the same bits and their ratio is 1.
-        return Record(net=total(reports.delta, reports.weight), gross=total(reports.delta.abs(), reports.weight))
-
-    def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        share, whole = self.agreement(total, tau_at(self.tau, round.number))
-        return share.masked_fill_(whole, 1.0), state
-
-    def agreement(self, total: Record, tau: float) -> tuple[Tensor, Tensor]:
-        """This round's agreement of every coordinate, and where it reaches tau."""
-        share = torch.where(total.gross > 0, total.net.abs() / total.gross, 0.0)
-        return share, share >= tau

@@ -1,4 +1,4 @@
-"""Masks made of the clients' votes on each coordinate's sign: `gma` and `and_mask` (docs/masks.md).
+"""The clients' votes on each coordinate's sign, and the share of net agreement they come to (docs/masks.md).
 
 Votes are whole numbers, and are compared as whole numbers.
 """
@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.core.record import Field, Record, State, total, votes
 from accord.core.reports import Reports
-from accord.core.round import Round
 from accord.core.schedule import Schedule
 
 Scope = Literal["coordinate", "layer", "model"]
@@ -133,68 +132,3 @@ class Ballot:
         for part in parts:
             net = part.abs().sum(-1, keepdim=True, dtype=torch.float64)
             yield Record(votes=Field(net), count=Field(total.count.double() * part.shape[-1])), part.shape
-
-
-# ------------------------------------------------------------------------------------------------------------------ the masks
-
-
-@dataclass(frozen=True)
-class gma:
-    """Gradient masked averaging: a coordinate passes whole when the clients' net vote on its sign reaches tau, and is scaled by
-    the vote where it does not (Tenison et al., TMLR 2023, eq. 3). tau may be a schedule; for `scope` and `memory` see `Ballot`."""
-
-    tau: float | Schedule = 0.4
-    scope: Scope = "coordinate"
-    memory: float = 0.0
-    needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        check_tau(self.tau)
-        Ballot(self.scope, self.memory)  # which says what is wrong with them
-
-    def init(self, layout: Layout, clients: int) -> State:
-        return Ballot(self.scope, self.memory).init(layout)
-
-    def lift(self, reports: Reports, sent: State) -> Record:
-        return lift_votes(reports)
-
-    def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        tau, ballot = tau_at(self.tau, round.number), Ballot(self.scope, self.memory)
-        share, whole, state = ballot.count(total, tau, state, round.layout)
-        return share.masked_fill_(whole, 1.0).to(total.votes.dtype), state
-
-    def agreement(self, total: Record, tau: float) -> tuple[Tensor, Tensor]:
-        """This round's net agreement of every coordinate, and where it reaches tau."""
-        return net_share(total), enough(total, tau)
-
-
-@dataclass(frozen=True)
-class and_mask:
-    """The AND-mask: a coordinate passes when the net vote on its sign reaches tau, and is dropped where it does not
-    (Parascandolo et al., 2021). `rescale` divides each parameter tensor by the share of it that was kept. The rest as for `gma`."""
-
-    tau: float | Schedule = 0.4
-    rescale: bool = False
-    scope: Scope = "coordinate"
-    memory: float = 0.0
-    needs: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        check_tau(self.tau)
-        Ballot(self.scope, self.memory)
-
-    def init(self, layout: Layout, clients: int) -> State:
-        return Ballot(self.scope, self.memory).init(layout)
-
-    def lift(self, reports: Reports, sent: State) -> Record:
-        return lift_votes(reports)
-
-    def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        tau, ballot = tau_at(self.tau, round.number), Ballot(self.scope, self.memory)
-        _, whole, state = ballot.count(total, tau, state, round.layout)
-        mask = whole.to(total.votes.dtype)
-        return rescaled(mask, round.layout) if self.rescale else mask, state
-
-    def agreement(self, total: Record, tau: float) -> tuple[Tensor, Tensor]:
-        """This round's net agreement of every coordinate, and where it reaches tau."""
-        return net_share(total), enough(total, tau)
