@@ -23,7 +23,7 @@ from accord.engines.sequential import Sequential
 from accord.rules.algorithm import Algorithm
 from accord.training.loop import Loop
 from conftest import blobs, mlp, sentence
-from test_processes import make_job, make_work, run, troubled
+from engine_jobs import make_job, make_work, run, troubled
 
 HERE = Path(__file__).parent
 STORE = 300 << 20  # bytes of shared memory a node

@@ -16,7 +16,7 @@ import pytest
 
 from accord.experiments.experiment import parse
 
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCE = Path(__file__).parents[2] / "src"
 EXPERIMENT = """\
 [data]
 name = "digits"

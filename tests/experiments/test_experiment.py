@@ -23,7 +23,7 @@ from accord.rules.masks import MASKS, and_mask, gma
 from accord.rules.named import ALGORITHMS, fedadam
 from accord.training.engine_choice import ENGINES
 
-QUICKSTART = Path(__file__).parents[1] / "experiments" / "quickstart.toml"
+QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.toml"
 
 
 def of(*overrides: str, text: str = "") -> Experiment:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from test_cli import SOURCE, accord, refused
 
 from accord.data import DATASETS, Federation, digits, preview
-from test_cli import SOURCE, accord, refused
 
 BATCH = """
 import contextlib, io, json, sys

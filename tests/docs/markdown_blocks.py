@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 NOTE = re.compile(r"<!--\s*(small|given|skip):\s*(.*?)\s*-->")
 
 

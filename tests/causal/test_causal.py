@@ -406,7 +406,7 @@ def test_a_sweep_trains_it_by_itself(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["binary-cmnist", "rotated-mnist", "rotated-fashion-mnist"])
 def test_the_experiment_files_are_valid(name: str) -> None:
-    experiment = parse((Path(__file__).parents[1] / "experiments" / f"causalfed-{name}.toml").read_text())
+    experiment = parse((Path(__file__).parents[2] / "experiments" / f"causalfed-{name}.toml").read_text())
     assert experiment.algorithm.local.split is not None and experiment.algorithm.local.split.penalty > 0
 
 

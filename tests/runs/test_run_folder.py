@@ -81,7 +81,7 @@ def counted(call):
 
 for owner, name in ((os, "replace"), (os, "fsync"), (Path, "unlink"), (Path, "write_bytes")):
     setattr(owner, name, counted(getattr(owner, name)))
-from test_records import train
+from test_run_folder import train
 train(Path(sys.argv[1]))
 print(count)
 """
@@ -94,7 +94,7 @@ def test_a_crash_at_any_write_leaves_a_folder_that_resumes_to_the_same_files(tmp
 
     def run(name: str, die_at: int) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", CRASHES, str(tmp_path / name), str(die_at)]
-        return subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+        return subprocess.run(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True)
 
     calls = int(run("counted", 10**9).stdout)
     points = [round(1 + i * (calls - 1) / 13) for i in range(14)]

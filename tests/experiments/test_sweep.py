@@ -21,7 +21,7 @@ from accord.experiments.experiment import parse
 from accord.experiments.sweep import Jobs, grouped, packed, preview, read
 from conftest import sentence
 
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCE = Path(__file__).parents[2] / "src"
 BASE = """\
 [data]
 name = "digits"
@@ -142,7 +142,7 @@ def test_accord_run_says_what_a_sweep_is_for() -> None:
 
 
 def test_the_example_is_valid() -> None:
-    runs = read(Path(__file__).parents[1] / "experiments" / "sweep.toml")
+    runs = read(Path(__file__).parents[2] / "experiments" / "sweep.toml")
     assert len(runs) == 20 and {run.rounds for run in runs} == {300}
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-
-import accord
 import test_cifar100 as cifar100
 import test_femnist as femnist
 import test_tinyimagenet as tiny
 import test_tree as tree
+import torch
+
+import accord
 from accord.core.layout import Layout
 from accord.data import cache, sources
 from accord.data.catalogue import get

@@ -17,7 +17,7 @@ from accord.core.layout import Layout
 from accord.core.reports import Reports
 from accord.core.round import Round
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 COPIED = ("own_model_and_data", "new_rule", "hospitals", "sweep", "custom_shift")
 
 

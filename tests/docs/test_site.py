@@ -10,7 +10,7 @@ import pytest
 
 import accord
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 pytest.importorskip("sphinx", reason="the site is built with Sphinx: pip install 'accord-fl[docs]'")
 pytest.importorskip("furo", reason="the site is built with furo: pip install 'accord-fl[docs]'")
 

@@ -25,7 +25,7 @@ from accord.core.errors import AccordError
 from accord.data import AsIs, Federation, Scale, Standardise, bridges, fitted
 from accord.data.bridges import from_flwr_datasets, from_huggingface, from_torch
 
-EXAMPLES = Path(__file__).parents[1] / "examples" / "data"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "data"
 
 
 @pytest.fixture(autouse=True)

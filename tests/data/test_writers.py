@@ -111,7 +111,7 @@ def test_tables_that_do_not_fit_get_a_sentence() -> None:
 
 @pytest.fixture(scope="module")
 def real() -> tuple[Tensor, Tensor, Tensor]:
-    places = [Path(__file__).resolve().parents[2] / "shared" / "data"]
+    places = [Path(__file__).resolve().parents[3] / "shared" / "data"]
     if mine := os.environ.get("ACCORD_DATA"):
         places.append(Path(mine).expanduser())
     for place in places:

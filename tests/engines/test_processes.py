@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +18,16 @@ from torch import Tensor, nn
 
 import accord
 from accord import AccordError, Conditions, and_mask, gma
-from accord.core.layout import Layout
 from accord.core.losses import accuracy, cross_entropy
 from accord.data import SHIFTS, CropFlip, Federation, Scale, deal, shifted
-from accord.engines.contract import Engine, Job, Member, Work
+from accord.engines.contract import Job
 from accord.engines.processes import Processes
 from accord.engines.sequential import Sequential
 from accord.engines.shared_memory import Area
 from accord.rules.algorithm import Algorithm
-from accord.rules.local import Training
 from accord.training.loop import Loop
-from accord.training.plan import Plan
 from conftest import blobs, mlp, sentence
+from engine_jobs import make_job, make_work, run, small_net, troubled
 
 
 @pytest.fixture(autouse=True)
@@ -44,20 +41,6 @@ def one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def make_job(algorithm: Algorithm | None = None, module: nn.Module | None = None, fed: Federation | None = None, **training) -> Job:
-    module, training = module or small_net(), {"batch": 8, "lr": 0.05, **training}
-    algorithm, fed = algorithm or accord.fedavg(), fed or blobs()
-    metrics = {"accuracy": accuracy}
-    return Job(module, Layout.of(module), fed, algorithm, Training(**training), cross_entropy, metrics, 0, torch.device("cpu"))
-
-
-def make_work(job: Job) -> tuple[Work, list[Member]]:
-    vector, buffers = job.layout.pack(job.module), job.layout.pack_buffers(dict(job.module.named_buffers()))
-    work = Work(1, vector, buffers, job.algorithm.init(job.layout, len(job.fed.clients), vector))
-    own = partial(job.algorithm.local.fresh, vector, buffers)
-    return work, [Member(client, rows, own) for client, rows in job.fed.train.items()]
-
-
 @contextmanager
 def processes(job: Job, workers: int | None = 2, start: str | None = "fork") -> Iterator[Processes]:
     engine = Processes(job, workers, start)
@@ -65,12 +48,6 @@ def processes(job: Job, workers: int | None = 2, start: str | None = "fork") -> 
         yield engine
     finally:
         engine.close()
-
-
-def run(engine: Engine, job: Job, rounds: int = 3, sample: int | None = None, conditions: Conditions | None = None) -> Loop:
-    loop = Loop(job, Plan(rounds, sample, 1, 10, 1, conditions or Conditions(), None, 0), engine, None, [])
-    loop.go()
-    return loop
 
 
 def assert_same_run(job: Job, *workers: int, start: str = "fork", **plan) -> Loop:
@@ -89,20 +66,6 @@ def assert_same_run(job: Job, *workers: int, start: str = "fork", **plan) -> Loo
 
 
 # ------------------------------------------------------------------------------------------------------------------ the same bits
-
-
-def small_net() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
-
-
-def troubled() -> Federation:
-    """More clients than shards; one has no samples, one a single sample, one a bad number that a straggler may not come to."""
-    fed = blobs(clients=20)
-    x = fed.x.clone()
-    x[fed.train["c05"][0]] = float("nan")
-    train = {**fed.train, "c02": fed.train["c02"][:1], "none": torch.zeros(0, dtype=torch.int64)}
-    return Federation(x, fed.y, train, fed.heldout, fed.unseen, name=fed.name)
 
 
 @pytest.mark.parametrize(
@@ -418,8 +381,8 @@ import sys, time
 import torch
 import accord
 from torch import nn
-from conftest import blobs, mlp
-from test_processes import Slow, make_job, make_work
+from engine_jobs import make_job, make_work
+from test_processes import Slow
 from accord.engines.processes import Processes
 
 job = make_job(module=Slow(0.2), batch=None)
@@ -439,7 +402,7 @@ def test_however_the_parent_ends_no_worker_is_left() -> None:
     started = {
         way: subprocess.Popen(
             [sys.executable, "-c", SCRIPT, way],
-            cwd=Path(__file__).parent,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

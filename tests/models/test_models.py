@@ -25,6 +25,8 @@ def count(module: nn.Module) -> int:
     [
         ("lenet", {}, 44_426),
         ("lenet", {"channels": 3, "size": 32}, 62_006),
+        ("logistic", {}, 7_850),
+        ("cnn", {}, 105_866),
         ("leaf-cnn", {}, 6_603_710),
         ("corrective-cnn", {}, 2_278_334),
         ("resnet18", {}, 11_173_962),
@@ -131,3 +133,22 @@ def test_models_refuse_what_they_cannot_build(name: str, options: dict, sentence
     with pytest.raises(AccordError) as raised:
         models.MODELS[name](**options)
     assert sentence in str(raised.value)
+
+
+@pytest.mark.parametrize("make", [models.lenet, models.cnn, models.logistic])
+def test_models_are_seeded_and_leave_torchs_generator_alone(make) -> None:
+    state = torch.get_rng_state()
+    first, same, other = make(seed=1), make(seed=1), make(seed=2)
+    assert torch.equal(torch.get_rng_state(), state)
+    vectors = [Layout.of(m).pack(m) for m in (first, same, other)]
+    assert torch.equal(vectors[0], vectors[1]) and not torch.equal(vectors[0], vectors[2])
+    assert make(channels=3, size=32)(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_models_refuse_what_they_cannot_read() -> None:
+    with pytest.raises(AccordError, match="at least 16x16 pixels, got size 8"):
+        models.lenet(size=8)
+    with pytest.raises(AccordError, match="at least 4x4 pixels, got size 3"):
+        models.cnn(size=3)
+    with pytest.raises(AccordError, match="dropout must be at least 0 and below 1, got 1.0"):
+        models.cnn(dropout=1.0)

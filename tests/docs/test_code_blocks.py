@@ -19,6 +19,7 @@ import pytest
 import torch
 import typer
 import typer.main
+from markdown_blocks import ROOT, Block, blocks, commands, pages, smaller
 from torch.utils.data import TensorDataset
 
 import accord
@@ -30,7 +31,6 @@ from accord.rules.local import Training
 from accord.studies import Study, find
 from accord.training.plan import Plan
 from conftest import blobs, mlp
-from markdown_blocks import ROOT, Block, blocks, commands, pages, smaller
 
 ALL = [block for page in pages() for block in blocks(page)]
 PYTHON = {page: [b for b in ALL if b.page == page and b.language == "python"] for page in dict.fromkeys(b.page for b in ALL)}
