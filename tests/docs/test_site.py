@@ -44,11 +44,25 @@ def documented(site: Path) -> set[str]:
 
 def test_every_public_name_is_documented(site: Path) -> None:
     names = documented(site)
-    modules = {"aggregate", "attack", "causal", "data", "draws", "local", "logs", "models", "native", "privacy", "schedule", "server"}
+    modules = {
+        "aggregate",
+        "attack",
+        "audit",
+        "causal",
+        "data",
+        "draws",
+        "local",
+        "logs",
+        "models",
+        "native",
+        "privacy",
+        "schedule",
+        "server",
+    }
     public = {f"accord.{name}" for name in dir(accord)}
     assert sorted(public - names) == []
     assert {f"accord.{name}" for name in modules} <= names
-    for module in ("causal", "data", "models", "privacy"):
+    for module in ("audit", "causal", "data", "models", "privacy"):
         callables = [name for name in getattr(accord, module).__all__ if callable(getattr(getattr(accord, module), name))]
         sets = accord.data.DATASETS.values()
         missing = [n for n in callables if f"accord.{module}.{n}" not in names and getattr(getattr(accord, module), n) not in sets]
@@ -57,8 +71,8 @@ def test_every_public_name_is_documented(site: Path) -> None:
 
 def test_code_links_lead_to_code(site: Path) -> None:
     page = (site / "algorithms" / "fedadam.html").read_text()
-    assert "[source]" in page and (site / "_modules" / "accord" / "algorithm.html").exists()
-    downloads = re.findall(r'href="(\.\./_downloads/[^"]+/server\.py)"', page)
+    assert "[source]" in page and (site / "_modules" / "accord" / "rules" / "named.html").exists()
+    downloads = re.findall(r'href="(\.\./_downloads/[^"]+/adam\.py)"', page)
     assert downloads and "class adam" in (site / "algorithms" / downloads[0]).read_text()
 
 
