@@ -245,7 +245,7 @@ def test_the_command_attacks_a_run_folder(tmp_path: Path) -> None:
 
 
 def test_the_command_refuses_what_it_cannot_rebuild(tmp_path: Path) -> None:
-    from accord.cli.privacy import membership
+    from accord.cli.membership import membership
 
     run = accord.fit(mlp(), blobs(), rounds=1, folder=tmp_path)
     assert run.folder is not None

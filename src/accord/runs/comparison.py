@@ -25,7 +25,7 @@ def rule_for(runs: Sequence[Recorded], rule: str | None) -> str:
 
 
 def results(runs: Sequence[Recorded], rule: str | None) -> list[dict[str, Any]]:
-    """The same for machines."""
+    """What each run reached, as plain data for machines."""
     rule = rule_for(runs, rule)
     told = []
     for run in runs:

@@ -1,4 +1,4 @@
-"""Run folders read back: which runs there are, how far they got, and one table of what they reached."""
+"""Run folders read back: which runs there are, how far they got, and what they are called."""
 
 import re
 from collections.abc import Mapping, Sequence
