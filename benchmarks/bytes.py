@@ -29,12 +29,12 @@ from flwr.simulation import run_simulation
 from ray.cluster_utils import Cluster
 
 import accord
+from accord.core.layout import Layout
 from accord.deploy.flower import GMA, Strategy
 from accord.engines.ray import connect
-from accord.identity import Plan
-from accord.layout import Layout
-from accord.local import Training
-from accord.loop import Event
+from accord.rules.local import Training
+from accord.training.loop import Event
+from accord.training.plan import Plan
 
 STORE = 400 << 20  # bytes of shared memory a node
 ALGORITHM = accord.fedavg(mask=accord.gma(0.4))

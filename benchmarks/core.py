@@ -17,11 +17,11 @@ from collections.abc import Callable
 import torch
 
 import accord
-from accord.aggregate import combine
+from accord.core.layout import Layout
+from accord.core.record import Record
+from accord.core.reports import Reports
 from accord.data import Federation, Scale
-from accord.layout import Layout
-from accord.record import Record
-from accord.reports import Reports
+from accord.rules.combine import combine
 
 REPEATS = 9
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from accord.display import watcher_for
-from accord.execute import Interrupt, execute_seed
-from accord.sweep import One, read, sweep
+from accord.console.progress import watcher_for
+from accord.experiments.execute import Interrupt, execute_seed
+from accord.experiments.sweep import One, read, sweep
 
 
 def in_lockstep(runs: list[One]) -> None:

@@ -23,12 +23,12 @@ import torch
 from torch import Tensor
 
 import accord
-from accord.algorithm import Algorithm, Memory
+from accord.core.layout import Layout
+from accord.core.record import Field, Record
+from accord.core.reports import Reports
+from accord.core.round import Round
 from accord.engines.contract import SHARDS
-from accord.layout import Layout
-from accord.record import Field, Record
-from accord.reports import Reports
-from accord.rounds import Round
+from accord.rules.algorithm import Algorithm, Memory
 
 GB = 1e9
 BLOCK = 1 << 16  # coordinates at a time: so much of a shard's updates stays in a core's cache
@@ -90,7 +90,7 @@ def ray_rates(parameters: int) -> None:
     import ray
     from ray.cluster_utils import Cluster
 
-    from accord.engines.ray.parcel import Parcel
+    from accord.engines.ray.payload import Parcel
 
     store = max(200 << 20, 5 * 4 * parameters)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": store, "include_dashboard": False})

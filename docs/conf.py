@@ -66,7 +66,7 @@ class Settings(SphinxDirective):
     """Every key of an experiment file, a table for each section."""
 
     def run(self) -> list[nodes.Node]:
-        from accord.settings import SECTIONS, keys
+        from accord.experiments.settings import SECTIONS, keys
 
         text = []
         for section in SECTIONS:

@@ -12,9 +12,9 @@ import accord
 from accord.causal import Client, Far, Halved, Server, attend, talk
 from accord.data import Federation, rotated
 from accord.engines.contract import Job, Member
-from accord.identity import Plan
-from accord.local import Training
-from accord.training import make_job
+from accord.rules.local import Training
+from accord.training.fit import make_job
+from accord.training.plan import Plan
 
 ROUNDS, RULE, TRAINING = 5, accord.causalfed(at=7, penalty=1.0, warmup=2), Training(batch=100, lr=0.02, clip=1.0)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import accord
-from accord import draws
+from accord.core import draws
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import ClassVar
 from torch import Tensor
 
 import accord
-from accord.layout import Layout
-from accord.record import Record, State, total
-from accord.reports import Reports
-from accord.rounds import Round
+from accord.core.layout import Layout
+from accord.core.record import Record, State, total
+from accord.core.reports import Reports
+from accord.core.round import Round
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from accord.cli import main
+from accord.cli.main import main
 
 SOURCE = Path(__file__).parents[1] / "src"
 _KEPT = ("HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA")

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import accord
+from accord.core.errors import AccordError
 from accord.data import Federation
-from accord.errors import AccordError
 
 
 @contextmanager

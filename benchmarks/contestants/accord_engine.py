@@ -15,17 +15,18 @@ import torch
 from torch import Tensor
 
 import accord
+from accord.core.layout import Layout
+from accord.core.losses import default_loss, default_metrics
 from accord.data import Federation, Scale
-from accord.engines import make_engine, pick_device
 from accord.engines.contract import Job
+from accord.engines.determinism import steady
+from accord.engines.device import pick_device
 from accord.engines.speed import checked
-from accord.environment import environment
-from accord.identity import Plan
-from accord.layout import Layout
-from accord.local import Training
-from accord.loop import Loop
-from accord.losses import default_loss, default_metrics
-from accord.training import steady
+from accord.rules.local import Training
+from accord.runs.environment import environment
+from accord.training.engine_choice import make_engine
+from accord.training.loop import Loop
+from accord.training.plan import Plan
 from contestants.protocol import Ready, Stored, compete
 
 NEVER = 10**9

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import accord
-from accord.aggregate import combine
-from accord.mask import net_share
-from accord.record import Record, total, votes
+from accord.core.record import Record, total, votes
+from accord.rules.combine import combine
+from accord.rules.masks import net_share
 
 HERE = Path(__file__).parent
 INK, SOFT, BLUE, RED, GREEN, ORANGE = "#222222", "#9a9a9a", "#2a6fb0", "#c23b3b", "#2f8f5b", "#d98324"

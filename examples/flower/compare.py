@@ -14,9 +14,9 @@ from digits.task import everybody, model
 from safetensors.torch import load_file
 
 import accord
-from accord.algorithm import ALGORITHMS
-from accord.choices import known
-from accord.errors import AccordError
+from accord.core.errors import AccordError
+from accord.experiments.options import known
+from accord.rules.named import ALGORITHMS
 
 WIRE = {"bytes_down", "bytes_up"}  # which a simulation has none of
 

@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from accord.core.errors import AccordError
 from accord.deploy.flower.loopback import Loopback
-from accord.errors import AccordError
 
 
 def main() -> int:

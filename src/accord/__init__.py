@@ -11,73 +11,95 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from accord import aggregate as aggregate
-    from accord import attack as attack
+    from accord import attacks as _attack
+    from accord import audit as audit
     from accord import causal as causal
     from accord import data as data
-    from accord import draws as draws
-    from accord import local as local
-    from accord import logs as logs
+    from accord import kernels as _native
     from accord import models as models
-    from accord import native as native
     from accord import privacy as privacy
-    from accord import schedule as schedule
-    from accord import server as server
-    from accord.algorithm import Algorithm as Algorithm
-    from accord.algorithm import causalfed as causalfed
-    from accord.algorithm import fedadagrad as fedadagrad
-    from accord.algorithm import fedadam as fedadam
-    from accord.algorithm import fedavg as fedavg
-    from accord.algorithm import fedavgm as fedavgm
-    from accord.algorithm import fedgma as fedgma
-    from accord.algorithm import fedprox as fedprox
-    from accord.algorithm import fedsgd as fedsgd
-    from accord.algorithm import fedyogi as fedyogi
-    from accord.algorithm import local_only as local_only
-    from accord.algorithm import pooled as pooled
-    from accord.algorithm import scaffold as scaffold
-    from accord.average import geometric_mean as geometric_mean
-    from accord.average import krum as krum
-    from accord.average import mean as mean
-    from accord.average import median as median
-    from accord.average import trimmed_mean as trimmed_mean
-    from accord.cohort import Conditions as Conditions
-    from accord.correction import corrective as corrective
-    from accord.errors import AccordError as AccordError
-    from accord.losses import smaller_is_better as smaller_is_better
-    from accord.mask import and_mask as and_mask
-    from accord.mask import gma as gma
-    from accord.mask import magnitude as magnitude
-    from accord.mask import masked as masked
-    from accord.mask import sand as sand
-    from accord.mask import scaled as scaled
-    from accord.run import Run as Run
-    from accord.training import fit as fit
+    from accord.core import draws as draws
+    from accord.core import schedule as schedule
+    from accord.core.errors import AccordError as AccordError
+    from accord.core.losses import smaller_is_better as smaller_is_better
+    from accord.rules import combine as _aggregate
+    from accord.rules import local as local
+    from accord.rules import servers as _server
+    from accord.rules.algorithm import Algorithm as Algorithm
+    from accord.rules.averages.corrective import corrective as corrective
+    from accord.rules.averages.geometric_mean import geometric_mean as geometric_mean
+    from accord.rules.averages.krum import krum as krum
+    from accord.rules.averages.mean import mean as mean
+    from accord.rules.averages.median import median as median
+    from accord.rules.averages.trimmed_mean import trimmed_mean as trimmed_mean
+    from accord.rules.combine import combine as combine
+    from accord.rules.masks import masked as masked
+    from accord.rules.masks import scaled as scaled
+    from accord.rules.masks.and_mask import and_mask as and_mask
+    from accord.rules.masks.gma import gma as gma
+    from accord.rules.masks.magnitude import magnitude as magnitude
+    from accord.rules.masks.sand import sand as sand
+    from accord.rules.named import causalfed as causalfed
+    from accord.rules.named import fedadagrad as fedadagrad
+    from accord.rules.named import fedadam as fedadam
+    from accord.rules.named import fedavg as fedavg
+    from accord.rules.named import fedavgm as fedavgm
+    from accord.rules.named import fedgma as fedgma
+    from accord.rules.named import fedprox as fedprox
+    from accord.rules.named import fedsgd as fedsgd
+    from accord.rules.named import fedyogi as fedyogi
+    from accord.rules.named import local_only as local_only
+    from accord.rules.named import pooled as pooled
+    from accord.rules.named import scaffold as scaffold
+    from accord.runs.run import Run as Run
+    from accord.training import loggers as _logs
+    from accord.training.cohort import Conditions as Conditions
+    from accord.training.fit import fit as fit
+
+    aggregate = _aggregate
+    attack = _attack
+    logs = _logs
+    native = _native
+    server = _server
 
 # Where each public name lives. Loaded when first asked for, so that `accord --help` need not wait for torch.
+_MODULES = {
+    "aggregate": "rules.combine",
+    "attack": "attacks",
+    "audit": "audit",
+    "causal": "causal",
+    "data": "data",
+    "draws": "core.draws",
+    "local": "rules.local",
+    "logs": "training.loggers",
+    "models": "models",
+    "native": "kernels",
+    "privacy": "privacy",
+    "schedule": "core.schedule",
+    "server": "rules.servers",
+}
 _HOME = {
-    **dict.fromkeys(("aggregate", "attack", "causal", "data", "draws", "local", "logs", "models", "native"), None),
-    **dict.fromkeys(("privacy", "schedule", "server"), None),
-    **dict.fromkeys(("Algorithm", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedgma", "fedprox", "fedsgd", "fedyogi"), "algorithm"),
-    **dict.fromkeys(("causalfed", "local_only", "pooled", "scaffold"), "algorithm"),
-    **dict.fromkeys(("and_mask", "gma", "magnitude", "masked", "sand", "scaled"), "mask"),
-    **dict.fromkeys(("geometric_mean", "krum", "mean", "median", "trimmed_mean"), "average"),
-    "Conditions": "cohort",
-    "corrective": "correction",
-    "AccordError": "errors",
-    "Run": "run",
-    "fit": "training",
-    "smaller_is_better": "losses",
+    "AccordError": "core.errors",
+    "smaller_is_better": "core.losses",
+    "Algorithm": "rules.algorithm",
+    **dict.fromkeys(("corrective", "geometric_mean", "krum", "mean", "median", "trimmed_mean"), "rules.averages"),
+    "combine": "rules.combine",
+    **dict.fromkeys(("and_mask", "gma", "magnitude", "masked", "sand", "scaled"), "rules.masks"),
+    **dict.fromkeys(("causalfed", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedgma", "fedprox"), "rules.named"),
+    **dict.fromkeys(("fedsgd", "fedyogi", "local_only", "pooled", "scaffold"), "rules.named"),
+    "Run": "runs.run",
+    "Conditions": "training.cohort",
+    "fit": "training.fit",
 }
 
-__all__ = sorted(_HOME)
+__all__ = sorted([*_MODULES, *_HOME])
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"accord has no {name!r}; it has {', '.join(__all__)}")
-    home = _HOME[name]
-    value = importlib.import_module(f"accord.{name}") if home is None else getattr(importlib.import_module(f"accord.{home}"), name)
+    home = importlib.import_module(f"accord.{_MODULES.get(name) or _HOME[name]}")
+    value = home if name in _MODULES else getattr(home, name)
     globals()[name] = value
     return value
 

@@ -1,5 +1,5 @@
 """`python -m accord` is the command `accord`."""
 
-from accord.cli import main
+from accord.cli.main import main
 
 main()

@@ -10,7 +10,7 @@ import sys
 package, module = sys.argv[1:]
 sys.modules[package] = None
 import importlib
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 try:
     importlib.import_module(module)
 except AccordError as error:

@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from safetensors.torch import load_file
 
 import accord
-from accord.algorithm import Algorithm
+from accord.core.errors import AccordError
 from accord.data import Federation
 from accord.deploy.flower import Strategy, Sums, client_app, owned
 from accord.deploy.flower.exchange import exchange
@@ -29,12 +29,12 @@ from accord.deploy.flower.fleet import in_turn
 from accord.deploy.flower.sums import packed, unpacked
 from accord.deploy.flower.wire import PROTOCOL
 from accord.engines.contract import ClientRow
-from accord.errors import AccordError
-from accord.identity import Plan
-from accord.local import Training
-from accord.mask import Mask
 from accord.privacy.secure_sum import SecureSum, votes_bits
-from accord.run import Run
+from accord.rules.algorithm import Algorithm
+from accord.rules.local import Training
+from accord.rules.masks import Mask
+from accord.runs.run import Run
+from accord.training.plan import Plan
 from conftest import blobs, mlp, sentence
 
 ALGORITHMS = {

@@ -19,7 +19,7 @@ from torch import nn
 
 import accord
 from accord.deploy.flower import GMA, Masked
-from accord.mask import Mask
+from accord.rules.masks import Mask
 from conftest import sentence
 
 NODES, ROUNDS = 7, 3

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import accord
-from accord.aggregate import combine
-from accord.algorithm import Algorithm
+from accord.rules.algorithm import Algorithm
+from accord.rules.combine import combine
 from conftest import sentence
 
 pytest.importorskip("nvflare", reason="NVFlare is not installed: pip install 'accord-fl[nvflare]'")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import accord
-from accord.aggregate import combine
+from accord.rules.combine import combine
 from conftest import sentence
 
 pytest.importorskip("pfl", reason="pfl-research is not installed: pip install 'accord-fl[pfl]'")

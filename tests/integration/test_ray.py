@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 
 import accord
-from accord.algorithm import Algorithm
 from accord.data import Federation
 from accord.engines.contract import Job
 from accord.engines.sequential import Sequential
-from accord.loop import Loop
+from accord.rules.algorithm import Algorithm
+from accord.training.loop import Loop
 from conftest import blobs, mlp, sentence
-from test_processes import make_job, make_work, run, troubled
+from engine_jobs import make_job, make_work, run, troubled
 
 HERE = Path(__file__).parent
 STORE = 300 << 20  # bytes of shared memory a node
@@ -440,7 +440,7 @@ def refused(here: Path, *words: str, **env: str) -> str:
 KNOCK = """
 import sys
 from accord.engines.ray import connect
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 for address in sys.argv[1:]:
     try:
         connect(address)

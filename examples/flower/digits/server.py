@@ -4,11 +4,11 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 import accord
-from accord.algorithm import ALGORITHMS
-from accord.choices import known
 from accord.deploy.flower import Strategy
-from accord.identity import Plan
-from accord.local import Training
+from accord.experiments.options import known
+from accord.rules.local import Training
+from accord.rules.named import ALGORITHMS
+from accord.training.plan import Plan
 from digits.task import everybody, model
 
 # As in pyproject.toml, for a simulation that does not read it.

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from accord import draws
 from accord.causal.halved import Halved, naming
 from accord.causal.messages import Extractor, Gradient, Message, Representation, Share
+from accord.core import draws
+from accord.core.errors import AccordError
 from accord.engines.contract import Member, batches
-from accord.errors import AccordError
 
 
 @dataclass(frozen=True)

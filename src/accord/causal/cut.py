@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 from accord.models.block import Sequential
 
 _IN_ORDER = (nn.Sequential.forward, Sequential.forward)  # these run layer after layer; a subclass may do something else

@@ -10,9 +10,9 @@ from accord.causal.client import Client
 from accord.causal.exchange import Near, talk
 from accord.causal.halved import Halved
 from accord.causal.server import Heard, Server
+from accord.core.reports import Reports
 from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Table, Work
 from accord.engines.sequential import Sequential
-from accord.reports import Reports
 
 
 class Causal:

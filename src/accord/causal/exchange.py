@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 from accord.causal.client import Client
 from accord.causal.messages import Message, Representation, Share, from_bytes, to_bytes
 from accord.causal.server import Server
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 
 Answer = TypeVar("Answer", Representation, Share)
 

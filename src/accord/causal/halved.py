@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from accord import draws
 from accord.causal.cut import cut
+from accord.core import draws
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
 from accord.engines.contract import Job
 from accord.engines.probe import probe
-from accord.errors import AccordError
-from accord.layout import Layout
 
 
 class Half:

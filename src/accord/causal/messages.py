@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from accord.errors import AccordError
-from accord.losses import PerSample
+from accord.core.errors import AccordError
+from accord.core.losses import PerSample
 
 
 def risk_and_penalty(loss: PerSample, output: Tensor, labels: Tensor, reduction: Literal["mean", "sum"] = "mean") -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from accord.causal.halved import Halved, naming
 from accord.causal.messages import Extractor, Gradient, Representation, Share
 from accord.causal.objective import risk_and_penalty
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 
 
 @dataclass

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from accord.causal.cut import cut
+from accord.core.layout import Layout
 from accord.data.federated import Federation
-from accord.layout import Layout
 
 
 def traffic(module: nn.Module, fed: Federation, at: int, steps: float, samples: float) -> tuple[int, int]:

@@ -24,14 +24,14 @@ from accord.data.catalogue import (
     tiny_imagenet,
 )
 from accord.data.colours import binary, coloured, two_by_two
-from accord.data.datasets import DataSet
+from accord.data.dataset import DataSet
 from accord.data.federate import deal, natural, shifted, with_tests
 from accord.data.federated import AsIs, Federation, Scale
-from accord.data.fitting import Standardise, fitted
+from accord.data.from_arrays import from_arrays, from_samples
 from accord.data.partition import SPLITS
 from accord.data.samples import Samples
 from accord.data.shift import SHIFTS, rotated
-from accord.data.yours import from_arrays, from_samples
+from accord.data.standardise import Standardise, fitted
 
 __all__ = [
     "AUGMENTS",

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from accord import draws
-from accord.errors import AccordError, check_whole
+from accord.core import draws
+from accord.core.errors import AccordError, check_whole
 
 
 @dataclass(frozen=True)

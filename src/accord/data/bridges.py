@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, TensorDataset
 
+from accord.core.errors import AccordError
 from accord.data.cache import Progress
 from accord.data.columns import Block, Columns, check_alike, library, stacked, tensor
 from accord.data.federate import deal
 from accord.data.federated import Federation, Prepare
-from accord.data.fitting import fitted
-from accord.data.yours import from_samples
-from accord.errors import AccordError
+from accord.data.from_arrays import from_samples
+from accord.data.standardise import fitted
 
 _AT_ONCE = 1000  # samples between two calls of progress
 _CLIENTS = 10  # made up, unless said

@@ -13,8 +13,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from accord.core.errors import AccordError
 from accord.data.samples import Samples
-from accord.errors import AccordError
+from accord.kernels.paths import cache_folder
 
 Progress = Callable[[str, int, int | None], None]  # what is going on, how much is done, how much there is (None: unknown)
 
@@ -22,16 +23,9 @@ FORMAT = 2  # of the files; one in an older format is left alone, and its data s
 _TENSORS = ("x", "y", "test", "owner")
 
 
-def folder() -> Path:
-    """Where data sets are kept: ACCORD_CACHE, or `accord` in the user's cache folder."""
-    if chosen := os.environ.get("ACCORD_CACHE"):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accord"
-
-
 def path(name: str) -> Path:
     """The file of a data set, whether or not it is there yet."""
-    return folder() / f"{name}.v{FORMAT}.safetensors"
+    return cache_folder() / f"{name}.v{FORMAT}.safetensors"
 
 
 def load(name: str) -> Samples:

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from accord.core.errors import AccordError
 from accord.data import cache
 from accord.data.cache import Progress
-from accord.data.datasets import DataSet, Load, Source
+from accord.data.dataset import DataSet, Load, Source
 from accord.data.federated import Scale
 from accord.data.readers.bundled import bundled_digits
 from accord.data.readers.femnist import only_digits
@@ -17,7 +18,6 @@ from accord.data.readers.writers import by_writer
 from accord.data.recipes import CIFAR10, CIFAR100, FASHION_MNIST, FEMNIST, MNIST, TINY_IMAGENET, WRITERS
 from accord.data.samples import Samples
 from accord.data.sources import Recipe, fetch
-from accord.errors import AccordError
 
 # ------------------------------------------------------------------------------------------------------------------ in the cache
 

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accord import draws
-from accord.errors import AccordError
+from accord.core import draws
+from accord.core.errors import AccordError
 
 Tables = Mapping[str, Tensor]
 BRIGHT, DARK = 1.0, 0.3  # of foregrounds, of backgrounds: on 0.4, blue digits are hard to see

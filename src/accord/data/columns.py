@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 
 Block = tuple[str, int, Tensor, Tensor]  # what the samples belong to, the number of the first of them there, samples, labels
 

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accord import draws
+from accord.core import draws
+from accord.core.errors import AccordError, check_whole
 from accord.data.federated import AsIs, Federation, Prepare, Rows, Shifted
 from accord.data.partition import SPLITS, Parts
 from accord.data.samples import Samples
 from accord.data.shift import Shift
-from accord.errors import AccordError, check_whole
 
 
 def deal(

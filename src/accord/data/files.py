@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 
 
 @dataclass(frozen=True)

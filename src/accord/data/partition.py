@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from accord import draws
-from accord.errors import AccordError
+from accord.core import draws
+from accord.core.errors import AccordError
 
 Parts = list[np.ndarray]  # one int64 array of rows per client, ascending
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accord import draws
+from accord.core import draws
+from accord.core.errors import AccordError
 from accord.data.federated import Federation, Rows
-from accord.errors import AccordError
 
 PARTICIPATING, UNSEEN, TEST = "participating", "unseen", "test"  # kinds of owners
 

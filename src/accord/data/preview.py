@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from accord.core.errors import AccordError, check_whole
 from accord.data.federated import Federation
 from accord.data.portrait import PARTICIPATING, TEST, UNSEEN, all_owned, class_names
-from accord.errors import AccordError, check_whole
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from accord import draws
+from accord.core import draws
+from accord.core.errors import AccordError
 from accord.data.colours import binary, coloured, two_by_two
-from accord.errors import AccordError
 
 
 class Shift(Protocol):

@@ -16,10 +16,10 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.error import HTTPError
 
+from accord.core.errors import AccordError
 from accord.data.cache import Progress
 from accord.data.files import Content, read_folder
 from accord.data.samples import Samples
-from accord.errors import AccordError
 
 ANSWER_SECONDS = 5  # a mirror that has not answered by then is taken to be out of reach
 STALL_SECONDS = 30  # nor may one that answered fall silent for longer

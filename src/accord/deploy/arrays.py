@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from accord.errors import AccordError
-from accord.layout import Entry, Layout
+from accord.core.errors import AccordError
+from accord.core.layout import Entry, Layout
 
 Arrays = Mapping[str, Any]  # numpy arrays or tensors, by name
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # what BatchNorm calls its buffers

@@ -5,14 +5,14 @@ from typing import Any
 
 import torch
 
-from accord.algorithm import Algorithm
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
+from accord.core.record import Record
+from accord.core.reports import Reports, why_leave_out
+from accord.core.round import Round
 from accord.deploy.arrays import layout_of, packed, unpacked
-from accord.errors import AccordError
-from accord.experiment import assemble
-from accord.layout import Layout
-from accord.record import Record
-from accord.reports import Reports, why_leave_out
-from accord.rounds import Round
+from accord.experiments.experiment import assemble
+from accord.rules.algorithm import Algorithm
 
 try:
     from nvflare.apis.fl_constant import FLMetaKey

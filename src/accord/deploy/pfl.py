@@ -5,14 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from accord.average import AVERAGES, Average
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
+from accord.core.protocols import Average
+from accord.core.record import Field, Record, State
+from accord.core.reports import Reports
+from accord.core.round import Round
 from accord.deploy.arrays import layout_of, packed, unpacked
-from accord.errors import AccordError
-from accord.layout import Layout
-from accord.mask import MASKS, Mask
-from accord.record import Field, Record, State
-from accord.reports import Reports
-from accord.rounds import Round
+from accord.rules.averages import AVERAGES
+from accord.rules.masks import MASKS, Mask
 
 try:
     from pfl.context import CentralContext, UserContext

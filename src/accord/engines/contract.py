@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from accord import draws
-from accord.algorithm import Algorithm, Memory
-from accord.attack import Attackers
+from accord.attacks import Attackers
+from accord.core import draws
+from accord.core.layout import Layout
+from accord.core.losses import PerSample, is_smaller_better
+from accord.core.record import Record, State
 from accord.data.federated import Federation
-from accord.layout import Layout
-from accord.local import Training
-from accord.losses import PerSample, is_smaller_better
-from accord.record import Record, State
+from accord.rules.algorithm import Algorithm, Memory
+from accord.rules.local import Training
 
 SHARDS = 16  # a cohort is summed in at most so many parts; part of the experiment, not of the machine
 EVALUATION_BATCH = {"cpu": 250, "cuda": 4096}  # on a CPU a larger batch falls out of the cache: 1000 took twice as long per sample

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from accord import draws
+from accord.core import draws
+from accord.core.errors import AccordError
 from accord.engines.contract import Job, PerSample
-from accord.errors import AccordError
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from accord.core.errors import AccordError, check_whole
 from accord.engines.contract import (
     Batch,
     Group,
@@ -40,8 +41,7 @@ from accord.engines.contract import (
     whole,
 )
 from accord.engines.sequential import Sequential
-from accord.engines.shared import Area, Line, check_sendable
-from accord.errors import AccordError, check_whole
+from accord.engines.shared_memory import Area, Line, check_sendable
 
 _TRIES = 3  # so many workers may die of one task before it is given up
 _BATCHES = 4  # evaluated at a time: with a small model, half a millisecond between tasks counts

@@ -9,8 +9,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from accord import draws
-from accord.attack import flipped
+from accord.attacks import flipped
+from accord.core import draws
+from accord.core.errors import AccordError
+from accord.core.record import Record, State
+from accord.core.reports import Reports, why_leave_out
 from accord.engines import speed
 from accord.engines.contract import (
     Batch,
@@ -32,9 +35,6 @@ from accord.engines.contract import (
     whole,
 )
 from accord.engines.probe import probe
-from accord.errors import AccordError
-from accord.record import Record, State
-from accord.reports import Reports, why_leave_out
 
 _GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
 _READ = 256  # samples read at a time: pictures of that many stay in a core's cache

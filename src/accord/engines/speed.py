@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor
 
-from accord import native
-from accord.errors import AccordError
+from accord import kernels
+from accord.core.errors import AccordError
 
 SPEED = {
     "native": "a compiled kernel for convolution, ReLU and max-pool on the CPU; needs a C++ compiler",
@@ -29,15 +29,15 @@ def checked(speed: Iterable[str]) -> frozenset[str]:
 @contextmanager
 def in_effect(speed: frozenset[str]) -> Iterator[None]:
     """Within it the compiled kernel is chosen, if it was asked for; without it, whatever the environment says."""
-    before = native.enabled()
-    if "native" in speed and not native.enable():
-        native.disable()
-        raise AccordError(f"the compiled kernel was asked for, but {native.why_not()}")
+    before = kernels.enabled()
+    if "native" in speed and not kernels.enable():
+        kernels.disable()
+        raise AccordError(f"the compiled kernel was asked for, but {kernels.why_not()}")
     try:
         yield
     finally:
         if "native" in speed and not before:
-            native.disable()
+            kernels.disable()
 
 
 def precision(speed: frozenset[str], device: torch.device) -> AbstractContextManager[object]:

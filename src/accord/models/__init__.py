@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 from accord.models.cnn import cnn
 from accord.models.femnist import corrective_cnn, leaf_cnn
 from accord.models.lenet import lenet

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from accord import native
+from accord import kernels
 
 
 class Sequential(nn.Sequential):
@@ -13,7 +13,7 @@ class Sequential(nn.Sequential):
     why it bears torch's name: a model's printed form is part of how a run is recognised."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if not native.takes(input) or _has_any_global_hook():
+        if not kernels.takes(input) or _has_any_global_hook():
             return super().forward(input)
         layers, at = list(self), 0
         while at < len(layers):
@@ -22,7 +22,7 @@ class Sequential(nn.Sequential):
                 input = layers[at](input)
                 at += 1
             else:
-                input = native.conv_relu_pool(input, conv.weight, conv.bias, conv.padding)
+                input = kernels.conv_relu_pool(input, conv.weight, conv.bias, conv.padding)
                 at += 3
         return input
 

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 from accord.models.block import Sequential
 from accord.models.seeded import seeded
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from accord.errors import AccordError, check_whole
+from accord.core.errors import AccordError, check_whole
 from accord.models.seeded import seeded
 
 WIDTHS = (64, 128, 256, 512)

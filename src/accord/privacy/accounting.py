@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Mapping
 
-from accord.errors import AccordError, check_whole
+from accord.core.errors import AccordError, check_whole
 
 # Renyi orders. The best one for a common epsilon lies among the whole numbers; fractions serve large noise, the last two small delta.
 _ORDERS = (1.25, 1.5, 1.75, *range(2, 65), 128, 256)

@@ -10,24 +10,18 @@ take it off again: a deployment must draw its noise, and its cohorts, from a sec
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from accord import draws
-from accord.average import mean
-from accord.errors import AccordError
-from accord.layout import Layout
-from accord.mask import and_mask, gma
+from accord.core import draws
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
+from accord.core.record import Field, Record
+from accord.core.reports import Reports
+from accord.core.round import Round
 from accord.privacy.accounting import check_delta, epsilon, spent_text
-from accord.record import Field, Record
-from accord.reports import Reports
-from accord.rounds import Round
-
-if TYPE_CHECKING:
-    from accord.algorithm import Algorithm
-    from accord.identity import Plan
 
 _BELOW = 1.0 - 1e-6  # an update is clipped by a hair more than asked for, so that rounding cannot carry its norm above the bound
 
@@ -67,30 +61,6 @@ class Privacy:
         check_delta(self.delta)
 
     # -------------------------------------------------------------------------------------------------------- what it refuses
-
-    def check(self, algorithm: "Algorithm") -> None:
-        """Refuses an algorithm that would release more than is clipped and noised, or of which the accounting would not be true."""
-        if not isinstance(algorithm.average, mean) or algorithm.average.weighting != "uniform":
-            got = repr(algorithm.average.weighting) if isinstance(algorithm.average, mean) else type(algorithm.average).__name__
-            raise AccordError(f"weighting must be 'uniform' with privacy, got {got}: a client that counts more would be protected less")
-        local = algorithm.local
-        if local.remembers or local.pooled or local.split:
-            raise AccordError(f"{algorithm.name} asks more of clients than an update, and privacy covers an update and votes alone")
-        if algorithm.mask is not None and type(algorithm.mask) not in (gma, and_mask):
-            raise AccordError(f"mask must be gma or and_mask with privacy, whose votes have a bound, got {algorithm.mask!r}")
-        if algorithm.mask is None and self.vote_noise is not None:
-            raise AccordError(f"vote_noise has no meaning without a mask, got {self.vote_noise}: nobody votes")
-
-    def check_plan(self, plan: "Plan") -> None:
-        """Refuses rounds whose cohort is not C of N clients: that is what the accounting is for."""
-        conditions = plan.conditions
-        for name, value, usual in [("available", conditions.available, 1.0), ("lost", conditions.lost, 0.0)]:
-            if value != usual:
-                raise AccordError(f"{name} must be {usual:g} with privacy, got {value}: epsilon is known for rounds of a fixed size")
-        if plan.min_clients != 1:
-            raise AccordError(
-                f"min_clients must be 1 with privacy, got {plan.min_clients}: a skipped round tells how many reports were bad"
-            )
 
     def check_layout(self, layout: Layout) -> None:
         """Refuses a model with buffers: they would be averaged without clip or noise."""

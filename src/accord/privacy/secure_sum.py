@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accord import draws
-from accord.errors import AccordError, check_whole
-from accord.record import Field, Record
+from accord.core import draws
+from accord.core.errors import AccordError, check_whole
+from accord.core.record import Field, Record
 
 MOST_BITS = 53  # a float64 holds whole numbers of 53 bits exactly
 

@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from accord.errors import AccordError
-from accord.evaluate import GAPS, TITLES, primary_metric
-from accord.files import plain
-from accord.records import read_json
+from accord.core.errors import AccordError
+from accord.core.files import plain
 from accord.report.grids import grids
 from accord.report.papers import holds_results, paper
-from accord.show import Recorded, find, labels, load, rule_for
+from accord.runs.comparison import labels, rule_for
+from accord.runs.evaluation import GAPS, TITLES
+from accord.runs.folder import read_json
+from accord.runs.reader import Recorded, find, load
+from accord.runs.selection import primary_metric
 
 RULES = {
     "held-out": "the round best on participating clients' held-out data",

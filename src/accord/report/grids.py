@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from accord.show import Recorded, flat, told_apart
+from accord.runs.comparison import flat, told_apart
+from accord.runs.reader import Recorded
 
 _AXES = ("tau", "lr")  # a key counts by its last word: algorithm.tau, train.lr, algorithm.server.lr
 _DEFAULT = "default"  # a run made in Python writes down only what differs from it

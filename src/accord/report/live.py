@@ -9,10 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 from accord.report.data import gather, look
 from accord.report.page import page, policy
-from accord.show import Recorded, load
+from accord.runs.reader import Recorded, load
 
 HERE = "127.0.0.1"
 _FILES = ("experiment.json", "metrics.jsonl", "clients.json", "done")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 from accord.studies.outcome import Result
 from accord.studies.verdict import Read, read
 

@@ -2,7 +2,7 @@
 
 from accord.studies.analysis import Analysis
 from accord.studies.analysis import make as make_analysis
-from accord.studies.file import all_tables, path_of, tables_at
+from accord.studies.files import all_tables, path_of, tables_at
 from accord.studies.study import Cell, Study, available, load
 from accord.studies.study import make as make_study
 

@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accord.analyse.named import ANALYSES, TRAINING
-from accord.analyse.output import Result
-from accord.analyse.study import Train
-from accord.errors import AccordError
-from accord.experiment import override
-from accord.files import flat, plain
-from accord.settings import did_you_mean, shown
-from accord.studies.file import toml
+from accord.analyses.arms import Train
+from accord.analyses.output import Result
+from accord.analyses.registry import ANALYSES, TRAINING
+from accord.core.errors import AccordError
+from accord.core.files import flat, plain
+from accord.experiments.experiment import override
+from accord.experiments.settings import did_you_mean, shown
+from accord.studies.files import toml
 from accord.studies.published import Printed, find
 
 KEYS = ("title", "paper", "table", "about", "analysis", "options", "settings", "runs")

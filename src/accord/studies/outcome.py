@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from accord.errors import AccordError
-from accord.evaluate import History, select
-from accord.show import Recorded, load
+from accord.core.errors import AccordError
+from accord.runs.reader import Recorded, load
+from accord.runs.selection import History, select
 from accord.studies.published import Printed, find
 from accord.studies.study import Cell, Named, Settings, Study
 

@@ -12,12 +12,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from accord.errors import AccordError
-from accord.experiment import Experiment, assemble, override
-from accord.files import flat
-from accord.settings import did_you_mean
-from accord.studies.file import all_tables, path_of, tables_at, toml
-from accord.sweep import One
+from accord.core.errors import AccordError
+from accord.core.files import flat
+from accord.experiments.experiment import Experiment, assemble, override
+from accord.experiments.settings import did_you_mean
+from accord.experiments.sweep import One
+from accord.studies.files import all_tables, path_of, tables_at, toml
 
 RULES = ("held-out", "last10", "oracle")
 Settings = dict[str, Any]  # "section.key" -> value

@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from accord.runs.text import Cells, spread
 from accord.studies.outcome import CONTROLS, Comparison, Difference, Result
 from accord.studies.published import Printed
 from accord.studies.study import Study
-from accord.tables import Cells, spread
 
 
 def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accord.analyse.output import cells as analysis_cells
-from accord.errors import AccordError
-from accord.studies.file import FILES
+from accord.analyses.output import cells as analysis_cells
+from accord.core.errors import AccordError
+from accord.runs.text import Cells
+from accord.studies.files import FILES
 from accord.studies.outcome import Comparison, Figures, Result, compare
 from accord.studies.published import Printed
 from accord.studies.study import Cell, Study
 from accord.studies.text import comparison_cells, printed_cells, result_cells
-from accord.tables import Cells
 
 _CLAIMS = FILES / "common" / "claims.toml"
 

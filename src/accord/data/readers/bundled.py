@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from accord.core.errors import AccordError
 from accord.data.samples import Samples
-from accord.errors import AccordError
 
 TRAINING = 1500  # the first so many; the other 297 are the test set
 

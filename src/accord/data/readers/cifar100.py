@@ -9,9 +9,9 @@ from typing import IO
 import numpy as np
 import torch
 
+from accord.core.errors import AccordError
 from accord.data.cache import Progress
 from accord.data.samples import Samples
-from accord.errors import AccordError
 
 CIFAR100_MD5 = "03b5dce01913d631647c71ecec9e9cb8"  # of the archive, as www.cs.toronto.edu/~kriz/cifar.html gives it
 ARCHIVE = "cifar-100-binary.tar.gz"

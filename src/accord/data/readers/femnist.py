@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from accord.core.errors import AccordError
 from accord.data.cache import Progress
 from accord.data.samples import Samples
-from accord.errors import AccordError
 
 CLASSES = (*string.digits, *string.ascii_uppercase, *string.ascii_lowercase)
 DIGITS = CLASSES[:10]

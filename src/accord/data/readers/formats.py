@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from accord.core.errors import AccordError
 from accord.data.samples import Samples
 from accord.data.sources import run
-from accord.errors import AccordError
 
 CIFAR_PARTS = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 CIFAR_ROWS = 10_000  # pictures in each part

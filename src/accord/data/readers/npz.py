@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from accord.core.errors import AccordError
 from accord.data.samples import Samples
-from accord.errors import AccordError
 
 KEYS = ("x", "y", "client", "test")
 CLASSES = 1_000_000  # a model has an output for every number up to the largest label, so one of 10^9 is an id, not a class

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from accord.core.errors import AccordError
 from accord.data.cache import Progress
 from accord.data.readers.npz import in_order, owned
 from accord.data.samples import Samples
-from accord.errors import AccordError
 
 LARGEST = float(np.finfo(np.float32).max)
 BATCH = 1 << 14  # rows between two calls of progress

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
+from accord.core.errors import AccordError
 from accord.data.cache import Progress
 from accord.data.readers.tree import decode, pixels
 from accord.data.samples import Samples
-from accord.errors import AccordError
 
 ARCHIVE = "tiny-imagenet-200.zip"
 FOLDER = "tiny-imagenet-200"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from accord.core.errors import AccordError, check_whole
 from accord.data.cache import Progress
 from accord.data.readers.npz import in_order
 from accord.data.samples import Samples
-from accord.errors import AccordError, check_whole
 
 if TYPE_CHECKING:
     from PIL.Image import Image

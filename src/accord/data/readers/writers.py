@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from accord.core.errors import AccordError
 from accord.data.samples import Samples
-from accord.errors import AccordError
 
 MAGIC = bytes((0, 0, 0x0C, 2))  # idx: two zeros, 32-bit whole numbers, two dimensions
 COLUMNS = 8  # class, NIST series, writer, index among the writer's digits, and four that are not needed here

@@ -4,7 +4,7 @@
 you have already.
 """
 
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 
 try:
     import flwr.clientapp

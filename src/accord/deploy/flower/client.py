@@ -11,18 +11,18 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from accord.algorithm import Algorithm
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
+from accord.core.losses import PerSample, default_loss, default_metrics
+from accord.core.record import Field, Record, State
 from accord.data.federated import Federation
 from accord.deploy.flower.memory import ClientMemory
 from accord.deploy.flower.sums import Sums, form_name, lifted_by, sent_form
 from accord.deploy.flower.wire import AGAIN, SPLITS, Task, arrays_of, content, fields_of, layout_as, row_as, tensors_in, told_in
 from accord.engines.contract import ClientRow, Job, Member, Work
 from accord.engines.sequential import Sequential
-from accord.errors import AccordError
-from accord.layout import Layout
-from accord.local import Training
-from accord.losses import PerSample, default_loss, default_metrics
-from accord.record import Field, Record, State
+from accord.rules.algorithm import Algorithm
+from accord.rules.local import Training
 
 Data = Federation | Callable[[Context], Federation]
 Model = nn.Module | Callable[[Context], nn.Module]

@@ -16,14 +16,14 @@ from flwr.app import ArrayRecord, Message, MessageType
 from safetensors.torch import load_file
 from torch import Tensor
 
+from accord.core.errors import AccordError
+from accord.core.files import tensor_bytes
+from accord.core.record import Record, State
 from accord.deploy.flower.exchange import exchange, unanswered
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Receiver, Sums
 from accord.deploy.flower.wire import AGAIN, arrays_of, content, payload, row_in, task_of, tensors_in, told_in
 from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Part, Table, Work, added, shards
-from accord.errors import AccordError
-from accord.files import tensor_bytes
-from accord.record import Record, State
 
 Answer = tuple[ClientRow, State]  # a client's row, and its record as it travelled
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from accord.core.errors import AccordError, check_whole
 from accord.deploy.flower.keys import make_certificates, make_node_key
-from accord.errors import AccordError, check_whole
 
 Tell = Callable[[str], object]
 HOST = "127.0.0.1"

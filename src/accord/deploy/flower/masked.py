@@ -15,13 +15,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from torch import Tensor
 
-from accord.algorithm import Algorithm, Memory
-from accord.errors import AccordError
-from accord.layout import Entry, Layout
-from accord.mask import Mask, gma
-from accord.record import Record
-from accord.reports import Reports, why_leave_out
-from accord.rounds import Round
+from accord.core.errors import AccordError
+from accord.core.layout import Entry, Layout
+from accord.core.record import Record
+from accord.core.reports import Reports, why_leave_out
+from accord.core.round import Round
+from accord.rules.algorithm import Algorithm, Memory
+from accord.rules.masks import Mask, gma
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # how BatchNorm's statistics are called; buffers are never masked
 _NOT_WEIGHTS = ("FedXgbBagging", "FedXgbCyclic")

@@ -13,9 +13,9 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from accord.errors import AccordError
-from accord.files import write_tensors
-from accord.record import State
+from accord.core.errors import AccordError
+from accord.core.files import write_tensors
+from accord.core.record import State
 
 
 class ClientMemory:

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
 from accord.deploy.flower.exchange import FIRST_PAUSE, LONGEST_PAUSE
 from accord.deploy.flower.wire import SPLITS, content, layout_as, told_in
-from accord.errors import AccordError
-from accord.layout import Layout
 
 
 class Roster:

@@ -13,23 +13,24 @@ from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from torch import nn
 
-from accord.algorithm import Algorithm
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
+from accord.core.losses import cross_entropy
 from accord.data.federated import Federation
 from accord.deploy.flower.fleet import Fleet
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Sums, form_name
 from accord.deploy.flower.wire import SPLITS
-from accord.describe import label
 from accord.engines.contract import Job
-from accord.errors import AccordError
-from accord.identity import Plan, identity, run_name
-from accord.layout import Layout
-from accord.local import Training
-from accord.loop import Asked, Event, Loop
-from accord.losses import cross_entropy
 from accord.models import warm_start
-from accord.records import RunFolder
-from accord.run import Run
+from accord.rules.algorithm import Algorithm
+from accord.rules.label import label
+from accord.rules.local import Training
+from accord.runs.fingerprint import run_name
+from accord.runs.folder import RunFolder
+from accord.runs.run import Run
+from accord.training.loop import Asked, Event, Loop
+from accord.training.plan import Plan, identity
 
 _log = logging.getLogger("flwr")
 

@@ -13,18 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accord import draws
-from accord.algorithm import Algorithm, Memory
-from accord.correction import corrective
+from accord.core import draws
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
+from accord.core.record import Field, Record, State
+from accord.core.reports import Reports, why_leave_out
+from accord.core.round import Round
 from accord.deploy.flower.wire import Task, fields_of, filled
-from accord.describe import describe, fingerprint
 from accord.engines.contract import ClientRow
-from accord.errors import AccordError
-from accord.layout import Layout
 from accord.privacy.secure_sum import SecureSum
-from accord.record import Field, Record, State
-from accord.reports import Reports, why_leave_out
-from accord.rounds import Round
+from accord.rules.algorithm import Algorithm, Memory
+from accord.rules.averages import corrective
+from accord.runs.fingerprint import describe, fingerprint
 
 
 @dataclass(frozen=True)

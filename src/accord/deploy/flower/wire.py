@@ -15,12 +15,12 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import Tensor
 
-from accord.algorithm import Algorithm
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
+from accord.core.record import Field, Record, State
 from accord.engines.contract import ClientRow
-from accord.errors import AccordError
-from accord.layout import Layout
-from accord.local import Local, Training, Variates
-from accord.record import Field, Record, State
+from accord.rules.algorithm import Algorithm
+from accord.rules.local import Local, Training, Variates
 
 PROTOCOL = 2  # a change of what travels raises it
 AGAIN = "again"  # what a round's second exchange is called, as an action of Flower's train messages

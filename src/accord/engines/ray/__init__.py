@@ -1,6 +1,6 @@
 """Clients spread over a Ray cluster (docs/ray.md): the driver hands out shards, every node sends one summed record on."""
 
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 
 try:
     import ray  # noqa: F401

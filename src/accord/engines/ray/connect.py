@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import ray
 
-from accord.errors import AccordError
+from accord.core.errors import AccordError
 
 _ANSWER = 5.0  # seconds for a head node to answer
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(

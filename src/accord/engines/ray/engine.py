@@ -17,14 +17,14 @@ import torch
 from ray.exceptions import RayError, RayTaskError
 from torch import Tensor
 
+from accord.core.errors import AccordError
+from accord.core.record import Field, Record
 from accord.engines.contract import Group, Job, Member, Outcome, Part, Table, Work, added, evaluation_batches, shards, tabulate, whole
 from accord.engines.probe import probe
 from accord.engines.ray.connect import connect
-from accord.engines.ray.crew import TRIES, Crew
-from accord.engines.ray.parcel import Parcel
+from accord.engines.ray.payload import Parcel
 from accord.engines.ray.tasks import Batches, Shard
-from accord.errors import AccordError
-from accord.record import Field, Record
+from accord.engines.ray.workers import TRIES, Crew
 
 _TURNS = 4  # tasks that a worker gets of an evaluation, so that a slow one holds up nobody
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from accord.core.record import State
 from accord.engines.contract import Batch, ClientRow, Job, Member, Values, Work
-from accord.engines.ray.parcel import Parcel
+from accord.engines.ray.payload import Parcel
 from accord.engines.ray.worker import Piece, Told
-from accord.record import State
 
 _OWN = 256 << 20  # bytes of clients' memories that travel at a time
 

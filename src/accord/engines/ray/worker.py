@@ -1,6 +1,7 @@
 """What runs on a device of the cluster: a local engine, which trains the shards it is handed and adds up records."""
 
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -10,15 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from accord.engines import make_engine
+from accord.core.errors import AccordError
+from accord.core.record import Record, State
 from accord.engines.contract import Batch, ClientRow, Job, Member, Work, added
+from accord.engines.determinism import steady
 from accord.engines.processes import keep_memory
-from accord.engines.ray.luggage import Luggage
-from accord.engines.ray.parcel import Parcel
+from accord.engines.ray.payload import Luggage, Parcel
 from accord.engines.sequential import Sequential
-from accord.engines.vectorised import Vectorised
-from accord.errors import AccordError
-from accord.record import Record, State
+from accord.engines.vectorised import Vectorised, batched_if_possible
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,14 @@ class Worker:
         return Parcel.of(torch.__version__)
 
     def _made(self, job: Job) -> Sequential | Vectorised:
-        from accord.training import steady  # here, because it needs the engines itself
-
         self._settings.enter_context(steady(job.speed))
-        engine = make_engine(self._local, job)
-        assert isinstance(engine, Sequential | Vectorised)
+        if self._local == "sequential":
+            return Sequential(job)
+        if self._local != "vectorised":
+            raise AccordError(f"the engine of a worker is sequential or vectorised, got {self._local!r}")
+        engine, why_not = batched_if_possible(job)
+        if why_not:
+            warnings.warn(f"{why_not}; clients are trained one by one", stacklevel=2)
         return engine
 
     @_told

@@ -1,0 +1,6 @@
+"""What a trained model gives away: `attack` asks whether it tells its training samples from others (docs/privacy.md)."""
+
+from accord.audit.membership import Membership, attack
+from accord.audit.roc import Attack
+
+__all__ = ["Attack", "Membership", "attack"]

@@ -1,0 +1,1 @@
+"""The command `accord`, a file for each command. Nothing else knows typer."""

@@ -1,0 +1,30 @@
+"""`accord demo`: four algorithms on one data set, with nothing to set up."""
+
+import shlex
+
+from rich.console import Console
+
+from accord.cli.shared import Overrides, tell, train_experiments
+
+
+def demo(overrides: Overrides = None) -> None:
+    """Train FedAvg and FedAdam, with and without gradient masking, on 100 label-skewed MNIST clients plus 20 unseen ones.
+
+    Gets MNIST if it is not there yet. Takes about two minutes on two cores. Results go to `runs/demo`, and so does a page of them.
+
+    Examples:
+
+    * `accord demo`
+
+    * `accord demo train.rounds=10 run.seeds=0,1`
+    """
+    from accord.console.progress import watcher_for
+    from accord.experiments.demo import with_data
+
+    console = Console(stderr=True)
+    with watcher_for(console) as watcher:
+        experiments, told = with_data(overrides or [], watcher.data)
+    if told:
+        tell(console, told)
+    again = shlex.join(["accord", "demo", *(overrides or [])])
+    train_experiments(experiments, resume=False, fresh=True, rule=None, as_json=False, hint=f"To start over: {again}")

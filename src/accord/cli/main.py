@@ -1,0 +1,97 @@
+"""The command `accord`. Commands import what they need when they run, so that help is quick."""
+
+import io
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+import typer
+
+from accord.cli.analyse import analyse_app
+from accord.cli.compare import compare
+from accord.cli.data import data_app
+from accord.cli.demo import demo
+from accord.cli.membership import membership
+from accord.cli.report import report
+from accord.cli.reproduce import reproduce, verdicts
+from accord.cli.run import run
+from accord.cli.settings import settings
+from accord.cli.show import show
+from accord.cli.sweep import sweep
+from accord.core.errors import AccordError
+
+app = typer.Typer(
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Federated learning whose models hold up on data owners they have never met.
+
+Start here:
+
+* `accord demo` trains four algorithms on MNIST and prints one table
+
+* `accord run experiments/quickstart.toml` trains what a file describes
+
+* `accord run experiments/quickstart.toml --dry-run` prints its settings and what they cost
+
+* `accord sweep experiments/sweep.toml` trains a grid of settings, many runs at once
+
+* `accord show runs` reads the results back
+
+* `accord report runs` makes a page of them
+
+* `accord analyse --help` lists figures and tables to make of them
+
+* `accord settings` explains every key of an experiment file
+""",
+)
+app.add_typer(data_app, name="data")
+app.add_typer(analyse_app, name="analyse")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        try:
+            print(f"accord {version('accord-fl')}")
+        except PackageNotFoundError:
+            print("accord, from a source tree that was not installed")
+        raise typer.Exit
+
+
+@app.callback()
+def _accord(
+    show_version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+app.command()(run)
+app.command()(sweep)
+app.command()(reproduce)
+app.command()(verdicts)
+app.command()(compare)
+app.command()(membership)
+app.command()(report)
+app.command()(demo)
+app.command()(show)
+app.command()(settings)
+
+
+_UsageError: Any = typer.BadParameter.__base__  # click's, wherever this typer keeps it
+
+
+def main() -> None:
+    """The command's entry point: what a user can put right becomes one sentence and exit code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a client's name may hold letters that a terminal does not know
+    try:
+        sys.exit(app(args=sys.argv[1:] or ["--help"], prog_name="accord", standalone_mode=False))
+    except AccordError as error:
+        sentence = str(error)
+    except _UsageError as error:
+        sentence = f"{error.format_message().rstrip('.')}: see {error.ctx.command_path if error.ctx else 'accord'} --help"
+    except OSError as error:
+        sentence = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    print(f"accord: {sentence}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,236 @@
+"""`accord reproduce`: the papers' tables, and other studies, as one command each."""
+
+import json
+import shlex
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from accord.cli.shared import print_table, tell, this_command, train_all
+from accord.core.errors import AccordError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from accord.analyses.arms import Arm
+    from accord.experiments.sweep import One
+    from accord.studies import Analysis
+    from accord.studies.outcome import Result
+    from accord.studies.study import Named, Study
+
+
+def reproduce(
+    study: Annotated[str | None, typer.Argument(help="A study's name (--list tells them), or a study file of yours.")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="Settings that go before the study's: `section.key=value`.")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Tell which studies there are.")] = False,
+    only: Annotated[str | None, typer.Option(help="Some cells: `dataset=fmnist,clients=500`; values of one axis joined by `+`.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of every run, in place of the study's.")] = None,
+    until_flat: Annotated[
+        int | None,
+        typer.Option(min=1, help="End a run when held-out data has not become better in so many rounds; --rounds is then the most."),
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds, in place of the study's: `0,1`.")] = None,
+    grid: Annotated[bool, typer.Option(help="Tune every method over the study's grid; without it, methods run with the settings.")] = True,
+    folder: Annotated[Path, typer.Option(help="Where run folders and results go.")] = Path("runs/reproduce"),
+    plan: Annotated[bool, typer.Option("--plan", help="Tell how many runs there are and how long they may take here, and stop.")] = False,
+    select: Annotated[str | None, typer.Option(help="The rule of the table: held-out, last10, oracle, or one of the study's own.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Carry out a study: a table or figure of the papers, cell by cell, and print ours beside theirs.
+
+    Every method is tuned over the same grid with the same seeds. What is done is not done again, and what was stopped goes on. Runs that
+    can share a batch go in lockstep on a GPU.
+
+    Examples:
+
+    * `accord reproduce --list`
+
+    * `accord reproduce tmlr-table2 --only dataset=fmnist,clients=500 --rounds 50`
+
+    * `accord reproduce tmlr-table2 --plan`
+
+    * `accord reproduce tmlr-table9 --rounds 1000 --until-flat 50`
+    """
+    from accord.studies import Analysis, everything, find
+    from accord.studies.outcome import gather, plain
+
+    if listing or study is None:
+        for name, each in everything().items():
+            what = f"analysis: {each.analysis}" if isinstance(each, Analysis) else f"{len(each.cells)} cells"
+            print(f"{name:28s} {each.title} ({what})")
+        return
+    more = {"train.rounds": rounds, "train.until_flat": until_flat}
+    given = [*(overrides or []), *(f"{key}={value}" for key, value in more.items() if value)]
+    chosen = find(study)
+    if isinstance(chosen, Analysis):
+        if only or select:
+            raise AccordError(f"{chosen.name} is an analysis, which has no cells to choose from: leave out --only and --select")
+        _analyse(chosen.changed([*given, *([f"run.seeds={seeds}"] if seeds else [])]), folder, plan, as_json)
+        return
+    chosen = chosen.only(_axes(only))
+    rule = select or chosen.rules[0]
+    if rule not in chosen.rules:
+        raise AccordError(f"there is no rule {rule!r} for the table of {chosen.name}: choose one of {', '.join(chosen.rules)}")
+    chosen = chosen.changed(given, _numbers(seeds), grid)
+    named = chosen.named(folder / chosen.home)
+    runs = _runs(named)
+    if plan:
+        points = sum(len(cell.points) for cell in chosen.cells)
+        _print_plan(f"{chosen.title}: {len(chosen.cells)} cells, {points} points of the grid", runs)
+        return
+    for experiment in {id(run.experiment): run.experiment for run in runs}.values():
+        experiment.check_here()
+    stopped, _ = train_all(runs, f"To go on: {this_command()}")
+    results = gather(chosen, named)
+    written = plain(chosen, results, this_command())
+    _write(folder / f"{chosen.name}.json", written)
+    print(json.dumps(written, indent=2)) if as_json else _print(chosen, results, rule)
+    if stopped:
+        missing = sum(not result.complete for result in results)
+        tell(Console(stderr=True), f"Stopped early: {missing} cells are not complete. The same command goes on.")
+        raise typer.Exit(130)
+    page = shlex.join(["accord", "report", str(folder / chosen.home), str(folder / f"{chosen.name}.json")])
+    Console(stderr=True).print(f"A page of it: {page}", style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> None:
+    """An analysis: its files in a folder of its own, and beside it what came of it."""
+    from accord.analyses.output import write
+    from accord.analyses.style import can_draw
+    from accord.cli.analyse import train_arms
+    from accord.cli.analysis_output import print_analysis, ready
+    from accord.studies.analysis import written
+    from accord.studies.text import printed_cells
+
+    def train(arms: "Sequence[Arm]") -> None:
+        if not plan:
+            return train_arms(arms)
+        _print_plan(analysis.title, [run for one in arms for run in one.runs])
+        raise typer.Exit
+
+    if plan and not analysis.trains:
+        print(f"{analysis.title}: trains nothing, and takes less than a minute")
+        return
+    kind = "png" if can_draw() else "none"
+    if kind == "none":
+        tell(Console(stderr=True), "There will be no figure, which needs matplotlib: pip install 'accord-fl[plot]'")
+    if not plan:
+        ready(folder / analysis.name, kind)
+    result = analysis.carry_out(folder / analysis.home, train)
+    files = write(result, folder / analysis.name, kind)
+    told = written(analysis, result, files, this_command())
+    _write(folder / f"{analysis.name}.json", told)
+    if as_json:
+        print(json.dumps(told, indent=2))
+        return
+    print(analysis.title)
+    print_analysis(result, files)
+    if analysis.printed:
+        print("\nas printed")
+        print_table(printed_cells(told["printed"]))
+
+
+def _runs(named: "list[Named]") -> "list[One]":
+    """All runs of the cells. Those whose data are not here are told of and left out; if there are no others, that is an error."""
+    runs = [run for one in named for _, run in one.runs]
+    missing = Counter(one.missing for one in named if one.missing is not None)
+    if missing and not runs:
+        raise AccordError(next(iter(missing)))
+    for why, count in missing.items():
+        tell(Console(stderr=True), f"{count} cell{'s' * (count > 1)} left out: {why}")
+    return runs
+
+
+def verdicts(
+    folder: Annotated[Path, typer.Argument(help="Where `accord reproduce` wrote its results.")] = Path("runs/reproduce"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("replication/README.md"),
+) -> None:
+    """Write the replication report: ours beside theirs for every study in a folder, and a verdict on every claim of the papers."""
+    from accord.core.files import write_text
+    from accord.studies.verdict import page, read
+
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise AccordError(f"there are no results in {folder}: accord reproduce STUDY writes them")
+    text = page([read(path) for path in files])
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_text(output, text)
+    print(f"{output}: {len(files)} stud{'y' if len(files) == 1 else 'ies'}")
+
+
+def _axes(only: str | None) -> dict[str, list[str]]:
+    chosen: dict[str, list[str]] = {}
+    for part in (only or "").split(","):
+        axis, equals, values = part.partition("=")
+        if part and not (axis.strip() and equals and values):
+            raise AccordError(f"{part!r} does not choose cells: write axis=value, such as dataset=fmnist, or dataset=mnist+fmnist")
+        if part:
+            chosen[axis.strip()] = values.split("+")
+    return chosen
+
+
+def _numbers(seeds: str | None) -> list[int] | None:
+    if seeds is None:
+        return None
+    try:
+        return [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise AccordError(f"seeds must be whole numbers joined by commas, got {seeds!r}") from None
+
+
+def _write(path: Path, content: object) -> None:
+    from accord.core.files import write_json
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, content)
+
+
+# --------------------------------------------------------------------------------------------------------------------- tables
+
+
+def _print(study: "Study", results: "list[Result]", rule: str) -> None:
+    """A row per cell: ours by the rule and by the others, the settings chosen, and theirs; then the rivals' differences."""
+    from accord.console.tables import print_cells
+    from accord.studies.outcome import compare
+    from accord.studies.text import comparison_cells, result_cells
+
+    console = Console()
+    console.print(f"[bold]{study.title}[/bold]")
+    print_cells(console, result_cells(study, results, rule))
+    comparisons = compare(study, results, "test", rule)
+    if comparisons:
+        console.print(f"\nahead of {study.against} on the test set, paired by seed, by {rule} (95 % interval)")
+        print_cells(console, comparison_cells(comparisons))
+
+
+def _print_plan(title: str, runs: "list[One]") -> None:
+    """Runs, rounds, and a guess at the time from a short try on this device."""
+    from accord.studies.estimate import kind_of, per_round
+
+    left = [run for run in runs if not (run.folder / "done").exists()]
+    print(f"{title}, {len(runs)} runs, {len(runs) - len(left)} of them done")
+    if not left:
+        return
+    total = 0.0
+    kinds: dict[str, list[One]] = {}
+    for run in left:
+        kinds.setdefault(kind_of(run), []).append(run)
+    for kind, members in kinds.items():
+        print(f"  trying {kind} ...", file=sys.stderr, flush=True)
+        started = time.monotonic()
+        seconds = per_round(members[0])
+        rounds = sum(run.rounds for run in members)
+        total += seconds * rounds
+        tried = time.monotonic() - started
+        print(f"  {kind}: {len(members)} runs, {rounds:,} rounds of {seconds:.3f} s = {_time(seconds * rounds)} (tried for {tried:.0f} s)")
+    most = any(run.experiment.settings.train.until_flat for run in left)
+    print(f"{'at most' if most else 'about'} {_time(total)} one by one on this device; in lockstep on a GPU less")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"

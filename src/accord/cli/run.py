@@ -1,0 +1,75 @@
+"""`accord run`: train what an experiment file describes."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from accord.cli.shared import AsJson, Overrides, Rule, train_experiments
+from accord.core.errors import AccordError
+
+if TYPE_CHECKING:
+    from accord.experiments.experiment import Experiment
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment file in TOML.", show_default=False)],
+    overrides: Overrides = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped, or extend a finished one.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what is there and start over.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings and what they cost; train nothing.")] = False,
+    ray: Annotated[
+        str | None, typer.Option("--ray", metavar="ADDRESS", show_default=False, help="Train on the Ray cluster at HOST:PORT, or auto.")
+    ] = None,
+    select: Rule = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train what an experiment file describes, once per seed.
+
+    Settings on the command line are written as in the file, as section.key=value; commas make lists; `accord settings` explains them. A
+    setting that makes another choice, such as another algorithm, drops the options that the file gave the old one.
+
+    Each run goes to a folder of its own below `run.folder`, named after the settings. One that was stopped, by Ctrl-C or even kill -9, goes
+    on with `--resume` as if nothing had happened; with a larger `train.rounds`, `--resume` extends a finished one.
+
+    Examples:
+
+    * `accord run my.toml`
+
+    * `accord run my.toml algorithm.tau=0.6 run.seeds=0,1,2,3`
+
+    * `accord run my.toml train.rounds=400 --resume`
+
+    * `accord run my.toml --dry-run`
+
+    * `accord run my.toml --ray 10.0.0.1:6379`
+    """
+    if resume and fresh:
+        raise AccordError("--resume goes on with a run and --fresh throws it away: give one of them")
+    from accord.experiments.experiment import read
+    from accord.experiments.selection_check import rehearse
+
+    experiment = read(file, [*(overrides or []), *(["run.engine=ray"] if ray is not None else [])])
+    rehearse(select, experiment)
+    if dry_run:
+        _print_preview(experiment, as_json)
+        return
+    if ray is not None:
+        from accord.engines.ray import connect
+
+        connect(ray)
+    options = [*(["--ray", ray] if ray is not None else []), *(["--select", select] if select else []), *(["--json"] if as_json else [])]
+    again = shlex.join(["accord", "run", str(file), *(overrides or []), "--resume", *options])
+    train_experiments([experiment], resume=resume, fresh=fresh, rule=select, as_json=as_json, hint=f"To go on: {again}")
+
+
+def _print_preview(experiment: "Experiment", as_json: bool) -> None:
+    from accord.console.progress import watcher_for
+    from accord.experiments.cost import as_text, preview
+
+    with watcher_for(Console(stderr=True)) as watcher:
+        ahead = preview(experiment, watcher)
+    print(json.dumps(ahead, indent=2) if as_json else as_text(ahead))

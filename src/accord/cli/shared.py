@@ -1,0 +1,129 @@
+"""What the files of the command share."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from accord.core.errors import AccordError
+
+if TYPE_CHECKING:
+    from accord.experiments.experiment import Experiment
+    from accord.experiments.sweep import One
+    from accord.runs.reader import Recorded
+    from accord.runs.run import Run
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON, for machines.")]
+
+Rule = Annotated[
+    str | None,
+    typer.Option(
+        "--select",
+        metavar="RULE",
+        show_default=False,
+        help="Which round's figures count: `held-out` (the round best on held-out data, the default), `last10` (mean over the last ten "
+        "rounds), `window(a,b)` (mean over rounds a to b), or `oracle` (the round best on the test set).",
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", show_default=False, help="Settings that replace the file's, such as algorithm.tau=0.6."),
+]
+
+
+def tell(console: Console, text: str) -> None:
+    """A sentence that a person should not miss."""
+    console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
+def print_table(cells: list[list[str]]) -> None:
+    """A table on standard output."""
+    from accord.console.tables import print_cells
+
+    print_cells(Console(), cells)
+
+
+def show_results(runs: "list[Recorded]", rule: str | None, as_json: bool) -> None:
+    """Runs read back, on standard output."""
+    from accord.console.results import print_results
+    from accord.runs.comparison import results
+
+    if as_json:
+        print(json.dumps(results(runs, rule), indent=2))
+    else:
+        print_results(runs, rule, Console())
+
+
+def train_experiments(experiments: "list[Experiment]", *, resume: bool, fresh: bool, rule: str | None, as_json: bool, hint: str) -> None:
+    """Trains every experiment, prints one table, and gives the hint if not all was done."""
+    from accord.console.progress import watcher_for
+    from accord.experiments.execute import Interrupt, execute
+    from accord.runs.reader import load
+
+    console, interrupt = Console(stderr=True), Interrupt()
+    runs: list[Run] = []
+    left = 0  # runs that have rounds before them
+    try:
+        with watcher_for(console) as watcher:
+            for experiment in experiments:
+                new = [] if interrupt.asked else list(execute(experiment, watcher, interrupt, resume=resume, fresh=fresh))
+                wanted = experiment.settings
+                left += len(wanted.run.seeds) - sum(run.flat is not None or run.rounds >= wanted.train.rounds for run in new)
+                runs += new
+    except KeyboardInterrupt:
+        tell(console, f"Stopped at once; what was written is whole. {hint}")
+        raise typer.Exit(130) from None
+    show_results([load(run.folder) for run in runs if run.folder], rule, as_json)
+    make_the_page([run.folder for run in runs if run.folder], console)
+    if left:
+        tell(console, f"Stopped early. {hint}")
+        raise typer.Exit(130 if interrupt.asked else 0)
+
+
+def train_all(runs: "list[One]", hint: str, *, fresh: bool = False) -> tuple[int, bool]:
+    """Trains what is left of the runs: how many have rounds before them still, and whether that was asked for by Ctrl-C. A second Ctrl-C
+    ends the command here; `hint` says how to go on."""
+    from accord.console.progress import watcher_for
+    from accord.experiments.execute import Interrupt
+    from accord.experiments.sweep import sweep
+
+    console, interrupt = Console(stderr=True), Interrupt()
+    try:
+        with watcher_for(console) as watcher:
+            left = sweep(runs, watcher, interrupt, lambda text: tell(console, text), fresh=fresh)
+    except KeyboardInterrupt:
+        tell(console, f"Stopped at once; what was written is whole. {hint}")
+        raise typer.Exit(130) from None
+    return left, interrupt.asked
+
+
+def this_command() -> str:
+    """What was typed, to be typed again."""
+    return shlex.join(["accord", *sys.argv[1:]])
+
+
+def make_the_page(folders: list[Path], console: Console) -> None:
+    """A page of runs that lie in one folder, beside them, and its path."""
+    if folders:
+        from accord.core.files import write_text
+        from accord.report import gather, look, page
+
+        path = folders[0].parent / "page.html"
+        try:
+            write_text(path, page(gather(look(folders))))
+            told = f"A page of it: {path}"
+        except (OSError, AccordError) as error:  # the runs are done: their page is not worth an error
+            told = f"There is no page of it: {error}"
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
+
+
+def name_the_page(folders: list[Path], console: Console) -> None:
+    """The command that makes a page of runs: of the one, or of the folders that hold them."""
+    if folders:
+        where = folders if len(folders) == 1 else dict.fromkeys(folder.parent for folder in folders)
+        command = shlex.join(["accord", "report", *map(str, where)])
+        console.print(f"A page of it: {command}", style="dim", highlight=False, markup=False, soft_wrap=True)

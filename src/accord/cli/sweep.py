@@ -1,0 +1,83 @@
+"""`accord sweep`: a grid of runs from one file."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from accord.cli.shared import AsJson, Overrides, Rule, name_the_page, show_results, tell, train_all
+
+if TYPE_CHECKING:
+    from accord.experiments.sweep import One
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment file with a [sweep] table.", show_default=False)],
+    overrides: Overrides = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what is there and start over.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs, how they go together and where; train nothing.")] = False,
+    select: Rule = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a grid of settings, many runs at once.
+
+    In the file's `[sweep]` table a key has several values: `"algorithm.lr" = [0.01, 0.02, 0.05]`. Every combination is trained with every
+    seed of `run.seeds`. Runs that differ in seeds, rates, masks or algorithms, but not in model, data or batch size, train in lockstep
+    on a GPU, as lanes of one batch; others, and those on a CPU unless `run.engine` is vectorised, go after one another.
+
+    Each run has the folder and the record that `accord run` with its values would give it. What is done is not done again and what was
+    stopped goes on, always: that is `--resume` of `accord run`.
+
+    Examples:
+
+    * `accord sweep experiments/sweep.toml`
+
+    * `accord sweep experiments/sweep.toml --dry-run`
+
+    * `accord sweep experiments/sweep.toml train.rounds=50 run.seeds=0,1`
+    """
+    from accord.experiments.selection_check import rehearse
+    from accord.experiments.sweep import read
+
+    runs = read(file, overrides or [])
+    for experiment in {id(run.experiment): run.experiment for run in runs}.values():
+        rehearse(select, experiment)
+        experiment.check_here()
+    if dry_run:
+        _print_plan(runs, as_json)
+        return
+    options = [*(["--select", select] if select else []), *(["--json"] if as_json else [])]
+    again = shlex.join(["accord", "sweep", str(file), *(overrides or []), *options])
+    _train(runs, fresh, select, as_json, f"To go on: {again}")
+
+
+def _train(runs: "list[One]", fresh: bool, rule: str | None, as_json: bool, hint: str) -> None:
+    from accord.runs.reader import load
+
+    console = Console(stderr=True)
+    left, asked = train_all(runs, hint, fresh=fresh)
+    begun = [run.folder for run in runs if (run.folder / "experiment.json").exists()]
+    show_results([load(folder) for folder in begun], rule, as_json)
+    name_the_page(begun, console)
+    if left:
+        tell(console, f"Stopped early. {hint}")
+        raise typer.Exit(130 if asked else 0)
+
+
+def _print_plan(runs: "list[One]", as_json: bool) -> None:
+    from accord.console.progress import watcher_for
+    from accord.experiments.sweep import preview
+
+    with watcher_for(Console(stderr=True)) as watcher:
+        ahead = preview(runs, watcher.data)
+    if as_json:
+        print(json.dumps(ahead, indent=2))
+        return
+    print(f"{ahead['runs']} runs in {len(ahead['groups'])} group{'' if len(ahead['groups']) == 1 else 's'}")
+    for number, group in enumerate(ahead["groups"], 1):
+        print(f"\ngroup {number}: {group['about']}")
+        for run in group["folders"]:
+            print(f"  {run['title']}  {run['folder']}")

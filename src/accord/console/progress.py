@@ -1,0 +1,220 @@
+"""What a person sees while a run goes on: a live bar on a terminal, plain lines anywhere else. All of it on standard error."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
+
+from accord.core.reports import LOST
+from accord.runs.run import Run
+from accord.runs.text import in_short, in_words
+from accord.training.loop import Event
+
+
+def news(row: dict[str, Any]) -> str:
+    """A round in a few words: `train 92.10 · held-out 91.20 · unseen 90.10 · loss 0.412 · agreement 0.58`."""
+    words = []
+    if "evaluation" in row:
+        words += in_short(row["evaluation"])
+    if row["train_loss"] is not None:
+        words.append(f"loss {row['train_loss']:.3f}")
+    if "agreement" in row:
+        words.append(f"agreement {row['agreement']:.2f}")
+    return " · ".join(words)
+
+
+def how_far(rounds: int, reached: int) -> str:
+    """What a run has before it: `40 rounds`, `40 rounds, going on after round 10`, `40 rounds, done already`."""
+    done = "done already" if reached >= rounds else f"going on after round {reached}" if reached else ""
+    return ", ".join([f"{max(rounds, reached)} round{'' if max(rounds, reached) == 1 else 's'}", *([done] if done else [])])
+
+
+def warnings(event: Event) -> list[str]:
+    """What a person should know of a round that did not go well. Reports lost on the way are what the settings asked for: no news."""
+    row, told = event.row, []
+    bad = [f"{client} ({why})" for client, why in row["left_out"].items() if why != LOST]
+    if bad:
+        told.append(f"round {event.round}: left out {', '.join(bad[:3])}" + (f" and {len(bad) - 3} more" if len(bad) > 3 else ""))
+    if "skipped" in row:
+        told.append(f"round {event.round} was skipped: {row['skipped']}")
+    return told
+
+
+def ending(run: Run) -> str | None:
+    """Why a run ended, if it did so before its rounds."""
+    if run.stopped:
+        return f"stopped after round {run.rounds}: {run.stopped}"
+    return None if run.flat is None else f"done after round {run.rounds}: {in_words(run.flat)}"
+
+
+@dataclass
+class Pack:
+    """Runs that go together, and how far they have come; rounds are those of all of them."""
+
+    runs: int = 0
+    rounds: int = 0
+    reached: int = 0
+    done: int = 0
+    stopped: int = 0
+    since: float = field(default_factory=time.monotonic)
+    first: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.first = self.reached
+
+    def left(self, run: Run) -> None:
+        """Counts a run that is over."""
+        self.done, self.stopped = self.done + (run.stopped is None), self.stopped + (run.stopped is not None)
+        self.rounds -= run.spared
+
+    def __str__(self) -> str:
+        parts = [f"{self.done}/{self.runs} runs done", f"{self.reached:,}/{self.rounds:,} rounds"]
+        if self.first < self.reached < self.rounds and not self.stopped:
+            seconds = (time.monotonic() - self.since) / (self.reached - self.first) * (self.rounds - self.reached)
+            parts.append(f"{seconds:,.0f} s left" if seconds < 120 else f"{seconds / 60:,.0f} min left")
+        return " · ".join(parts)
+
+
+class Lines:
+    """One plain line per evaluation, and one at least every half minute, for logs."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.title, self._told, self._noted, self._when = console, "", "", "", time.monotonic()
+        self._pack = Pack()
+
+    def _line(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._when = time.monotonic()
+
+    def data(self, label: str, done: int, total: int | None) -> None:
+        if label != self._told:
+            self._told = label
+            self._line(label)
+
+    def start(self, title: str, rounds: int, reached: int) -> None:
+        self.title = title
+        self._line(f"{title}: {how_far(rounds, reached)}")
+
+    def round(self, event: Event) -> None:
+        for text in warnings(event):
+            self._line(f"{self.title} · {text}")
+        if "evaluation" in event.row or time.monotonic() - self._when > 30:
+            self._line(f"{self.title} · round {event.round}/{event.rounds} · {news(event.row)}")
+
+    def note(self, text: str) -> None:
+        if text != self._noted:  # every seed would say the same
+            self._noted = text
+            self._line(text)
+
+    def end(self, run: Run) -> None:
+        if text := ending(run):
+            self._line(f"{self.title} · {text}")
+
+    def begin(self, title: str, runs: int, rounds: int, reached: int) -> None:
+        self._pack = Pack(runs, rounds, reached)
+        self._line(f"{title}: {how_far(rounds, reached)}")
+
+    def step(self, title: str, event: Event) -> None:
+        self._pack.reached += 1
+        for text in warnings(event):
+            self._line(f"{title} · {text}")
+        if time.monotonic() - self._when > 30:
+            self._line(str(self._pack))
+
+    def leave(self, title: str, run: Run) -> None:
+        self._pack.left(run)
+        told = f" · {news(run.rows[-1])}" if run.rows and not run.stopped else ""
+        self._line(f"{title} · {ending(run) or f'done after round {run.rounds}'}{told} · {self._pack}")
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Bars:
+    """A live bar per run: rounds, time left, and news of the last evaluation in what room there is."""
+
+    def __init__(self, console: Console) -> None:
+        whole, rest = Column(no_wrap=True), Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        self._progress = Progress(
+            TextColumn("{task.description}", table_column=whole, markup=False),
+            BarColumn(bar_width=10),
+            MofNCompleteColumn(table_column=whole),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True, table_column=whole),
+            TextColumn("{task.fields[news]}", table_column=rest, markup=False),
+            console=console,
+            expand=True,
+        )
+        self._task: Any = None
+        self._fetch: dict[str, Any] = {}
+        self._noted = ""
+        self._last = ""
+        self._pack = Pack()
+
+    def data(self, label: str, done: int, total: int | None) -> None:
+        if label not in self._fetch:
+            self._fetch[label] = self._progress.add_task(label, total=total, news="")
+        self._progress.update(self._fetch[label], completed=done, total=total)
+        if total is not None and done >= total:
+            self._progress.remove_task(self._fetch.pop(label))
+
+    def start(self, title: str, rounds: int, reached: int) -> None:
+        self._last = how_far(rounds, reached) if reached else ""
+        self._new_task(title, rounds, reached)
+
+    def _new_task(self, title: str, rounds: int, reached: int) -> None:
+        for task in self._fetch.values():
+            self._progress.remove_task(task)
+        self._fetch.clear()
+        self._task = self._progress.add_task(title, total=max(rounds, reached), completed=reached, news=self._last)
+
+    def round(self, event: Event) -> None:
+        for text in warnings(event):
+            self._progress.console.print(text, style="yellow", markup=False)
+        if "evaluation" in event.row:
+            self._last = news(event.row)
+        self._progress.update(self._task, completed=event.round, news=self._last or news(event.row))
+
+    def note(self, text: str) -> None:
+        if text != self._noted:
+            self._noted = text
+            self._progress.console.print(text, style="dim", markup=False, highlight=False)
+
+    def end(self, run: Run) -> None:
+        self._progress.update(self._task, completed=run.rounds, total=run.rounds if run.spared else None)
+        if text := ending(run):
+            self._progress.console.print(text, style="yellow" if run.stopped else "dim", markup=False, highlight=False)
+
+    def begin(self, title: str, runs: int, rounds: int, reached: int) -> None:
+        self._pack = Pack(runs, rounds, reached)
+        self._last = f"0/{runs} runs done"
+        self._new_task(title, rounds, reached)
+
+    def step(self, title: str, event: Event) -> None:
+        for text in warnings(event):
+            self._progress.console.print(f"{title} · {text}", style="yellow", markup=False)
+        self._progress.update(self._task, advance=1)
+
+    def leave(self, title: str, run: Run) -> None:
+        self._pack.left(run)
+        if text := ending(run):
+            self._progress.console.print(f"{title} · {text}", style="yellow" if run.stopped else "dim", markup=False, highlight=False)
+        told = f" · {news(run.rows[-1])}" if run.rows else ""
+        self._progress.update(self._task, total=self._pack.rounds, news=f"{self._pack.done}/{self._pack.runs} runs done{told}")
+
+    def __enter__(self) -> "Bars":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+
+def watcher_for(console: Console) -> Bars | Lines:
+    """Bars on a terminal, lines elsewhere."""
+    return Bars(console) if console.is_terminal else Lines(console)

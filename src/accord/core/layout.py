@@ -1,0 +1,124 @@
+"""A module as one flat vector, and back.
+
+Everything the clients and the server exchange is a vector `[P]` of the trainable parameters and a vector `[B]` of the buffers.
+Tied parameters appear once, frozen ones stay in the module, and parameters of several precisions share one vector in the
+widest of them (float32 or wider, because that is what gets summed).
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from accord.core.errors import AccordError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of the module and where it lies in the vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    start: int
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def where(self) -> slice:
+        return slice(self.start, self.start + self.size)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which parameter and which buffer lies where. Made once per model with `Layout.of(module)`.
+
+    >>> layout = Layout.of(nn.Linear(3, 2))
+    >>> layout.size, [entry.name for entry in layout.parameters]
+    (8, ['weight', 'bias'])
+    """
+
+    parameters: tuple[Entry, ...]
+    buffers: tuple[Entry, ...] = ()
+    dtype: torch.dtype = torch.float32
+
+    @staticmethod
+    def of(module: nn.Module) -> "Layout":
+        """The layout of a module: trainable parameters (tied ones once) and every numeric buffer."""
+        if any(is_lazy(p) for p in module.parameters()):
+            raise AccordError("the model has parameters without a shape yet: run one batch through it first")
+        trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        if not trainable:
+            raise AccordError("the model has no trainable parameters: at least one needs requires_grad=True")
+        odd = [name for name, p in trainable.items() if not p.dtype.is_floating_point]
+        if odd:
+            raise AccordError(f"parameter {odd[0]} has type {trainable[odd[0]].dtype}: accord trains real floating-point parameters")
+        # A truth value has no average: bool buffers stay in the module, as frozen parameters do.
+        numeric = {name: b for name, b in module.named_buffers() if b.dtype != torch.bool and not b.is_complex()}
+        dtype = reduce(torch.promote_types, (p.dtype for p in trainable.values()), torch.float32)
+        return Layout(_entries(trainable), _entries(numeric), dtype)
+
+    @staticmethod
+    def flat(size: int, dtype: torch.dtype = torch.float32) -> "Layout":
+        """The layout of a bare vector, for those who have deltas but no module."""
+        return Layout((Entry("all", (size,), dtype, 0),), (), dtype)
+
+    @property
+    def size(self) -> int:
+        """P, the length of the parameter vector."""
+        return sum(entry.size for entry in self.parameters)
+
+    def pack(self, module: nn.Module) -> Tensor:
+        """The module's trainable parameters as a fresh vector `[P]`."""
+        named = dict(module.named_parameters())
+        return _flatten([named[entry.name] for entry in self.parameters], self.dtype)
+
+    def pack_buffers(self, buffers: dict[str, Tensor], lead: Sequence[int] = ()) -> Tensor:
+        """Buffers as a fresh vector `[B]`, in float64 so that counters and identifiers survive the trip; `[*lead, B]` of stacked ones."""
+        return _flatten([buffers[entry.name] for entry in self.buffers], torch.float64, lead)
+
+    def unpack(self, vector: Tensor) -> dict[str, Tensor]:
+        """Named parameters as views of `vector: [P]`, differentiable, cast where the module has another precision."""
+        pieces = vector.split([entry.size for entry in self.parameters])
+        return {e.name: piece.view(e.shape).to(e.dtype) for e, piece in zip(self.parameters, pieces, strict=True)}
+
+    def unpack_buffers(self, vector: Tensor) -> dict[str, Tensor]:
+        """Named buffers of `[..., B]` as fresh tensors; whole-number ones are rounded, since an average of counters need not be whole."""
+        return {e.name: _restore(vector[..., e.where].reshape((*vector.shape[:-1], *e.shape)), e.dtype) for e in self.buffers}
+
+    def load(self, module: nn.Module, vector: Tensor, buffers: Tensor) -> nn.Module:
+        """Writes both vectors into the module, in place."""
+        named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        with torch.no_grad():
+            for name, value in {**self.unpack(vector), **self.unpack_buffers(buffers)}.items():
+                named[name].copy_(value)
+        return module
+
+    def layers(self, per_coordinate: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Cuts a vector `[..., P]` into (name, part) by parameter."""
+        for entry in self.parameters:
+            yield entry.name, per_coordinate[..., entry.where]
+
+
+def _entries(tensors: Mapping[str, Tensor]) -> tuple[Entry, ...]:
+    entries, start = [], 0
+    for name, tensor in tensors.items():
+        entries.append(Entry(name, tuple(tensor.shape), tensor.dtype, start))
+        start += tensor.numel()
+    return tuple(entries)
+
+
+def _flatten(tensors: list[Tensor], dtype: torch.dtype, lead: Sequence[int] = ()) -> Tensor:
+    if not tensors:
+        return torch.zeros(*lead, 0, dtype=dtype)
+    return torch.cat([t.detach().reshape(*lead, -1).to(dtype) for t in tensors], dim=-1)
+
+
+def _restore(value: Tensor, dtype: torch.dtype) -> Tensor:
+    return value.to(dtype, copy=True) if dtype.is_floating_point else value.round().to(dtype)

@@ -1,0 +1,79 @@
+"""What clients report, stacked, and the check every report passes before any arithmetic."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from accord.core.layout import Layout
+from accord.core.record import State
+
+LOST = "report lost"  # why a client is left out by the settings' own doing, not by a fault
+
+
+@dataclass(frozen=True)
+class Reports:
+    """K clients' reports. Numbers per client are columns `[..., K, 1]`, so they multiply a `delta` as they are."""
+
+    delta: Tensor  # [..., K, P]: client minus server
+    weight: Tensor  # [..., K, 1]: training samples
+    steps: Tensor  # [..., K, 1]: local steps taken
+    buffers: Tensor  # [..., K, B]: change of the buffers
+    extra: dict[str, Tensor] = field(default_factory=dict)  # what a part of the algorithm `needs` beyond the delta, [..., K, P]
+    before: State = field(default_factory=dict)  # the clients' own state when the round began, [..., K, P]
+    after: State = field(default_factory=dict)  # and what it will be if the report is accepted
+
+    def of(self, chosen: Tensor) -> "Reports":
+        """The reports of these clients alone: `chosen` are their numbers among the K."""
+
+        def some(value: Tensor) -> Tensor:
+            return value.index_select(-2, chosen)
+
+        def each(state: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {name: some(value) for name, value in state.items()}
+
+        return Reports(
+            delta=some(self.delta),
+            weight=some(self.weight),
+            steps=some(self.steps),
+            buffers=some(self.buffers),
+            extra=each(self.extra),
+            before=each(self.before),
+            after=each(self.after),
+        )
+
+    @property
+    def one(self) -> Tensor:
+        """A one per client."""
+        return torch.ones_like(self.weight)
+
+
+def why_leave_out(
+    delta: Tensor,
+    samples: int,
+    layout: Layout,
+    buffers: Tensor | None = None,
+    kept: Sequence[Tensor] = (),
+    extra: Sequence[Tensor] = (),
+) -> str | None:
+    """Why one client's report must not be added, or None if it may be. `delta: [P]`, `buffers: [B]`; `kept` is what it would remember,
+    `extra` what it reports besides.
+
+    One NaN in one client would otherwise be every client's at the next round.
+    """
+    if samples <= 0:
+        return "no samples"
+    if tuple(delta.shape) != (layout.size,):
+        return f"wrong shape {tuple(delta.shape)}, expected ({layout.size},)"
+    if bool(delta.isnan().any()):
+        return "NaN in the update"
+    if bool(delta.isinf().any()):
+        return "infinity in the update"
+    if buffers is not None and not bool(buffers.isfinite().all()):
+        return "NaN or infinity in the buffers"
+    if not all(bool(value.isfinite().all()) for value in kept):
+        return "NaN or infinity in what the client would remember"
+    if not all(bool(value.isfinite().all()) for value in extra):
+        return "NaN or infinity in a gradient or loss that it reports"
+    return None

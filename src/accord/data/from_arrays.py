@@ -1,0 +1,174 @@
+"""A federation from data the user already has: arrays by client, or all samples at once with a client for each.
+
+Everything ends up in one tensor, so it must fit in memory (on a GPU: in its memory). `from_samples` takes no copy: a `numpy.memmap` stays
+on disk, and only what a batch needs is read.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset
+
+from accord.core import draws
+from accord.core.errors import AccordError
+from accord.data.federate import assemble, check_counts
+from accord.data.federated import Federation, Prepare
+
+
+def from_arrays(
+    clients: Mapping[str | int, Any],
+    *,
+    unseen: int | Sequence[str | int] = 0,
+    heldout: float = 0.1,
+    test: Any = None,
+    seed: int = 0,
+    prepare: Prepare | None = None,
+    name: str = "arrays",
+) -> Federation:
+    """`clients` maps an id to `(x, y)` or to a map-style `Dataset` of such pairs; `test` is one more of either.
+
+    `unseen` says how many clients are unseen (drawn by `seed`), or which. A client without samples stays in the federation with
+    no rows. float64 becomes float32, whole-number labels int64.
+
+    >>> fed = from_arrays({"a": ([[0.0], [1.0]], [0, 1]), "b": ([[2.0]], [1])}, unseen=["b"], heldout=0)
+    >>> fed.x.shape, fed.clients, list(fed.unseen)
+    (torch.Size([3, 1]), ['a'], ['b'])
+    """
+    if not isinstance(clients, Mapping) or not clients:
+        raise AccordError("from_arrays got no clients: give a dict from client id to (x, y)")
+    pairs = {str(client): _pair(f"client {client}", data) for client, data in clients.items()}
+    if len(pairs) < len(clients):
+        raise AccordError("two client ids are the same when written as text: give each client an id of its own")
+    apart = _which_unseen(list(pairs), unseen, seed)
+    groups = {f"client {client}": pair for client, pair in pairs.items()}
+    if test is not None:
+        groups["the test set"] = _pair("the test set", test)
+    x, y = _joined(groups)
+    ends = np.cumsum([len(labels) for _, labels in groups.values()]).tolist()
+    spans = [torch.arange(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    owned = dict(zip(pairs, spans, strict=False))  # the test set's span, if there is one, is the last and nobody's
+    test_rows = spans[-1] if test is not None else None
+    return assemble(x, y, owned, apart, heldout=heldout, seed=seed, test=test_rows, prepare=prepare, name=name)
+
+
+def from_samples(
+    x: Any,
+    y: Any,
+    client: Any,
+    *,
+    unseen: int | Sequence[str | int] = 0,
+    heldout: float = 0.1,
+    test: Any = None,
+    seed: int = 0,
+    prepare: Prepare | None = None,
+    name: str = "samples",
+) -> Federation:
+    """All samples at once: `x[i]` with label `y[i]` belongs to client `client[i]`, whatever the order. Nothing is copied but float64, which
+    becomes float32: a file of it would be read whole.
+
+    Rows marked in `test` (true or false for each, or row numbers) are the test set, and nobody's. `unseen` as in `from_arrays`.
+
+    >>> fed = from_samples([[0.0], [1.0], [2.0]], [0, 1, 1], ["b", "a", "b"], heldout=0)
+    >>> fed.clients, fed.train["b"]
+    (['a', 'b'], tensor([0, 2]))
+    """
+    x, y = _pair("the data", (x, y))
+    ids, owner = np.unique(np.asarray(client), return_inverse=True)
+    if owner.shape != (len(y),):
+        raise AccordError(f"client must have one entry for each of the {len(y):,} samples, got shape {np.shape(client)}")
+    rows = None if test is None else _marked(test, len(y))
+    if rows is not None:
+        owner[rows.numpy()] = -1
+    order = np.argsort(owner, kind="stable")
+    ends = np.searchsorted(owner[order], np.arange(len(ids) + 1))
+    owned = {str(name): torch.from_numpy(order[ends[i] : ends[i + 1]]) for i, name in enumerate(ids.tolist()) if ends[i] < ends[i + 1]}
+    if not owned:
+        raise AccordError("no client has a sample: give at least one client data")
+    apart = _which_unseen(list(owned), unseen, seed)
+    return assemble(x, y, owned, apart, heldout=heldout, seed=seed, test=rows, prepare=prepare, name=name)
+
+
+def _marked(test: Any, count: int) -> Tensor:
+    """Row numbers, from row numbers or from one truth value per row."""
+    marks = np.asarray(test)
+    if marks.dtype == bool and marks.shape == (count,):
+        return torch.from_numpy(np.flatnonzero(marks))
+    if marks.ndim != 1 or not np.issubdtype(marks.dtype, np.integer) or (marks < 0).any() or (marks >= count).any():
+        raise AccordError(f"test must be row numbers from 0 to {count - 1:,}, or true or false for each of {count:,} samples")
+    return torch.from_numpy(np.unique(marks).astype(np.int64))
+
+
+def _which_unseen(ids: list[str], unseen: int | Sequence[str | int], seed: int) -> set[str]:
+    if isinstance(unseen, int):
+        check_counts(len(ids), unseen)
+        apart = {ids[i] for i in draws.choose(len(ids), unseen, seed, "partition", "unseen")}
+    else:
+        apart = {str(client) for client in ([unseen] if isinstance(unseen, str) else unseen)}
+        for client in sorted(apart - set(ids)):
+            raise AccordError(f"unseen names client {client}, which is not among the {len(ids)} clients given")
+    if len(apart) == len(ids):
+        raise AccordError(f"{len(ids)} clients with {unseen} unseen leave nobody to train: at least one must participate")
+    return apart
+
+
+def _pair(who: str, data: Any) -> tuple[Tensor, Tensor]:
+    """`who`'s samples and labels as two tensors of the same length."""
+    if isinstance(data, Dataset):
+        data = _items(who, data)
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise AccordError(f"{who} must come as a pair (x, y) or a torch Dataset of such pairs, got {type(data).__name__}")
+    x, y = _tensor(f"x of {who}", data[0]), _tensor(f"y of {who}", data[1])
+    if x.ndim == 0 or y.ndim == 0:
+        raise AccordError(f"{who} has a single number where a list of samples belongs: x and y need one entry per sample")
+    if len(x) != len(y):
+        raise AccordError(f"{who} has {len(x)} samples in x but {len(y)} labels in y: each sample needs one label")
+    return x, y if y.is_floating_point() else y.long()
+
+
+def _items(who: str, data: Dataset[Any]) -> tuple[list[Any], list[Any]]:
+    if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
+        raise AccordError(f"{who} is a Dataset without a length: give a map-style Dataset, one with __len__ and __getitem__")
+    items = [data[i] for i in range(len(data))]
+    if not all(isinstance(item, (tuple, list)) and len(item) == 2 for item in items):
+        raise AccordError(f"{who} is a Dataset whose items are not pairs (x, y)")
+    return [_tensor(f"a sample of {who}", x) for x, _ in items], [_tensor(f"a label of {who}", y) for _, y in items]
+
+
+def _tensor(what: str, values: Any) -> Tensor:
+    try:
+        if isinstance(values, list) and values and all(isinstance(value, Tensor) for value in values):
+            values = torch.stack(values)
+        if not isinstance(values, Tensor):
+            array = np.asarray(values)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # of memory that may not be written to, such as a file's: nothing here writes
+                # torch wants native byte order and rows in order: a plain array has both, so no copy
+                values = torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C"]))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise AccordError(f"{what} is not an array of numbers with one shape for all samples: {error}") from None
+    values = values.detach().cpu()
+    return values.float() if values.dtype == torch.float64 else values
+
+
+def _joined(groups: Mapping[str, tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """All samples as one tensor and all labels as another, once they are seen to fit; a group without samples fits anything."""
+    filled = {who: pair for who, pair in groups.items() if len(pair[1])}
+    if not filled:
+        raise AccordError("no client has a sample: give at least one client data")
+    first = next(iter(filled))
+    for who, pair in filled.items():
+        for part, mine, theirs in zip("xy", pair, filled[first], strict=True):
+            if (mine.shape[1:], mine.dtype) != (theirs.shape[1:], theirs.dtype):
+                raise AccordError(
+                    f"{part} of {who} holds {_kind(mine)} per sample, but that of {first} {_kind(theirs)}: they must be alike"
+                )
+    return torch.cat([x for x, _ in filled.values()]), torch.cat([y for _, y in filled.values()])
+
+
+def _kind(values: Tensor) -> str:
+    shape = " x ".join(str(size) for size in values.shape[1:]) or "one"
+    return f"{shape} {str(values.dtype).removeprefix('torch.')}"

@@ -1,0 +1,273 @@
+"""Local descent of many lanes at once: what every lane needs is laid out on the device, and its steps are run or replayed."""
+
+import copy
+import importlib.util
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from accord.core import draws
+from accord.core.record import State
+from accord.data.federated import Federation
+from accord.engines.contract import Job, Member, Work
+from accord.engines.vectorised.batchable import check_batchable, pads
+from accord.engines.vectorised.fuse import made_for_lanes
+from accord.engines.vectorised.lanes import Lanes, Model, Plan, gradients, run
+from accord.engines.vectorised.planning import Order, Padded, lengthened, padded, waves
+from accord.engines.vectorised.replay import Captured, shapes
+
+_LARGE = 8_000_000  # parameters from which lanes run side by side: such a model's kernels fill the device by themselves
+_STREAMS = 4  # more were no faster
+_READY = 8 << 30  # bytes that samples may take on a CUDA device as the model reads them: every step is then spared a few kernels
+_SMALL = 1 << 16  # bytes that a copy to the device need not wait for
+_GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One client of one run."""
+
+    job: Job
+    work: Work
+    member: Member
+    own: State
+    rows: np.ndarray  # of its batches, one after another
+    sizes: list[int]  # of its batches
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """All that the device must know of it: see `_NUMBERS`."""
+        training, samples = self.job.training, len(self.member.rows)
+        mu, lr = self.job.algorithm.local.mu, training.lr_at(self.work.round)
+        decay, clip = training.weight_decay, training.clip or math.inf
+        return lr, training.momentum, decay, clip, mu, samples, len(self.sizes), sum(self.sizes)
+
+
+_NUMBERS = ("lr", "momentum", "weight_decay", "clip", "mu", "samples", "steps", "met")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What clients' rounds came to, still on the device."""
+
+    delta: Tensor  # [L, P]
+    moved: Tensor  # [L, B], change of the buffers
+    loss: Tensor  # [L], mean over the samples met
+    weight: Tensor  # [L, 1], training samples
+    steps: Tensor  # [L, 1]
+    extra: State  # name -> [L, P]
+
+    def of(self, part: slice) -> "Trained":
+        columns = {name: getattr(self, name)[part] for name in _COLUMNS}
+        return Trained(**columns, extra={name: value[part] for name, value in self.extra.items()})
+
+
+_COLUMNS = ("delta", "moved", "loss", "weight", "steps")
+
+
+def width_of(job: Job) -> int:
+    """How wide batches are, whoever is in a round: a sum over a batch is then the same sum. Whole-client batches have no such width."""
+    return min(job.training.batch or 1, max((len(rows) for rows in job.fed.train.values()), default=1))
+
+
+class Descent:
+    """Trains lanes of one model on one device. `at_once` bounds how many go together; it is halved when the device runs out of memory."""
+
+    def __init__(self, job: Job, fed: Federation, drops_out: bool, at_once: int | None = None) -> None:
+        self.device, self.drops_out, self.at_once = job.device, drops_out, at_once
+        self.halved_to: int | None = None
+        cuda = job.device.type == "cuda"
+        large = cuda and job.layout.size > _LARGE
+        tuned = cuda and importlib.util.find_spec("triton") is not None
+        fed = fed.prepared(_READY) if cuda else fed
+        plain = copy.deepcopy(job.module).to(job.device)
+        self.model = Model(
+            made_for_lanes(plain, fed) if tuned and not large and "bf16" not in job.speed else plain,
+            job.layout,
+            fed,
+            job.loss,
+            tuned=tuned,
+            speed=job.speed,
+            streams=tuple(torch.cuda.Stream() for _ in range(_STREAMS)) if large else None,
+        )
+        if not large:
+            check_batchable(self.model, drops_out)
+        self.pads = pads(self.model)
+        self.width = width_of(job)
+        self._captured: dict[tuple[object, ...], Captured] = {}
+        self._ready: tuple[Sequence[Order], Padded] | None = None
+
+    def lay_out(self, orders: Sequence[Order]) -> None:
+        """Lays out the batches of lanes that will be asked for next: for a host that has nothing to do while the device works."""
+        orders = [order for order in orders if order[1]]
+        fits = 0 < len(orders) <= (self.at_once or len(orders))
+        self._ready = (orders, padded(orders, self.width)) if fits else None
+
+    def _laid_out(self, orders: Sequence[Order]) -> Padded:
+        """The batches of these lanes; if they are those that were laid out before, they are ready."""
+        ready, self._ready = self._ready, None
+        if ready and [id(rows) for rows, _ in ready[0]] == [id(rows) for rows, _ in orders]:
+            return ready[1]
+        return padded(orders, self.width)
+
+    def forget(self) -> None:
+        """Lets go of the device's memory."""
+        self._captured.clear()
+
+    def __call__(self, lanes: Sequence[Lane]) -> Trained:
+        """As many lanes at once as there is memory for."""
+        needs = frozenset[str]().union(*(lane.job.algorithm.needs for lane in lanes))
+        while True:
+            size = min(self.at_once or len(lanes), len(lanes))
+            try:
+                parts = [self._descend_together(lanes[at : at + size], needs) for at in range(0, len(lanes), size)]
+                break
+            except torch.cuda.OutOfMemoryError:
+                if size == 1:
+                    raise
+                self._captured.clear()
+                torch.cuda.empty_cache()
+                self.at_once = self.halved_to = math.ceil(size / 2)
+                warnings.warn(f"the device ran out of memory with {size} lanes at once: going on with {self.at_once}", stacklevel=2)
+        if len(parts) == 1:
+            return parts[0]
+        joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        return Trained(**joined, extra={name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra})
+
+    def _descend_together(self, chosen: Sequence[Lane], needs: frozenset[str]) -> Trained:
+        """What these lanes' rounds come to. `needs`: what any lane must report besides its update; all then do."""
+        if (
+            len(chosen) == 1
+        ):  # libraries compute a batch of one in another way: with company, a lane's bits do not depend on how many there are
+            return self._descend_together([*chosen, *chosen], needs).of(slice(1))
+        numbers = self._numbers(chosen)
+        lanes, begun = self._lanes(chosen, numbers, needs)
+        for part in waves(self._laid_out([(lane.rows, lane.sizes) for lane in chosen]), self.pads):
+            if self.device.type == "cuda":
+                lanes = self._replayed(lanes, part, chosen)
+            else:
+                lanes = run(self.model, lanes, self._plan(part, chosen, len(part.count)), len(part.count))
+        extra = {} if lanes.gradients is None else {"mean_gradient": lanes.gradients / numbers["steps"]}
+        if lanes.last is not None:
+            extra["last_gradient"] = lanes.last.clone()  # lanes that are replayed are overwritten by the next ones
+        if "start_gradient" in needs:
+            extra["start_gradient"], _ = self._full_gradient(chosen, "start", lanes.start, begun, numbers["samples"])
+        ended = self.model.layout.pack_buffers(lanes.buffers, lead=(len(chosen),)).to(begun.device)
+        if needs & {"end_gradient", "end_loss"}:
+            extra["end_gradient"], extra["end_loss"] = self._full_gradient(chosen, "end", lanes.w, ended, numbers["samples"])
+        same = (begun == ended) | (begun.isnan() & ended.isnan())  # buffers may hold infinities on purpose
+        moved = torch.where(same, 0.0, ended - begun)
+        loss = lanes.loss / numbers["met"].squeeze(1)
+        return Trained(lanes.w - lanes.start, moved, loss, numbers["samples"], numbers["steps"], extra)
+
+    def _numbers(self, chosen: Sequence[Lane]) -> dict[str, Tensor]:
+        """A column `[L, 1]` for each of `_NUMBERS`, in one copy that the host does not wait for."""
+        table = torch.tensor([lane.numbers for lane in chosen], dtype=self.model.layout.dtype)
+        columns = _sent(table, self.device).unsqueeze(-1).unbind(1)
+        return dict(zip(_NUMBERS, columns, strict=True))
+
+    def _replayed(self, lanes: Lanes, part: Padded, chosen: Sequence[Lane]) -> Lanes:
+        steps = len(part.count)
+        plan = self._plan(lengthened(part, 1 << (steps - 1).bit_length()), chosen, steps)  # few shapes, so few captures
+        key = shapes(lanes, plan)
+        if key not in self._captured:
+            self._captured[key] = Captured(self.model, lanes, plan)
+        return self._captured[key].run(lanes, plan, steps)
+
+    def _lanes(self, chosen: Sequence[Lane], numbers: dict[str, Tensor], needs: frozenset[str]) -> tuple[Lanes, Tensor]:
+        """Where every lane begins, and its buffers as one table `[L, B]`."""
+        layout, device = self.model.layout, self.device
+        starts = [lane.job.algorithm.local.start(lane.work.vector, lane.work.buffers, lane.own) for lane in chosen]
+        begun = _stacked([buffers for _, buffers in starts])
+        training = [lane.job.training for lane in chosen]
+        drifts = [lane.job.algorithm.local.drift(lane.work.memory["local"], lane.own) for lane in chosen]
+        start = _stacked([vector for vector, _ in starts])
+        lanes = Lanes(
+            start,
+            layout.unpack_buffers(begun.to(device)),
+            lr=numbers["lr"],
+            momentum=numbers["momentum"],
+            weight_decay=numbers["weight_decay"] if any(t.weight_decay for t in training) else None,
+            clip=numbers["clip"] if any(t.clip for t in training) else None,
+            mu=numbers["mu"] if any(lane.job.algorithm.local.mu for lane in chosen) else None,
+            drift=_stacked([torch.zeros_like(start[0]) if d is None else d for d in drifts])
+            if any(d is not None for d in drifts)
+            else None,
+            gradients=torch.zeros_like(start) if "mean_gradient" in needs else None,
+            last=torch.zeros_like(start) if "last_gradient" in needs else None,
+            top=self._top(chosen),
+        )
+        return lanes, begun
+
+    def _plan(self, part: Padded, chosen: Sequence[Lane], steps: int) -> Plan:
+        """The steps on the device, with the keys of their draws; only the first `steps` of them will be run."""
+        dropout = self._keys("dropout", part, chosen) if self.drops_out else None
+        augment = self._keys("augment", part, chosen) if self.model.fed.augment is not None else None
+        rows, share, count = (self._array(values) for values in (part.rows, part.share, part.count))
+        return Plan(rows, share, count, dropout, augment, rests=bool((part.count[:steps] == 0).any()))
+
+    def _top(self, chosen: Sequence[Lane]) -> Tensor | None:
+        """`[L, 1]`, how lanes read their labels; None if all read them as they are."""
+        tops = [-1 if lane.job.attack is None else lane.job.attack.top(lane.member.client) for lane in chosen]
+        return None if max(tops) < 0 else _sent(torch.tensor(tops).unsqueeze(1), self.device)
+
+    def _array(self, values: np.ndarray) -> Tensor:
+        """Row numbers as they are, other numbers in the model's precision."""
+        numbers = torch.from_numpy(values)
+        return _sent(numbers if numbers.dtype == torch.int64 else numbers.to(self.model.layout.dtype), self.device)
+
+    def _keys(self, purpose: str, part: Padded, chosen: Sequence[Lane]) -> Tensor:
+        keys = [
+            [
+                draws.device_key(lane.job.seed, purpose, lane.work.round, lane.member.client, int(number)) if count else 0
+                for lane, count in zip(chosen, counts, strict=True)
+            ]
+            for number, counts in zip(part.number, part.count, strict=True)
+        ]
+        return _sent(torch.tensor(keys, dtype=torch.int64), self.device)
+
+    def _full_gradient(self, chosen: Sequence[Lane], where: str, at: Tensor, buffers: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradient `[L, P]` and value `[L, 1]` of each client's mean loss over all its data, at the "start" of the round or at its "end".
+        Buffers are read, not moved."""
+        orders = [(lane.member.rows.numpy(), near_equal(len(lane.member.rows), _GRADIENT_BATCH)) for lane in chosen]
+        total, value, top = torch.zeros_like(at), torch.zeros_like(at[:, :1]), self._top(chosen)
+        for part in waves(padded(orders), self.pads):
+            keys = self._keys(f"dropout at the {where}", part, chosen) if self.drops_out else [None] * len(part.count)
+            parts = (self._array(values) for values in (part.rows, part.share, part.count))
+            for rows, share, count, key in zip(*parts, keys, strict=True):
+                own = self.model.layout.unpack_buffers(buffers.to(at.device))
+                gradient, loss = gradients(self.model, at, own, rows, share, dropout=key, top=top)
+                weight = count.unsqueeze(1) / samples
+                total.addcmul_(gradient, weight)
+                value.addcmul_(loss.unsqueeze(1).to(value), weight)
+        return total, value
+
+
+def near_equal(count: int, most: int) -> list[int]:
+    """Sizes of at most `most` that differ by one at most.
+
+    >>> near_equal(7, 3)
+    [3, 2, 2]
+    """
+    parts = -(-count // most)
+    return [count // parts + (part < count % parts) for part in range(parts)]
+
+
+def _sent(values: Tensor, device: torch.device) -> Tensor:
+    """The values on the device, in a copy that the host does not wait for: it has the next round to plan. Of few values CUDA keeps a copy
+    of its own until they are sent."""
+    if device.type == "cuda" and values.nbytes > _SMALL:
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)
+
+
+def _stacked(vectors: Sequence[Tensor]) -> Tensor:
+    """`[L, ...]`; where all are one vector, without a copy of it for each."""
+    if all(vector is vectors[0] for vector in vectors):
+        return vectors[0].expand(len(vectors), *vectors[0].shape)
+    return torch.stack(list(vectors))

@@ -1,0 +1,246 @@
+"""Local steps of many clients in lockstep. A lane is one client of one run.
+
+The parameters of all lanes are one buffer `[L, P]`. A step gathers every lane's batch on the device, runs the model once for all of them
+(`torch.func.vmap`: grouped convolutions, batched matrix products) and moves the whole buffer. A lane that has finished, or whose batch is
+shorter than the others', is masked. On CUDA the step is captured once as a graph and replayed (`replay.py`).
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from accord.attacks import flipped
+from accord.core import draws
+from accord.core.layout import Layout
+from accord.core.losses import PerSample
+from accord.core.record import State
+from accord.data.federated import Federation
+from accord.engines import speed
+from accord.engines.vectorised import fuse
+from accord.engines.vectorised.convolve import Unfolded
+from accord.kernels import lane_step
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is the same for all lanes. The federation's samples are on the device.
+
+    `tuned`: Triton is there, and with it kernels made for lanes. `streams` says how lanes are run: None, all in one batched computation,
+    which is best for small models; else each by itself, spread over these CUDA streams (none of them: one after another), which is best
+    for models whose kernels are large.
+    """
+
+    module: nn.Module
+    layout: Layout
+    fed: Federation
+    loss: PerSample
+    tuned: bool = False
+    speed: frozenset[str] = frozenset()
+    streams: tuple[torch.cuda.Stream, ...] | None = None
+
+    @cached_property
+    def losses_of_one(self) -> Callable[[State, Tensor, Tensor], Tensor]:
+        """The losses `[B]` of one lane's samples, given its parameters and buffers."""
+
+        def losses(state: State, x: Tensor, y: Tensor) -> Tensor:
+            if "channels-last" in self.speed:
+                state, x = {name: speed.channels_last(value) for name, value in state.items()}, speed.channels_last(x)
+            with speed.precision(self.speed, x.device):
+                output = functional_call(self.module, state, (x,))
+            return self.loss(speed.widened(self.speed, output), y)
+
+        return torch.compile(losses, dynamic=False) if "compile" in self.speed else losses
+
+
+@dataclass
+class Plan:
+    """The batches of `S` steps of every lane."""
+
+    rows: Tensor  # [S, L, B], filled up with rows of the lane's own
+    share: Tensor  # [S, L, B], of a sample in its lane's mean loss; 0 where it only fills up
+    count: Tensor  # [S, L], how many samples count; 0: nothing to do for this lane
+    dropout: Tensor | None = None  # [S, L], keys
+    augment: Tensor | None = None  # [S, L], keys
+    rests: bool = True  # some lane has nothing to do in some step
+
+
+@dataclass
+class Lanes:
+    """What differs by lane, and how far a round has come. Numbers per lane are columns `[L, 1]`."""
+
+    start: Tensor  # [L, P]
+    buffers: State  # name -> [L, ...]
+    lr: Tensor
+    momentum: Tensor
+    weight_decay: Tensor | None = None
+    clip: Tensor | None = None
+    mu: Tensor | None = None
+    drift: Tensor | None = None  # [L, P]
+    gradients: Tensor | None = None  # [L, P], where the sum of the steps' gradients is wanted
+    last: Tensor | None = None  # [L, P], where the gradient of the last step is wanted
+    top: Tensor | None = None  # where some lane flips its labels: see `accord.attack.flipped`
+    w: Tensor = field(init=False)
+    velocity: Tensor = field(init=False)
+    loss: Tensor = field(init=False)  # [L], summed over samples
+
+    def __post_init__(self) -> None:
+        self.w, self.velocity = self.start.clone(), torch.zeros_like(self.start)
+        self.loss = torch.zeros(len(self.start), device=self.start.device)
+
+
+def advance(model: Model, lanes: Lanes, plan: Plan, step: Tensor) -> None:
+    """Step number `step: [1]` of the plan, in place; it ends with the number of the next one."""
+    rows, share, count = (part.index_select(0, step)[0] for part in (plan.rows, plan.share, plan.count))
+    augment, dropout = (None if keys is None else keys.index_select(0, step)[0] for keys in (plan.augment, plan.dropout))
+    before = {name: value.clone() for name, value in lanes.buffers.items()}
+    gradient, loss = gradients(model, lanes.w, lanes.buffers, rows, share, augment, dropout, lanes.top)
+    if before:
+        active = count > 0
+        for name, value in before.items():
+            lanes.buffers[name].copy_(torch.where(active.view(-1, *[1] * (value.ndim - 1)), lanes.buffers[name], value))
+    if plan.rests:  # a resting lane's share of 0 times a loss that overflowed would be NaN
+        loss = torch.where(count > 0, loss, 0.0)
+    lanes.loss.addcmul_(loss, count)
+    if lanes.last is not None:
+        lanes.last.copy_(torch.where(count.unsqueeze(1) > 0, gradient, lanes.last))
+    factor = None if lanes.clip is None else (lanes.clip / (gradient.norm(dim=1, keepdim=True) + 1e-12)).clamp(max=1.0)
+    fast = model.tuned and lanes.w.dtype == torch.float32
+    (lane_step.step_ if fast else step_)(
+        lanes.w,
+        lanes.velocity,
+        gradient,
+        count.unsqueeze(1),
+        lanes.lr,
+        lanes.momentum,
+        factor=factor,
+        weight_decay=lanes.weight_decay,
+        gradients=lanes.gradients,
+        mu=lanes.mu,
+        start=lanes.start,
+        drift=lanes.drift,
+    )
+    step += 1
+
+
+def step_(
+    w: Tensor,
+    velocity: Tensor,
+    gradient: Tensor,
+    count: Tensor,
+    lr: Tensor,
+    momentum: Tensor,
+    *,
+    factor: Tensor | None = None,
+    weight_decay: Tensor | None = None,
+    gradients: Tensor | None = None,
+    mu: Tensor | None = None,
+    start: Tensor,
+    drift: Tensor | None = None,
+) -> None:
+    """Moves `w: [L, P]` by SGD with momentum. `factor` clips the gradient, `gradients` sums what there is before the local rule adds to it.
+    A lane whose `count` is 0 keeps everything. Each line is one pass over the memory of all lanes."""
+    active = count > 0
+    gradient = torch.where(active, gradient, 0.0)
+    if factor is not None:
+        gradient *= factor
+    if weight_decay is not None:
+        gradient.addcmul_(w, weight_decay * active)
+    if gradients is not None:
+        gradients += gradient
+    if mu is not None:
+        gradient.addcmul_(w - start, mu * active)
+    if drift is not None:
+        gradient.addcmul_(drift, active.to(gradient.dtype))
+    torch.addcmul(gradient, velocity, torch.where(active, momentum, 1.0), out=velocity)
+    w.addcmul_(velocity, torch.where(active, -lr, 0.0))
+
+
+def gradients(
+    model: Model,
+    w: Tensor,
+    buffers: State,
+    rows: Tensor,
+    share: Tensor,
+    augment: Tensor | None = None,
+    dropout: Tensor | None = None,
+    top: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Each lane's gradient `[L, P]` and value `[L]` of its mean loss over rows `[L, B]`. Buffers are changed in place."""
+    x, y = model.fed.read(rows, augment)
+    if top is not None:
+        y = flipped(y, top)
+    with torch.enable_grad():
+        # What fills a batch up is a sample of the lane's own, so a share of 0 never meets an infinity that is not the lane's anyway.
+        if model.streams is not None:
+            leaf = w.detach().requires_grad_()
+            losses = losses_apart(model, leaf, buffers, x, y, dropout)
+            (gradient,) = torch.autograd.grad(losses, leaf, share)
+        else:
+            gradient = torch.empty_like(w)
+            leaves, places = [piece.requires_grad_() for piece in pieces(model.layout, w.detach())], pieces(model.layout, gradient)
+            with fuse.writing_to(zip(leaves, places, strict=True)):
+                losses = model.loss(outputs(model, leaves, buffers, x, dropout).flatten(0, 1), y.flatten(0, 1)).view(rows.shape)
+            gather(torch.autograd.grad(losses, leaves, share, materialize_grads=True), places, gradient)
+    return gradient, (losses.detach() * share).sum(1)
+
+
+def pieces(layout: Layout, w: Tensor) -> list[Tensor]:
+    """Views of `w: [L, P]`, `[L, *shape]` for each parameter."""
+    return [w[:, entry.where].unflatten(1, entry.shape) if entry.shape else w[:, entry.start] for entry in layout.parameters]
+
+
+def gather(found: Sequence[Tensor], places: Sequence[Tensor], gradient: Tensor) -> None:
+    """Gradients by parameter into one buffer `[L, P]`, of which `places` are the pieces. Those that lie there already stay."""
+    missing = [(part, place) for part, place in zip(found, places, strict=True) if part.data_ptr() != place.data_ptr()]
+    if len(missing) == len(found):
+        torch.cat([part.reshape(len(gradient), -1) for part in found], dim=1, out=gradient)
+        return
+    for part, place in missing:
+        place.copy_(part)
+
+
+def outputs(model: Model, parameters: Sequence[Tensor], buffers: State, x: Tensor, dropout: Tensor | None = None) -> Tensor:
+    """`[L, B, ...]` of samples `[L, B, ...]`, each lane under its own parameters `[L, ...]`, buffers and dropout key `[L]`."""
+    named = {e.name: parameter.to(e.dtype) for e, parameter in zip(model.layout.parameters, parameters, strict=True)}
+
+    def one(parameters: State, buffers: State, x: Tensor, key: Tensor | None) -> Tensor:
+        if key is None:
+            return functional_call(model.module, {**parameters, **buffers}, (x,))
+        with draws.Routed(key):
+            return functional_call(model.module, {**parameters, **buffers}, (x,))
+
+    with Unfolded() if x.is_cuda else nullcontext(), speed.precision(model.speed, x.device):
+        output = vmap(one, in_dims=(0, 0, 0, None if dropout is None else 0))(named, buffers, x, dropout)
+    return speed.widened(model.speed, output)
+
+
+def losses_apart(model: Model, w: Tensor, buffers: State, x: Tensor, y: Tensor, dropout: Tensor | None = None) -> Tensor:
+    """`[L, B]`, the loss of every sample, lane by lane. Where streams are given, lanes run side by side, forwards and backwards."""
+    streams = model.streams or ()
+    for stream in streams:
+        stream.wait_stream(torch.cuda.current_stream())
+    losses = []
+    for lane, vector in enumerate(w.unbind(0)):
+        mine = streams[lane % len(streams)] if streams else None
+        with torch.cuda.stream(mine), nullcontext() if dropout is None else draws.Routed(dropout[lane]):
+            state = {**model.layout.unpack(vector), **{name: value[lane] for name, value in buffers.items()}}
+            losses.append(model.losses_of_one(state, x[lane], y[lane]))
+    for stream in streams:
+        torch.cuda.current_stream().wait_stream(stream)
+    return torch.stack(losses)
+
+
+# ------------------------------------------------------------------------------------------------------------------- whole plans
+
+
+def run(model: Model, lanes: Lanes, plan: Plan, steps: int) -> Lanes:
+    """The first `steps` steps of the plan, one call after another."""
+    step = torch.zeros(1, dtype=torch.int64, device=lanes.start.device)
+    for _ in range(steps):
+        advance(model, lanes, plan, step)
+    return lanes

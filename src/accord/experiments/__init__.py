@@ -1,0 +1,1 @@
+"""From a file of settings to runs."""

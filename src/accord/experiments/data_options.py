@@ -1,0 +1,148 @@
+"""The [data] section of an experiment: which data set, given to whom, shifted and augmented how."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accord.core.errors import AccordError
+from accord.data import AUGMENTS, DATASETS, SHIFTS, SPLITS, Federation, cache, get, natural
+from accord.data.cache import Progress
+from accord.data.dataset import MADE_UP, DataSet
+from accord.data.federated import Augment
+from accord.data.readers.tree import tree_digest
+from accord.data.shift import Shift
+from accord.experiments.options import Makers, blaming, chosen, defaults, known, without_defaults
+from accord.experiments.settings import DataSection
+from accord.runs.fingerprint import describe
+
+# Keys whose meaning hangs on a choice: each choice's constructor says which of them it takes.
+SPLIT_KEYS = ("classes", "noise", "alpha", "beta", "population")
+SHIFT_KEYS = ("palette", "colours", "background", "flip_low", "flip_high", "flip_test", "angles", "by")
+AUGMENT_KEYS = ("pad",)
+FILE_KEYS = ("client", "label", "size", "channels")
+
+WAYS: Makers = {**SPLITS, "natural": natural}
+NO_SHIFT: Makers = {"none": lambda: None, **SHIFTS}
+NO_AUGMENT: Makers = {"none": lambda: None, **AUGMENTS}
+LOADERS: Makers = {name: data.load for name, data in DATASETS.items()}
+
+
+@dataclass(frozen=True)
+class Supply:
+    """A valid [data] section with its choices made."""
+
+    section: DataSection
+    data: DataSet
+    split_options: dict[str, Any]
+    file_options: dict[str, Any]
+    shift: Shift | None
+    augment: Augment | None
+
+    @property
+    def clients(self) -> int | None:
+        """How many participate, if the section says; natural clients are counted when the data is there."""
+        return self.section.clients if self.section.clients or self.section.split == "natural" else MADE_UP
+
+    def federation(self, seed: int, progress: Progress | None = None) -> Federation:
+        """The data set, given to its clients. Fetches it first if it is not there yet."""
+        section = self.section
+        with blaming("data"):
+            return self.data(
+                clients=section.clients,
+                split=section.split,
+                unseen=section.unseen,
+                heldout=section.heldout,
+                seed=seed if section.seed is None else section.seed,
+                source=section.source,
+                progress=progress,
+                shift=self.shift or "none",
+                augment=self.augment,
+                tests=section.tests,
+                share=1.0 if section.share is None else section.share,
+                **self.split_options,
+                **self.file_options,
+            )
+
+    def identity(self) -> dict[str, Any]:
+        """What changes the result: choices that differ from the defaults, and the user's own files by their content."""
+        section, natural = self.section, self.section.split == "natural"
+        own = section.model_dump(exclude_defaults=True, include={"name", "heldout", "seed", "share"})
+        if section.split != self.data.split:
+            own["split"] = section.split
+        if section.clients is not None and (natural or section.clients != MADE_UP):
+            own["clients"] = section.clients
+        if section.unseen is not None and (natural or section.unseen != 0):
+            own["unseen"] = section.unseen
+        own |= without_defaults(WAYS[_said(section.split)], self.split_options)
+        own |= without_defaults(self.data.load, self.file_options)
+        usual = None if self.data.shift is None else SHIFTS[self.data.shift]()
+        if self.shift != usual:
+            own["shift"] = describe(self.shift)
+        if self.augment is not None:
+            own["augment"] = describe(self.augment)
+        if section.tests:
+            own["tests"] = {Path(file).stem: digest("data.tests", file, ".npz file") for file in section.tests}
+        if self.data.kept is not None and not self.data.pinned:
+            get(self.data.kept, section.source)
+            own["content"] = cache.content(self.data.kept)
+        if self.data.kept is None:
+            own["content"] = digest("data.source", section.source or "", "file or folder")
+        return own
+
+    def check_here(self) -> None:
+        """Refuses files of the user's that are not there, before anything is fetched."""
+        for file in self.section.tests:
+            digest("data.tests", file, ".npz file")
+        if self.data.kept is None:
+            digest("data.source", self.section.source or "", "file or folder")
+
+    def resolved(self) -> dict[str, Any]:
+        """Every setting that applies, defaults filled in."""
+        section = self.section
+        full = section.model_dump(exclude_none=True)
+        if section.split != "natural":
+            full = {**full, "clients": self.clients, "unseen": section.unseen or 0}
+        full |= defaults(WAYS[_said(section.split)], SPLIT_KEYS) | self.split_options
+        full |= defaults(NO_SHIFT[_said(section.shift)], SHIFT_KEYS) | {key: full[key] for key in SHIFT_KEYS if key in full}
+        full |= defaults(NO_AUGMENT[_said(section.augment)], AUGMENT_KEYS) | {key: full[key] for key in AUGMENT_KEYS if key in full}
+        return full | defaults(self.data.load, FILE_KEYS) | self.file_options
+
+
+def make_supply(section: DataSection) -> Supply:
+    """The section with what it left out filled in by its data set, and its choices made."""
+    known("data.name", section.name, DATASETS)
+    data = DATASETS[section.name]
+    usual = {"split": data.split, "shift": data.shift or "none", "augment": "none"}
+    section = section.model_copy(update={key: value for key, value in usual.items() if getattr(section, key) is None})
+    _, split_options = chosen("data", section, "split", WAYS, SPLIT_KEYS)
+    _, file_options = chosen("data", section, "name", LOADERS, FILE_KEYS)
+    make_shift, shift_options = chosen("data", section, "shift", NO_SHIFT, SHIFT_KEYS)
+    make_augment, augment_options = chosen("data", section, "augment", NO_AUGMENT, AUGMENT_KEYS)
+    with blaming("data", "shift"):
+        shift = make_shift(**shift_options)
+    with blaming("data", "augment"):
+        augment = make_augment(**augment_options)
+    if section.share is not None and section.split == "natural":
+        raise AccordError(f"data.share is for clients that are made up, got {section.share}: natural ones keep what is theirs")
+    if data.kept is None and section.source is None:
+        raise AccordError(f"data.source is missing: data.name = {section.name!r} is {data.about}")
+    return Supply(section, data, split_options, file_options, shift, augment)
+
+
+def digest(key: str, path: str, kind: str = "file") -> str:
+    """A file by its content, a folder of pictures by its files' names, sizes and times of change, so that others under the same name
+    make another run."""
+    place = Path(path).expanduser()
+    try:
+        if place.is_dir():
+            return tree_digest(place)
+        with place.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise AccordError(f"{key} must be a {kind} that can be read, got {path!r}: {error.strerror}") from None
+
+
+def _said(choice: str | None) -> str:
+    assert choice is not None, "make_supply fills in every choice"
+    return choice

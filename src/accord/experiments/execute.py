@@ -1,0 +1,138 @@
+"""Runs experiments, seed by seed, and tells whoever is watching."""
+
+import os
+import shutil
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from accord.core.errors import AccordError
+from accord.experiments.experiment import Experiment
+from accord.rules.label import label
+from accord.runs.folder import RunFolder, take_lock
+from accord.runs.run import Run
+from accord.training.fit import carry_out
+from accord.training.loggers import LOGS
+from accord.training.loop import Event, Hook, SkippedRound
+
+
+class Watcher(Protocol):
+    """Shows a run as it goes."""
+
+    def data(self, label: str, done: int, total: int | None) -> None: ...
+    def start(self, title: str, rounds: int, reached: int) -> None: ...
+    def round(self, event: Event) -> None: ...
+    def end(self, run: Run) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+class Interrupt:
+    """Ctrl-C asks for a stop after the round; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Within it the first Ctrl-C only sets a flag, so that the round in progress is finished and written."""
+        before = signal.signal(signal.SIGINT, self._handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        os.write(2, b"\nFinishing this round. Ctrl-C once more stops at once.\n")  # print may be what the signal cut into
+
+
+def execute(experiment: Experiment, watcher: Watcher, interrupt: Interrupt, *, resume: bool = False, fresh: bool = False) -> Iterator[Run]:
+    """Trains the experiment once per seed. A run stopped by Ctrl-C is given like any other, and is the last."""
+    experiment.check_here()
+    for seed in experiment.settings.run.seeds:
+        yield execute_seed(experiment, seed, watcher, interrupt, resume=resume, fresh=fresh)
+        if interrupt.asked:
+            return
+
+
+def execute_seed(experiment: Experiment, seed: int, watcher: Watcher, interrupt: Interrupt, *, resume: bool, fresh: bool) -> Run:
+    """Trains the experiment with one of its seeds."""
+    fed = experiment.federation(seed, watcher.data)
+    module = experiment.module(fed, seed)
+    with opened(experiment, seed, resume, fresh) as folder:
+        so_far = reached(folder)
+        watcher.start(f"{label(experiment.algorithm)} · seed {seed}", so_far if folder.over else experiment.settings.train.rounds, so_far)
+        with interrupt.watching(), quiet():
+            run = carry_out(
+                module,
+                fed,
+                experiment.algorithm,
+                experiment.training,
+                experiment.plan(seed),
+                engine=experiment.settings.run.engine,
+                device=experiment.settings.run.device,
+                speed=experiment.settings.run.speed,
+                attack=experiment.attack,
+                folder=folder,
+                hooks=[lambda event: watcher.round(event), lambda event: interrupt.asked, *loggers(experiment, folder.path)],
+                tell=watcher.note,
+            )
+    if interrupt.asked and run.stopped:
+        run = replace(run, stopped="interrupted")
+    watcher.end(run)
+    return run
+
+
+def loggers(experiment: Experiment, folder: Path) -> list[Hook]:
+    """Hooks for the programs that the run is to tell how it goes."""
+    return [LOGS[name](folder, experiment.resolved()) for name in experiment.settings.run.log]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within it a skipped round raises no warning: the watcher tells."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkippedRound)
+        yield
+
+
+@contextmanager
+def opened(experiment: Experiment, seed: int, resume: bool, fresh: bool) -> Iterator[RunFolder]:
+    """The seed's run folder, locked."""
+    path = experiment.folder(seed)
+    try:
+        if fresh:
+            discard(path)
+        recorded = {"seed": seed, **experiment.resolved()}
+        folder = RunFolder(path, recorded, experiment.settings.train.rounds, toml=experiment.text, resume=resume)
+    except OSError as error:
+        where = error.filename or path
+        raise AccordError(
+            f"run.folder must be a folder that can be written to, got {str(path.parent)!r}: {where}: {error.strerror}"
+        ) from None
+    try:
+        yield folder
+    finally:
+        folder.close()
+
+
+def reached(folder: RunFolder) -> int:
+    """The rounds that a run folder holds for good."""
+    return max(folder.finished_at, folder.state["round"] if folder.state else 0)
+
+
+def discard(path: Path) -> None:
+    """Removes a run folder, unless another process is at work in it."""
+    if path.exists():
+        lock = take_lock(path)  # the lock alone: what is thrown away may be damaged
+        try:
+            shutil.rmtree(path)
+        finally:
+            lock.close()

@@ -1,0 +1,335 @@
+"""An experiment file, validated: TOML in, settings with every default filled in and objects ready to run out.
+
+Numbers are checked where they are used (a mask checks its tau); this file adds which key was meant. Every mistake is one sentence that
+says the key, the value seen and what is allowed.
+"""
+
+import inspect
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from torch import nn
+
+from accord.attacks import Attack, check_local
+from accord.core.errors import AccordError
+from accord.core.protocols import Average
+from accord.core.schedule import SCHEDULES, Schedule
+from accord.data import Federation
+from accord.data.cache import Progress
+from accord.engines.device import pick_device
+from accord.engines.speed import SPEED
+from accord.experiments.data_options import (
+    AUGMENT_KEYS,
+    FILE_KEYS,
+    LOADERS,
+    NO_AUGMENT,
+    NO_SHIFT,
+    SHIFT_KEYS,
+    SPLIT_KEYS,
+    WAYS,
+    Supply,
+    digest,
+    make_supply,
+)
+from accord.experiments.options import Makers, blaming, chosen, defaults, known, without_defaults
+from accord.experiments.rule_options import ATTACK_KEYS, ATTACK_MAKERS, AVERAGE_KEYS, AVERAGE_MAKERS, MASK_KEYS, MASK_MAKERS
+from accord.experiments.settings import AlgorithmSection, AttackSection, PrivacySection, Settings, TrainSection, problems
+from accord.models import MODELS, shaped, warm_start
+from accord.rules.algorithm import Algorithm
+from accord.rules.local import Training
+from accord.rules.masks import Mask
+from accord.rules.named import ALGORITHMS
+from accord.runs.fingerprint import describe, folder_name
+from accord.training.cohort import Conditions
+from accord.training.engine_choice import ENGINES
+from accord.training.loggers import LOGS
+from accord.training.plan import Plan
+
+# Keys whose meaning hangs on a choice: each choice's constructor says which of them it takes.
+_MODEL_KEYS = ("width", "hidden", "dropout", "norm", "groups")
+_SCHEDULE_KEYS = ("decay", "every", "over", "floor")
+_ALGORITHM_KEYS = tuple(key for key in AlgorithmSection.model_fields if key not in ("name", *MASK_KEYS, *AVERAGE_KEYS))
+
+
+_CHOICES: dict[tuple[str, str], tuple[Makers, Sequence[str]]] = {
+    ("data", "name"): (LOADERS, FILE_KEYS),
+    ("data", "split"): (WAYS, SPLIT_KEYS),
+    ("data", "shift"): (NO_SHIFT, SHIFT_KEYS),
+    ("data", "augment"): (NO_AUGMENT, AUGMENT_KEYS),
+    ("model", "name"): (MODELS, _MODEL_KEYS),
+    ("train", "schedule"): (SCHEDULES, _SCHEDULE_KEYS),
+    ("algorithm", "mask"): (MASK_MAKERS, MASK_KEYS),
+    ("algorithm", "average"): (AVERAGE_MAKERS, (*AVERAGE_KEYS, "weighting")),
+    ("algorithm", "name"): (ALGORITHMS, _ALGORITHM_KEYS),
+    ("attack", "name"): (ATTACK_MAKERS, ATTACK_KEYS),
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Valid settings, the text they came from, and the objects they stand for."""
+
+    settings: Settings
+    text: str
+    algorithm: Algorithm
+    training: Training
+    supply: Supply
+    model_options: dict[str, Any]
+    attack: Attack | None = None
+
+    def plan(self, seed: int) -> Plan:
+        train, run = self.settings.train, self.settings.run
+        conditions = Conditions(train.available, train.lost, train.stragglers, train.least)
+        sample = None if train.sample == "all" else train.sample
+        how_far = train.rounds, sample, train.evaluate_every, run.checkpoint_every, train.min_clients, conditions, run.budget, seed
+        return Plan(*how_far, train.until_flat, Plan.flat_margin if train.flat_margin is None else train.flat_margin)
+
+    def check_here(self) -> None:
+        """Refuses what this machine cannot do, before anything is fetched."""
+        with blaming("run", "device"):
+            pick_device(self.settings.run.device)
+        if self.settings.run.engine == "ray":
+            with blaming("run", "engine"):
+                from accord.engines.ray import connect  # here, because Ray may not be installed
+
+                connect()
+        self.supply.check_here()
+        if self.settings.model.start is not None:
+            digest("model.start", self.settings.model.start, "safetensors file")
+
+    def federation(self, seed: int, progress: Progress | None = None) -> Federation:
+        """The data set, given to its clients. Fetches it first if it is not there yet."""
+        return self.supply.federation(seed, progress)
+
+    def module(self, fed: Federation, seed: int) -> nn.Module:
+        """The network, shaped for the data, with the weights to start from."""
+        model = self.settings.model
+        with blaming("model", "name"):
+            module = shaped(model.name, fed.shape, fed.outputs, seed, **self.model_options)
+        with blaming("model", "start"):
+            return module if model.start is None else warm_start(module, model.start)
+
+    def identity(self) -> dict[str, Any]:
+        """What changes the result: everything but how far, how often, where and on what; defaults left out."""
+        model = self.settings.model
+        start = {} if model.start is None else {"start": digest("model.start", model.start, "safetensors file")}
+        return {
+            "data": self.supply.identity(),
+            "model": model.model_dump(exclude_defaults=True, include={"name"})
+            | without_defaults(MODELS[model.name], self.model_options)
+            | start,
+            "algorithm": describe(self.algorithm),
+            "training": describe(self.training),
+            "plan": describe(self.plan(0).that_changes_results()),
+            **({"attack": describe(self.attack)} if self.attack else {}),
+            **({"precision": "bf16"} if "bf16" in self.settings.run.speed else {}),
+        }
+
+    def folder(self, seed: int) -> Path:
+        """Where this seed's run lives."""
+        mask = self.algorithm.mask
+        words = [self.settings.data.name, self.algorithm.name, type(mask).__name__ if mask else ""]
+        return Path(self.settings.run.folder) / folder_name(words, self.identity(), seed)
+
+    def resolved(self) -> dict[str, Any]:
+        """Every setting that applies, defaults filled in."""
+        settings = self.settings
+        full = settings.model_dump(exclude_none=True)
+        full["data"] = self.supply.resolved()
+        full["model"] |= defaults(MODELS[settings.model.name], _MODEL_KEYS) | self.model_options
+        full["train"] = defaults(SCHEDULES[settings.train.schedule], _SCHEDULE_KEYS) | full["train"]
+        chosen = settings.algorithm
+        usual = {"name": chosen.name} | defaults(ALGORITHMS[chosen.name], _ALGORITHM_KEYS)
+        if chosen.average not in (None, "mean"):
+            usual.pop("weighting", None)
+            usual |= defaults(AVERAGE_MAKERS[chosen.average], (*AVERAGE_KEYS, "weighting"))
+        full["algorithm"] = usual | defaults(MASK_MAKERS[chosen.mask], MASK_KEYS) | full["algorithm"]
+        if self.attack:
+            full["attack"] = defaults(type(self.attack), ATTACK_KEYS) | full["attack"]
+        else:
+            del full["attack"]
+        if privacy := self.algorithm.privacy:
+            full["privacy"] = {"delta": privacy.delta} | full["privacy"]
+        else:
+            del full["privacy"]
+        return full
+
+
+# ------------------------------------------------------------------------------------------------------------------- reading
+
+
+Given = tuple[str, str, Any]  # section, key and the value that replaces the file's
+
+
+def read(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
+    """An experiment from a TOML file and `section.key=value` overrides."""
+    return parse(text_of(path), overrides, name=str(path))
+
+
+def parse(text: str, overrides: Sequence[str] = (), name: str = "the experiment") -> Experiment:
+    """An experiment from TOML text and `section.key=value` overrides."""
+    return assemble(tables_of(text, name), [override(given) for given in overrides], text)
+
+
+def text_of(path: str | Path) -> str:
+    """The text of an experiment file."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise AccordError(f"there is no file {path}: give the path of an experiment file, such as experiments/quickstart.toml") from None
+    except OSError as error:
+        raise AccordError(f"{path} cannot be read as an experiment file: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise AccordError(f"{path} is not an experiment file: it does not hold text in UTF-8") from None
+
+
+def tables_of(text: str, name: str) -> dict[str, Any]:
+    """The tables of an experiment's text, not yet looked at."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise AccordError(f"{name} is not valid TOML: {error}") from None
+
+
+def assemble(tables: dict[str, Any], given: Sequence[Given], text: str) -> Experiment:
+    """An experiment from a file's tables, which are changed by what is given."""
+    for section, key, value in given:
+        _drop_options_of_the_old_choice(tables, section, key, value)
+    for section, key, value in given:
+        table = tables.setdefault(section, {})
+        if isinstance(table, dict):  # else the file is wrong, and validation will say so
+            table[key] = value
+    try:
+        settings = Settings.model_validate(tables)
+    except ValidationError as error:
+        raise AccordError(problems(error)) from None
+    return _build(settings, text)
+
+
+def override(text: str) -> Given:
+    """`section.key=value` in its parts. Values are written as in TOML; bare words are strings, commas make lists."""
+    name, equals, value = text.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not (section and dot and key and equals):
+        raise AccordError(f"{text!r} is not a setting: write section.key=value, such as algorithm.tau=0.6")
+    return section, key, _value(value.strip())
+
+
+def _drop_options_of_the_old_choice(tables: dict[str, Any], section: str, key: str, value: Any) -> None:
+    """An override that chooses another algorithm, split, mask, model or schedule leaves the file's options for the old one behind. What a
+    new mask, average or attack takes, stays; an algorithm's numbers never stay, since the rate that suits Adam is far too short for
+    averaging."""
+    makers, options = _CHOICES.get((section, key), ({}, ()))
+    if (section, key) == ("data", "name"):
+        options = (*options, *SHIFT_KEYS)  # another data set has another shift of its own
+    table = tables.get(section)
+    if not isinstance(table, dict) or not isinstance(value, str) or value not in makers or table.get(key) == value:
+        return
+    takes = set(inspect.signature(makers[value]).parameters)
+    if key == "name" and section != "attack":
+        takes &= {"mask", "average"}
+    dropped = [option for option in options if option not in takes]
+    for option in (*dropped, *(MASK_KEYS if "mask" in dropped else ()), *(AVERAGE_KEYS if "average" in dropped else ())):
+        table.pop(option, None)
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except RecursionError:
+        raise AccordError(f"{text[:20]}... is nested too deeply to be a setting") from None
+    except tomllib.TOMLDecodeError:
+        return [_value(part.strip()) for part in text.split(",")] if "," in text else text
+
+
+# ------------------------------------------------------------------------------------------------------------------ building
+
+
+def _build(settings: Settings, text: str) -> Experiment:
+    train, run = settings.train, settings.run
+    known("run.engine", run.engine, ENGINES)
+    for way in run.speed:
+        known("run.speed", way, SPEED)
+    for program in run.log:
+        known("run.log", program, LOGS)
+    supply = make_supply(settings.data)
+    _, model_options = chosen("model", settings.model, "name", MODELS, _MODEL_KEYS)
+    algorithm = _private(_algorithm(settings.algorithm), settings.privacy)
+    with blaming("train", "momentum"):
+        batch = None if train.batch == "all" else train.batch
+        training = Training(train.epochs, batch, train.steps, _schedule(train), train.momentum, train.weight_decay, train.clip)
+        training.check(algorithm.local)
+    experiment = Experiment(settings, text, algorithm, training, supply, model_options, _attack(settings.attack, algorithm))
+    with blaming("train"):
+        cohort = experiment.plan(0).sample or supply.clients
+        if algorithm.privacy:
+            experiment.plan(0).check_privacy()
+    if train.flat_margin is not None and train.until_flat is None:
+        raise AccordError(f"train.flat_margin says when a run counts as flat, got {train.flat_margin}: it needs train.until_flat beside it")
+    if train.until_flat is not None and not settings.data.heldout:
+        raise AccordError("train.until_flat needs held-out data to tell when a run is flat: data.heldout must be above 0, got 0")
+    if cohort and supply.clients and cohort > supply.clients:
+        raise AccordError(f"train.sample must be at most the {supply.clients} clients of data.clients, got {cohort}")
+    if cohort and train.min_clients > cohort:
+        raise AccordError(f"train.min_clients must be at most the {cohort} clients of a round, got {train.min_clients}")
+    if cohort:
+        with blaming("algorithm", "average"):
+            algorithm.check_cohort(cohort)
+    if len(set(run.seeds)) < len(run.seeds):
+        raise AccordError(f"run.seeds must differ from each other, got {run.seeds}")
+    return experiment
+
+
+def _algorithm(section: AlgorithmSection) -> Algorithm:
+    make_mask, mask_options = chosen("algorithm", section, "mask", MASK_MAKERS, MASK_KEYS)
+    with blaming("algorithm", "mask"):
+        mask: Mask | None = make_mask(**mask_options)
+    average = _average(section)
+    left = {"mask": section.mask if mask else None, **({"weighting": None} if average else {"average": None})}
+    make, options = chosen("algorithm", section.model_copy(update=left), "name", ALGORITHMS, _ALGORITHM_KEYS)
+    parts = {"mask": mask, "average": average}
+    with blaming("algorithm", "name"):
+        algorithm: Algorithm = make(**options | {name: part for name, part in parts.items() if part is not None})
+    return algorithm
+
+
+def _average(section: AlgorithmSection) -> Average | None:
+    """What takes the place of the mean, if anything does; the mean itself is the algorithm's own."""
+    named = section.model_copy(update={"average": section.average or "mean"})
+    make, options = chosen("algorithm", named, "average", AVERAGE_MAKERS, (*AVERAGE_KEYS, "weighting"))
+    if named.average == "mean":
+        return None
+    with blaming("algorithm", "average"):
+        average: Average = make(**options)
+    return average
+
+
+def _attack(section: AttackSection, algorithm: Algorithm) -> Attack | None:
+    make, options = chosen("attack", section, "name", ATTACK_MAKERS, ATTACK_KEYS)
+    with blaming("attack", "name"):
+        attack: Attack | None = make(**options)
+        if attack is not None:
+            check_local(algorithm.local)
+    return attack
+
+
+def _private(algorithm: Algorithm, section: PrivacySection) -> Algorithm:
+    """The algorithm with the privacy that the section asks for, if it asks for any."""
+    given = section.model_dump(exclude_none=True)
+    if not given:
+        return algorithm
+    for key in ("clip", "noise"):
+        if key not in given:
+            raise AccordError(f"privacy.{key} is missing: {PrivacySection.model_fields[key].description}")
+    with blaming("privacy"):
+        return algorithm.with_privacy(**given)
+
+
+def _schedule(train: TrainSection) -> Schedule:
+    make, options = chosen("train", train, "schedule", SCHEDULES, _SCHEDULE_KEYS)
+    schedule: Schedule = make(lr=train.lr, **options)
+    return schedule

@@ -1,0 +1,128 @@
+"""Several runs in lockstep: the clients of all of them are lanes of one batch, and every run's record is what it would be alone.
+
+A run keeps its own folder, seed, cohort, algorithm and checkpoints; it shares the samples, the model's shapes and the engine. Runs that end
+early leave, runs that wait take their place, and nothing that a run computes depends on who goes along.
+"""
+
+import copy
+import json
+import os
+import resource
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from accord.core import draws
+from accord.data.federated import Federation
+from accord.engines.contract import Job
+from accord.engines.vectorised import Request, Vectorised
+from accord.engines.vectorised.descent import width_of
+from accord.runs.fingerprint import describe
+from accord.training.loop import Loop
+
+_RUNS = 256  # at a time; by then a device is full, and each holds three files open
+_FILES = 3  # that a run's folder holds open
+_VECTORS = 8  # of the model's size, that a run holds (progress, best model, moments), and that a lane holds while it trains
+
+
+class Shared:
+    """One copy of samples that several federations have in common: the deals of one data set differ, its pictures do not."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[object, ...], list[Tensor]] = {}
+
+    def federation(self, fed: Federation) -> Federation:
+        """The same federation over samples, labels and tables of shifts that an earlier one brought, where they are the same."""
+        shift = fed.shift
+        if shift is not None:
+            tables = {name: self._one(table) for name, table in shift.tables.items()}
+            shift = replace(shift, owner=self._one(shift.owner), tables=tables)
+        return replace(fed, x=self._one(fed.x), y=self._one(fed.y), shift=shift)
+
+    def _one(self, tensor: Tensor) -> Tensor:
+        """The first tensor seen that holds these bits."""
+        alike = self._kept.setdefault((tensor.shape, tensor.dtype, tensor.device), [])
+        for other in alike:
+            if other is tensor or torch.equal(_bits(other), _bits(tensor)):
+                return other
+        alike.append(tensor)
+        return tensor
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)  # NaN equals NaN, and 0 is not -0
+
+
+def alike(job: Job) -> Hashable:
+    """What runs must have in common to be lanes of one batch: the model but for its weights, the samples and how they are read, loss,
+    metrics and batch size. Seeds, deals, rates, masks, rules and epochs may differ. Samples are the same if they are one tensor."""
+    fed, layout = job.fed, job.layout
+    blank = layout.load(
+        copy.deepcopy(job.module), torch.zeros(layout.size, dtype=layout.dtype), torch.zeros(sum(b.size for b in layout.buffers))
+    )
+    read: list[Any] = [blank, fed.prepare, fed.augment, fed.shift and fed.shift.shift]
+    tensors = [fed.x, fed.y, *([fed.shift.owner, *fed.shift.tables.values()] if fed.shift else [])]
+    return (
+        layout,
+        json.dumps([describe(part) for part in read]),
+        tuple((tensor.data_ptr(), tensor.shape) for tensor in tensors),
+        job.loss,
+        tuple(job.metrics.items()),
+        None if job.algorithm.local.full_batch else job.training.batch,
+        width_of(job),
+        job.device,
+        job.speed,
+        job.seed if _draws_in_evaluation(job) else None,
+    )
+
+
+@torch.no_grad()
+def _draws_in_evaluation(job: Job) -> bool:
+    """Whether the model is random even when it is evaluated. The engine of a batch evaluates with one seed, so such runs go apart."""
+    x, _ = job.fed.read(torch.zeros(1, dtype=torch.int64))
+    with torch.random.fork_rng(devices=[]), draws.Routed(0) as mode:
+        before = torch.get_rng_state()
+        copy.deepcopy(job.module).cpu().eval()(x)
+        return mode.calls > 0 or not torch.equal(before, torch.get_rng_state())
+
+
+def room(job: Job, cohort: int) -> int:
+    """How many runs can go at a time, with so many clients each: half of the memory is for their vectors, the rest for what a step needs.
+    Should it still not suffice, the engine takes fewer lanes at once."""
+    if job.device.type == "cuda":
+        memory = torch.cuda.mem_get_info(job.device)[0]
+    else:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    run = _VECTORS * (1 + cohort) * job.layout.size * job.layout.dtype.itemsize
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, min(_RUNS, memory // 2 // run, (files - 64) // _FILES))
+
+
+def together(loops: Iterable[Loop], engine: Vectorised, at_once: int, interrupted: Callable[[], bool] = lambda: False) -> Iterator[Loop]:
+    """Drives runs that are alike round by round, at most `at_once` at a time, and gives each of them when it is over. `loops` is drawn from
+    as there is room. Once interrupted, all stop after the round they are in, and none begins."""
+    waiting, going = iter(loops), list[tuple[Loop, Iterator[Any]]]()
+    while True:
+        going += [(loop, loop.rounds()) for loop in islice(waiting, at_once - len(going))]
+        if not going:
+            return
+        turns = [(loop, rounds, next(rounds, None)) for loop, rounds in going]
+        going = [(loop, rounds) for loop, rounds, asked in turns if asked is not None]
+        yield from (loop for loop, _, asked in turns if asked is None)
+        if not going:
+            continue
+        started = time.monotonic()
+        wanted = [(loop, asked) for loop, _, asked in turns if asked is not None]
+        outcomes = engine.train_many([Request(loop.job, asked.work, asked.cohort) for loop, asked in wanted])
+        share = (time.monotonic() - started) / len(wanted)
+        for (loop, asked), outcome in zip(wanted, outcomes, strict=True):
+            loop.absorb(asked, outcome, share)
+        if interrupted():
+            waiting = iter(())
+            for loop, _ in going:
+                loop.stop("interrupted")

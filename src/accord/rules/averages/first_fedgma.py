@@ -1,0 +1,68 @@
+"""FedGMA as first published: parameters are averaged, then the server takes one more step along the clients' masked gradients
+(docs/first-fedgma.md; the 2021 workshop paper, algorithm 1, and its poster)."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
+from accord.core.record import Record, State, one_pass, total, votes
+from accord.core.reports import Reports
+from accord.core.round import Round
+from accord.rules.averages.mean import mean
+from accord.rules.masks import enough
+
+
+@dataclass(frozen=True)
+class masked_gradient:
+    """The mean of the clients' updates, less `eta_s` times the mean of their gradients where their net vote on its sign reaches `p`.
+
+    `gradient`: that of a client's "last" local step, or of all its data at the "start" of the round. `variant="poster"` is what the poster
+    prints: only coordinates whose vote is positive, the mean of the gradients' sizes, and a plus. As printed it climbs.
+    """
+
+    p: float = 0.8
+    eta_s: float = 0.1
+    gradient: Literal["last", "start"] = "last"
+    variant: Literal["workshop", "poster"] = "workshop"
+    weighting: Literal["samples", "uniform"] = "samples"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.p, bool) or not isinstance(self.p, int | float) or not 0.0 <= self.p <= 1.0:
+            raise AccordError(f"p must be between 0 and 1, got {self.p!r}: it is the share of net agreement a gradient needs to count")
+        if not isinstance(self.eta_s, int | float) or not 0.0 <= self.eta_s < math.inf:
+            raise AccordError(f"eta_s must be a number of 0 or more, got {self.eta_s!r}: it is the rate of the masked step")
+        if self.gradient not in ("last", "start"):
+            raise AccordError(f"gradient must be 'last' (of the last local step) or 'start' (where the round began), got {self.gradient!r}")
+        if self.variant not in ("workshop", "poster"):
+            raise AccordError(f"variant must be 'workshop' or 'poster', got {self.variant!r}")
+        mean(self.weighting)  # which says what is wrong with it
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({f"{self.gradient}_gradient"})
+
+    def weights(self, reports: Reports) -> Tensor:
+        return mean(self.weighting).weights(reports)
+
+    def init(self, layout: Layout, clients: int) -> State:
+        return {}
+
+    def lift(self, reports: Reports, sent: State) -> Record:
+        weights, gradients = self.weights(reports), reports.extra[f"{self.gradient}_gradient"]
+        delta = total(reports.delta, weights)
+        with one_pass(self.variant == "workshop"):
+            size = total(gradients if self.variant == "workshop" else gradients.abs(), weights)
+            ballots = votes(gradients)
+        return Record(delta=delta, gradient=size, weight=total(weights), votes=ballots, count=total(reports.one))
+
+    def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
+        agreed = enough(total, self.p)
+        if self.variant == "poster":
+            agreed &= total.votes >= 0
+        extra = (total.gradient / total.weight).masked_fill_(~agreed, 0.0)
+        sign = -1.0 if self.variant == "workshop" else 1.0
+        return (total.delta / total.weight).add_(extra, alpha=sign * self.eta_s), state

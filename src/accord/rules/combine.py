@@ -1,0 +1,69 @@
+"""`combine`: one call, no engine, for people who only want the rule."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
+from accord.core.protocols import Average
+from accord.core.record import one_pass
+from accord.core.reports import Reports
+from accord.core.round import Round
+from accord.rules.averages import AVERAGES, mean
+from accord.rules.masks import MASKS, Mask
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What a rule makes of a cohort: the averaged update `[P]` and the mask `[P]` for the server's step, or None."""
+
+    update: Tensor
+    mask: Tensor | None
+
+
+def combine(rule: Average | Mask, deltas: Tensor, weights: Tensor | None = None) -> Lowered:
+    """Averages `deltas: [K, P]` by `weights: [K]` (equal if left out) and, when the rule is a mask, says how far to trust each coordinate.
+
+    The server's step is `update` for an average and `mask * update` for a mask.
+
+    >>> combine(gma(tau=0.6), torch.tensor([[1.0, 1.0], [1.0, -1.0], [1.0, 3.0]])).mask
+    tensor([1.0000, 0.3333])
+    """
+    deltas = torch.as_tensor(deltas)
+    if not isinstance(rule, (*AVERAGES.values(), *MASKS.values())):  # type: ignore[arg-type]
+        raise AccordError(f"rule must be an average or a mask, such as mean() or gma(0.4), got {rule!r}")
+    if rule.needs:
+        raise AccordError(
+            f"rule must make do with the clients' updates, got {rule!r}, which needs their gradients too: use it in an Algorithm"
+        )
+    if deltas.ndim != 2 or 0 in deltas.shape:
+        raise AccordError(f"deltas must have shape [clients, parameters] with at least one of each, got {tuple(deltas.shape)}")
+    if not deltas.dtype.is_floating_point:
+        raise AccordError(f"deltas must be floating-point numbers, got {deltas.dtype}")
+    clients, size = deltas.shape
+    weights = torch.ones(clients) if weights is None else torch.as_tensor(weights)
+    if weights.shape != (clients,):
+        raise AccordError(f"weights must have shape [{clients}], one per client, got {tuple(weights.shape)}")
+    if not bool((weights > 0).all()) or not bool(weights.isfinite().all()):
+        raise AccordError(f"weights must be positive and finite, got {weights.tolist()}")
+    wide = torch.promote_types(deltas.dtype, torch.float32)
+    column = weights.to(deltas.device, wide).view(clients, 1)
+    reports = Reports(delta=deltas, weight=column, steps=torch.ones_like(column), buffers=column[:, :0])
+    round = Round(1, Layout.flat(size, wide), clients)
+    is_mask = isinstance(rule, tuple(MASKS.values()))
+    average = mean() if is_mask else rule
+    memory = rule.init(round.layout, clients)
+    with one_pass(is_mask):
+        lifted = average.lift(reports, {})
+        ballots = rule.lift(reports, memory) if is_mask else None
+    update, _ = average.lower(lifted, {}, round)
+    # A sum tells of every value that is not finite; other averages may have sorted it out of sight.
+    if not bool(update.isfinite().all()) or not (isinstance(average, mean) or bool(deltas.isfinite().all())):
+        bad = [k for k in range(clients) if not bool(deltas[k].isfinite().all())]
+        raise AccordError(f"deltas of clients {bad} hold NaN or infinity: leave them out" if bad else "the sum of the deltas is not finite")
+    if ballots is None:
+        return Lowered(update, None)
+    mask, _ = rule.lower(ballots, {name: value.to(deltas.device) for name, value in memory.items()}, round)
+    return Lowered(update, mask)

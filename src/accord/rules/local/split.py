@@ -1,0 +1,37 @@
+"""CausalFed's local rule: a network cut in two. What is exchanged, and how, is in `accord.causal` (docs/causalfed.md)."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from accord.core.errors import AccordError, check_whole
+
+
+@dataclass(frozen=True)
+class Split:
+    """CausalFed's rule: clients hold the network's layers before `at`, the server the rest, and a round is an exchange of representations.
+
+    `penalty` weighs how far the classifier is from being optimal for each client by itself (lambda of IRMv1); for the first `warmup` rounds
+    it is `warmup_penalty`. `reduction` says how a client's losses make its risk.
+    """
+
+    at: int = -1
+    penalty: float = 1.0
+    warmup: int = 0
+    warmup_penalty: float = 0.0
+    reduction: Literal["mean", "sum"] = "mean"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.at, bool) or not isinstance(self.at, int) or self.at == 0:
+            raise AccordError(f"at must be a whole number other than 0, got {self.at!r}: clients hold so many layers, or all but so many")
+        check_whole("warmup", self.warmup, 0)
+        for name in ("penalty", "warmup_penalty"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not (value >= 0.0 and math.isfinite(value)):
+                raise AccordError(f"{name} must be 0 or more, got {value!r}: it is lambda, the weight of the invariance penalty")
+        if self.reduction not in ("mean", "sum"):
+            raise AccordError(f"reduction must be 'mean' or 'sum', got {self.reduction!r}")
+
+    def penalty_at(self, round: int) -> float:
+        """The penalty's weight in a round (from 1)."""
+        return self.penalty if round > self.warmup else self.warmup_penalty

@@ -1,0 +1,36 @@
+"""How far each coordinate of the step may be trusted: a mask is a vector `[P]` that multiplies the server's step (docs/masks.md)."""
+
+from accord.rules.masks.and_mask import and_mask
+from accord.rules.masks.control import By, Choosing, scaled
+from accord.rules.masks.gma import gma
+from accord.rules.masks.magnitude import magnitude
+from accord.rules.masks.sand import sand
+from accord.rules.masks.votes import check_tau, enough, net_share, tau_at, threshold
+
+__all__ = [
+    "CHOOSING",
+    "MASKS",
+    "By",
+    "Choosing",
+    "Mask",
+    "and_mask",
+    "check_tau",
+    "enough",
+    "gma",
+    "magnitude",
+    "masked",
+    "net_share",
+    "sand",
+    "scaled",
+    "tau_at",
+    "threshold",
+]
+
+Mask = Choosing | scaled
+CHOOSING = {"gma": gma, "and": and_mask, "sand": sand, "magnitude": magnitude}
+MASKS = {**CHOOSING, "scaled": scaled}
+
+
+def masked(tau: float = 0.4, soft: bool = True) -> gma | and_mask:
+    """Both masks of votes under one name: the soft one (`gma`) or the hard one (`and_mask`)."""
+    return gma(tau) if soft else and_mask(tau)

@@ -1,0 +1,45 @@
+"""The AND-mask (Parascandolo et al., 2021, "Learning explanations that are hard to vary", ICLR)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from accord.core.layout import Layout
+from accord.core.record import Record, State
+from accord.core.reports import Reports
+from accord.core.round import Round
+from accord.core.schedule import Schedule
+from accord.rules.masks.votes import Ballot, Scope, check_tau, enough, lift_votes, net_share, rescaled, tau_at
+
+
+@dataclass(frozen=True)
+class and_mask:
+    """The AND-mask: a coordinate passes when the net vote on its sign reaches tau, and is dropped where it does not
+    (Parascandolo et al., 2021). `rescale` divides each parameter tensor by the share of it that was kept. The rest as for `gma`."""
+
+    tau: float | Schedule = 0.4
+    rescale: bool = False
+    scope: Scope = "coordinate"
+    memory: float = 0.0
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        check_tau(self.tau)
+        Ballot(self.scope, self.memory)
+
+    def init(self, layout: Layout, clients: int) -> State:
+        return Ballot(self.scope, self.memory).init(layout)
+
+    def lift(self, reports: Reports, sent: State) -> Record:
+        return lift_votes(reports)
+
+    def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
+        tau, ballot = tau_at(self.tau, round.number), Ballot(self.scope, self.memory)
+        _, whole, state = ballot.count(total, tau, state, round.layout)
+        mask = whole.to(total.votes.dtype)
+        return rescaled(mask, round.layout) if self.rescale else mask, state
+
+    def agreement(self, total: Record, tau: float) -> tuple[Tensor, Tensor]:
+        """This round's net agreement of every coordinate, and where it reaches tau."""
+        return net_share(total), enough(total, tau)

@@ -1,0 +1,134 @@
+"""The clients' votes on each coordinate's sign, and the share of net agreement they come to (docs/masks.md).
+
+Votes are whole numbers, and are compared as whole numbers.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
+from accord.core.record import Field, Record, State, total, votes
+from accord.core.reports import Reports
+from accord.core.schedule import Schedule
+
+Scope = Literal["coordinate", "layer", "model"]
+
+_ROUNDING = 1e-9  # of a remembered vote, which is no whole number: so much below tau still is a tie
+
+
+def threshold(tau: float, count: int) -> int:
+    """The fewest net votes of `count` that reach a share `tau`, in exact arithmetic.
+
+    `tau` is read as the decimal a person wrote: 0.4 of ten clients is four votes, though the float nearest to 0.4 lies above it.
+
+    >>> threshold(0.4, 10), threshold(0.41, 10)
+    (4, 5)
+    """
+    return math.ceil(_as_written(tau) * count)
+
+
+def _as_written(tau: float) -> Fraction:
+    return Fraction(repr(float(tau)))
+
+
+def net_share(total: Record) -> Tensor:
+    """A, the net agreement of every coordinate: |sum of signs| / clients, between 0 and 1."""
+    return total.votes.abs().div_(total.count)
+
+
+def enough(total: Record, tau: float) -> Tensor:
+    """Where the net vote reaches tau. Counts may differ by lane, so the threshold has the shape of `count: [..., 1]`."""
+    counts, share = total.count, _as_written(tau)
+    if share.numerator < 1 << 38:  # then 64 bits hold the product for as many clients as votes can count, and the device need not be asked
+        least = -(-counts.round().long() * share.numerator // share.denominator)
+    else:
+        exact = [threshold(tau, round(count)) for count in counts.reshape(-1).tolist()]
+        least = torch.tensor(exact, device=counts.device).view(counts.shape)
+    return total.votes.abs() >= least.to(total.votes.dtype)
+
+
+def lift_votes(reports: Reports) -> Record:
+    return Record(votes=votes(reports.delta), count=total(reports.one))
+
+
+def check_tau(tau: float | Schedule, name: str = "tau") -> None:
+    """Refuses a tau, or a schedule of it, that leaves 0 to 1."""
+    values = [tau.at(1), tau.at(10**9)] if isinstance(tau, Schedule) else [tau]  # a schedule only rises, or only falls
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+            raise AccordError(
+                f"{name} must be between 0 and 1, got {value!r}: it is the share of net agreement a coordinate needs to pass whole"
+            )
+
+
+def tau_at(tau: float | Schedule, number: int) -> float:
+    """tau in round `number`. What a schedule gives is rounded, so that three steps of 0.1 are 0.3 and not 0.30000000000000004."""
+    return round(tau.at(number), 12) if isinstance(tau, Schedule) else tau
+
+
+def rescaled(mask: Tensor, layout: Layout) -> Tensor:
+    """The mask with each parameter tensor divided by the share of it that is kept, in place; what was dropped whole stays so."""
+    for _, part in layout.layers(mask):
+        kept = part.sum(-1, keepdim=True, dtype=torch.float64)  # of a hard mask a count, exact on every device
+        part.mul_(torch.where(kept > 0, part.shape[-1] / kept, kept))
+    return mask
+
+
+# ---------------------------------------------------------------------------------------------------- whom a vote speaks for
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """How votes are counted.
+
+    `scope`: the share held against tau is each coordinate's own, or its mean over a "layer" (a parameter tensor) or the whole "model",
+    which then passes or is held back as one. `memory`: votes and voters of earlier rounds count too, times `memory` for every round since;
+    0 forgets them at once.
+    """
+
+    scope: Scope = "coordinate"
+    memory: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("coordinate", "layer", "model"):
+            raise AccordError(
+                f"scope must be 'coordinate', 'layer' or 'model', got {self.scope!r}: it is what passes or is held back as one"
+            )
+        if isinstance(self.memory, bool) or not isinstance(self.memory, int | float) or not 0.0 <= self.memory < 1.0:
+            raise AccordError(f"memory must be at least 0 and below 1, got {self.memory!r}: it is what a vote still counts a round later")
+
+    def init(self, layout: Layout) -> State:
+        """No votes and no voters. In float64, because what is added up over hundreds of rounds is compared with a threshold."""
+        if not self.memory:
+            return {}
+        return {"votes": torch.zeros(layout.size, dtype=torch.float64), "count": torch.zeros(1, dtype=torch.float64)}
+
+    def count(self, total: Record, tau: float, state: State, layout: Layout) -> tuple[Tensor, Tensor, State]:
+        """The share of net agreement `[..., P]`, where it reaches tau, and what is remembered."""
+        if self.memory:
+            state = {name: self.memory * state[name] + getattr(total, name) for name in ("votes", "count")}
+            total = Record(**{name: Field(value) for name, value in state.items()})
+        if self.scope == "coordinate":
+            return net_share(total), self._enough(total, tau), state
+        groups = list(self._groups(total, layout))
+        share = torch.cat([net_share(group).expand(shape) for group, shape in groups], -1)
+        return share, torch.cat([self._enough(group, tau).expand(shape) for group, shape in groups], -1), state
+
+    def _enough(self, total: Record, tau: float) -> Tensor:
+        if not self.memory:
+            return enough(total, tau)
+        return total.votes.abs() >= tau * (1 - _ROUNDING) * total.count
+
+    def _groups(self, total: Record, layout: Layout) -> Iterator[tuple[Record, torch.Size]]:
+        """What is judged as one: its net votes over all coordinates, as many voters for each of them, and the shape of what it judges."""
+        parts = [part for _, part in layout.layers(total.votes)] if self.scope == "layer" else [total.votes]
+        for part in parts:
+            net = part.abs().sum(-1, keepdim=True, dtype=torch.float64)
+            yield Record(votes=Field(net), count=Field(total.count.double() * part.shape[-1])), part.shape

@@ -1,0 +1,54 @@
+"""Adam and Yogi on the server: FedAdam and FedYogi (Reddi et al., 2021, "Adaptive federated optimization", ICLR, algorithm 2)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from accord.core.record import State
+from accord.rules.servers.adagrad import check_eps, normalise, start
+from accord.rules.servers.step import Placement, check
+
+
+@dataclass(frozen=True)
+class adam:
+    """FedAdam, without bias correction: z and v are running means of the update and its square, along z / (sqrt(v) + eps).
+
+    `bounded` moves v as Yogi does, by no more than a share of the square: v = v - (1 - beta2) update^2 sign(v - update^2).
+    """
+
+    lr: float = 0.02
+    beta1: float = 0.9
+    beta2: float = 0.99
+    eps: float = 1e-3
+    eps_inside: bool = False
+    placement: Placement = "after"
+    bounded: bool = False
+
+    def __post_init__(self) -> None:
+        check(self.lr, self.placement, beta1=self.beta1, beta2=self.beta2)
+        check_eps(self.eps)
+
+    def init(self, vector: Tensor) -> State:
+        return {"z": torch.zeros_like(vector), "v": start(vector, self.eps, self.eps_inside)}
+
+    def direction(self, state: State, update: Tensor) -> tuple[State, Tensor]:
+        z, v, square = state["z"], state["v"], update.square()
+        z = self.beta1 * z + (1 - self.beta1) * update
+        if self.bounded:
+            v = v - (1 - self.beta2) * square * torch.sign(v - square)
+        else:
+            v = self.beta2 * v + (1 - self.beta2) * square
+        return {"z": z, "v": v}, normalise(z, v, self.eps, self.eps_inside)
+
+
+def yogi(
+    lr: float = 0.02,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    eps: float = 1e-3,
+    eps_inside: bool = False,
+    placement: Placement = "after",
+) -> adam:
+    """FedYogi: Adam whose v moves by a bounded amount."""
+    return adam(lr, beta1, beta2, eps, eps_inside, placement, bounded=True)

@@ -1,0 +1,1 @@
+"""What a run leaves, and how it is read back: its folder, its evaluations, its figures."""

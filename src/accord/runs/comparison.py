@@ -1,0 +1,98 @@
+"""Runs side by side: by which rule, under which names, and one table of what they reached."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from accord.core import files
+from accord.core.files import plain
+from accord.runs.evaluation import GAPS, TITLES
+from accord.runs.reader import Recorded
+from accord.runs.selection import primary_metric, select
+from accord.runs.text import Cells, spread
+
+_GAPS = {"out_of_sample": "train - held-out", "participation": "held-out - unseen"}
+_NOT_TOLD_APART_BY = ("seed", "schema", "rounds", "train.rounds", "run")  # settings that runs of one kind may differ in
+
+
+def rule_for(runs: Sequence[Recorded], rule: str | None) -> str:
+    """The rule asked for, once some run is seen to have a figure by it; else the first that every run has figures by."""
+    evaluated = [run for run in runs if run.history]
+    if rule is None:
+        return "held-out" if all(run.chosen("held-out") for run in evaluated) else "last10"
+    if evaluated and not any(run.chosen(rule) for run in evaluated):
+        select(evaluated[0].history, rule)  # says why not
+    return rule
+
+
+def results(runs: Sequence[Recorded], rule: str | None) -> list[dict[str, Any]]:
+    """What each run reached, as plain data for machines."""
+    rule = rule_for(runs, rule)
+    told = []
+    for run in runs:
+        chosen = run.chosen(rule)
+        told.append(
+            {
+                "folder": str(run.folder),
+                "status": run.status,
+                "rounds": run.rounds,
+                "flat_since": run.flat,
+                "settings": run.settings,
+                "selected": chosen and {"rule": chosen.rule, "rounds": chosen.rounds, "values": chosen.values},
+                "evaluation": run.history[-1][1] if run.history else None,
+            }
+        )
+    return plain(told)
+
+
+def comparison(runs: Sequence[Recorded], rule: str) -> Cells:
+    """One row per setting: figures by the selection rule, mean and standard deviation over seeds, and both gaps."""
+    groups: dict[str, list[Recorded]] = {}
+    for run in runs:
+        groups.setdefault(run.group, []).append(run)
+    evaluated = [run for run in runs if run.history]
+    splits = [split for split in TITLES if any(split in run.history[0][1]["splits"] for run in evaluated)]
+    gaps = [gap for gap, pair in GAPS.items() if set(pair) <= set(splits)]
+    metric = primary_metric(evaluated[0].history[0][1]) if evaluated else "accuracy"
+    unit = f"{metric} (%), by {rule}" if metric == "accuracy" else f"{metric}, by {rule}"
+    cells: Cells = [[unit, "seeds", "rounds", *(TITLES[s] for s in splits), *(_GAPS[g] for g in gaps), "status"]]
+    for label, members in zip(labels([members[0] for members in groups.values()]), groups.values(), strict=True):
+        cells.append([label, *_row(members, rule, splits, gaps)])
+    all_done = all(run.status == "done" for run in runs)
+    return [row[:-1] for row in cells] if all_done else cells
+
+
+def _row(members: Sequence[Recorded], rule: str, splits: Sequence[str], gaps: Sequence[str]) -> list[str]:
+    chosen = [selected.values for run in members if (selected := run.chosen(rule))]
+    metric = next((primary_metric(run.history[0][1]) for run in members if run.history), "")
+
+    def cell(values: list[float]) -> str:
+        return spread(values, metric) if values else "-"
+
+    figures = [cell([values[s] for values in chosen if s in values]) for s in splits]
+    pairs = [GAPS[gap] for gap in gaps]
+    figures += [cell([values[a] - values[b] for values in chosen if a in values and b in values]) for a, b in pairs]
+    rounds = sorted({run.rounds for run in members})
+    span = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}-{rounds[-1]}"
+    status = sorted({run.status for run in members})
+    return [",".join(run.seed for run in members), span, *figures, "; ".join(status)]
+
+
+def labels(runs: Sequence[Recorded]) -> list[str]:
+    """The runs' labels; where several share one, with the settings that tell those apart: `fedavg, train.lr=0.1`."""
+    return told_apart([run.label for run in runs], [flat(run.settings) for run in runs])
+
+
+def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names, each with those of its flat settings that not all of its namesakes share."""
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for name, own in zip(names, settings, strict=True):
+        alike.setdefault(name, []).append(own)
+    apart = {name: {key for own in of for key in {**of[0], **own} if own.get(key) != of[0].get(key)} for name, of in alike.items()}
+    return [
+        ", ".join([name, *(f"{key}={own[key]}" for key in own if key in apart[name])]) for name, own in zip(names, settings, strict=True)
+    ]
+
+
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's settings by their full names, without what says nothing about the kind of run."""
+    return files.flat(settings, without=_NOT_TOLD_APART_BY)

@@ -1,0 +1,200 @@
+"""A run's folder: its settings, metrics, checkpoints and `done` mark. Whatever happens to the process, what lies here is whole.
+
+    experiment.toml      what the user wrote, word for word (runs of the command line)
+    experiment.json      the settings with every default filled in
+    environment.json     versions, device, threads: one entry per machine the run has seen
+    metrics.jsonl        a line per round; no clock in it, so equal runs write equal files
+    timing.jsonl         a line per round with its seconds
+    state.json           the last checkpoint: round, tensor file, client versions, how much of the metrics belongs to it
+    checkpoint-*.safetensors, clients/     the tensors that state.json names
+    model.safetensors, best.safetensors    the last model and the one best on held-out data, once the run is done
+    clients.json         every client's last evaluation, once the run is done
+    done                 the run reached its rounds, or became flat before them
+    lock                 held while a process works here
+
+A file is written beside its name, synced and renamed. `state.json` is written last: it decides which tensors count.
+"""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import IO, Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from accord.core.errors import AccordError
+from accord.core.files import plain, write_json, write_lines, write_tensors, write_text
+from accord.runs.fingerprint import SCHEMA
+
+Json = dict[str, Any]
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file of a run folder, or a sentence that names it."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise AccordError(f"{path} is missing: this is not a run folder, or it was damaged") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise AccordError(f"{path} is damaged: {error}") from None
+
+
+def read_lines(path: Path) -> list[Json]:
+    """The rows of a JSON-lines file; a last line cut short by a kill does not count."""
+    if not path.exists():
+        return []
+    *lines, _cut_short = path.read_text().split("\n")
+    try:
+        return [json.loads(line) for line in lines]
+    except json.JSONDecodeError as error:
+        raise AccordError(f"{path} is damaged: {error}") from None
+
+
+class RunFolder:
+    """One run's folder, locked by this process until `close`."""
+
+    def __init__(self, path: Path, settings: Json, rounds: int, *, toml: str | None = None, resume: bool = True) -> None:
+        self.path, self._settings, self._rounds, self._toml = path, {"schema": SCHEMA, **settings}, rounds, toml
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise AccordError(f"{path} cannot be a run's folder: there is a file in its place") from None
+        self._lock = take_lock(path)
+        try:
+            self.state: Json | None = self._read_state()
+            done: Json = read_json(path / "done") if (path / "done").exists() else {"rounds": 0}
+            self.finished_at: int = done["rounds"]
+            self.over = self.finished_at >= rounds or "flat_since" in done  # a flat run has no more rounds, however many are asked for
+            self._check(resume)
+        except BaseException:
+            self.close()
+            raise
+        self._metrics: IO[str] | None = None
+        self._timing: IO[str] | None = None
+
+    def _read_state(self) -> Json | None:
+        if not (self.path / "state.json").exists():
+            return None
+        state: Json = read_json(self.path / "state.json")
+        if state.get("schema") != SCHEMA:
+            raise AccordError(f"{self.path} was written with schema {state.get('schema')}, this accord reads schema {SCHEMA}")
+        return state
+
+    def _check(self, resume: bool) -> None:
+        rounds = self._rounds
+        if self.finished_at and self.state is None:
+            raise AccordError(f"{self.path} is marked done but its state.json is missing: start over with --fresh")
+        if resume or self.over:
+            return
+        if self.finished_at:
+            raise AccordError(
+                f"{self.path} is done after {self.finished_at} rounds: add --resume to extend it to {rounds}, or --fresh to start over"
+            )
+        if (self.path / "metrics.jsonl").exists():
+            reached = self.state["round"] if self.state else 0
+            raise AccordError(
+                f"{self.path} holds a run that stopped after round {reached}: add --resume to go on, or --fresh to start over"
+            )
+
+    def begin(self, environment: Json) -> dict[str, Tensor]:
+        """Readies the folder for writing: settings in place, metrics cut back to the checkpoint. Gives the checkpoint's tensors, if any."""
+        tensors = self.tensors()  # first of all: a folder whose checkpoint is damaged is left as it is
+        for left_over in [*self.path.glob(".*.part"), *self.path.glob("checkpoint-*.safetensors")]:  # of a process that was killed
+            if self.state is None or left_over.name != self.state["tensors"]:
+                left_over.unlink()
+        (self.path / "done").unlink(missing_ok=True)
+        if self._toml is not None:
+            write_text(self.path / "experiment.toml", self._toml)
+        write_json(self.path / "experiment.json", self._settings)
+        self._note_environment(environment)
+        reached = self.state["round"] if self.state else 0
+        for name in ("metrics.jsonl", "timing.jsonl"):
+            rows = [self._as_recorded(row) for row in read_lines(self.path / name) if row["round"] <= reached]
+            write_lines(self.path / name, rows)
+        self._metrics = (self.path / "metrics.jsonl").open("a")
+        self._timing = (self.path / "timing.jsonl").open("a")
+        return tensors
+
+    def _as_recorded(self, row: Json) -> Json:
+        """A row as a straight run would have written it: without the evaluation that a run gets only because it ends there."""
+        extends = row.get("off_schedule") and row["round"] < self._rounds
+        return {key: value for key, value in row.items() if key not in ("evaluation", "off_schedule")} if extends else row
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The checkpoint's tensors; none if there is no checkpoint yet."""
+        if self.state is None:
+            return {}
+        path = self.path / self.state["tensors"]
+        try:
+            return load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise AccordError(f"the checkpoint {path} cannot be read ({error}): start over with --fresh") from None
+
+    def _note_environment(self, environment: Json) -> None:
+        path = self.path / "environment.json"
+        seen = read_json(path) if path.exists() and self.state else []
+        if not seen or {k: v for k, v in seen[-1].items() if k != "from_round"} != environment:
+            first = self.state["round"] + 1 if self.state else 1
+            write_json(path, [*seen, {"from_round": first, **environment}])
+
+    def log(self, row: Json, timing: Json) -> None:
+        """Adds a round's rows. They count once a checkpoint covers them; until then a restart drops and repeats them."""
+        assert self._metrics is not None and self._timing is not None, "begin() comes first"
+        for handle, entry in ((self._metrics, row), (self._timing, timing)):
+            handle.write(json.dumps(plain(entry)) + "\n")
+            handle.flush()
+
+    def checkpoint(self, tensors: dict[str, Tensor], numbers: Json) -> None:
+        """Makes everything up to `numbers["round"]` safe. `state.json` goes last; only then may older tensors go."""
+        assert self._metrics is not None
+        os.fsync(self._metrics.fileno())
+        name = f"checkpoint-{numbers['round']:06d}.safetensors"
+        write_tensors(self.path / name, tensors)
+        self.state = {"schema": SCHEMA, "tensors": name, **numbers}
+        write_json(self.path / "state.json", self.state)
+        for old in self.path.glob("checkpoint-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+
+    def finish(self, rounds: int, models: dict[str, dict[str, Tensor]], clients: list[Json], flat_since: int | None) -> None:
+        """The run is complete: its models, its clients' evaluations, and the mark that says so, last. A flat one says since when."""
+        for name, state in models.items():
+            write_tensors(self.path / f"{name}.safetensors", state)
+        write_json(self.path / "clients.json", clients)
+        flat = {} if flat_since is None else {"flat_since": flat_since}
+        write_json(self.path / "done", {"schema": SCHEMA, "rounds": rounds, **flat})
+
+    def amend(self, rows: list[Json]) -> None:
+        """Replaces the metrics, where a run that is complete learns something more of its last round."""
+        write_lines(self.path / "metrics.jsonl", rows)
+
+    def rows(self) -> list[Json]:
+        """The metrics so far."""
+        return read_lines(self.path / "metrics.jsonl")
+
+    def close(self) -> None:
+        """Lets go of the folder, and takes it away if nothing came of it. Closing twice does no harm."""
+        if self._lock.closed:
+            return
+        if self.path.exists() and [file.name for file in self.path.iterdir()] == ["lock"]:
+            (self.path / "lock").unlink()
+            self.path.rmdir()
+        for handle in (getattr(self, "_metrics", None), getattr(self, "_timing", None), self._lock):
+            if handle is not None:
+                handle.close()
+
+
+def take_lock(path: Path) -> IO[str]:
+    """Locks a run folder for this process, or says that another one works there."""
+    handle = (path / "lock").open("a")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system lets go of it when the process dies, however it dies
+        if os.fstat(handle.fileno()).st_ino != os.stat(path / "lock").st_ino:
+            raise OSError("somebody took the folder away in between")
+    except OSError:
+        handle.close()
+        raise AccordError(f"{path} is in use by another process: wait for it, or choose another run.folder") from None
+    return handle

@@ -1,0 +1,138 @@
+"""Run folders read back: which runs there are, how far they got, and what they are called."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accord.core.errors import AccordError
+from accord.rules.averages import AVERAGES
+from accord.rules.masks import MASKS
+from accord.runs.folder import read_json, read_lines
+from accord.runs.run import history_of
+from accord.runs.selection import History, Selected, primary_metric, select
+from accord.runs.text import in_words
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run as its folder tells it."""
+
+    folder: Path
+    settings: dict[str, Any]
+    history: History
+    rounds: int
+    status: str
+    flat: int | None = None  # the round since which it was flat, if it ended for that
+
+    @property
+    def ending(self) -> str:
+        """The status, with the reason of a run that was done before its rounds."""
+        return self.status if self.flat is None else f"{self.status}, {in_words(self.flat)}"
+
+    @property
+    def damaged(self) -> bool:
+        return self.status.startswith("damaged")
+
+    @property
+    def group(self) -> str:
+        """The folder's name without its seed: runs that differ by seed alone share it."""
+        return str(self.folder.parent / re.sub(r"-s-?\d+$", "", self.folder.name))
+
+    @property
+    def kind(self) -> str:
+        """What its figures can be compared with: `mnist, accuracy`; nothing if it has none."""
+        data = self.settings.get("data", {})
+        name = data.get("name") if isinstance(data, dict) else self.folder.name.partition("-")[0]
+        return f"{name}, {primary_metric(self.history[0][1])}" if self.history else ""
+
+    @property
+    def seed(self) -> str:
+        return str(self.settings.get("seed", self.folder.name.rpartition("-s")[2]))
+
+    @property
+    def label(self) -> str:
+        """`fedadam + gma(0.4)`, for runs of the command line and runs made in Python alike."""
+        if self.damaged:
+            return self.folder.name
+        algorithm = self.settings["algorithm"]
+        name, average, mask = algorithm.get("name", "custom"), algorithm.get("average"), algorithm.get("mask")
+        average = average["kind"] if isinstance(average, dict) else average
+        name = f"{name} by {average}" if average in AVERAGES and average != "mean" else str(name)
+        if mask in (None, "none"):
+            return name
+        return f"{name} + {_recorded_mask(mask) if isinstance(mask, dict) else _set_mask(mask, algorithm)}"
+
+    def chosen(self, rule: str) -> Selected | None:
+        """The run's figures by a selection rule, if it has any."""
+        try:
+            return select(self.history, rule)
+        except AccordError:
+            return None
+
+
+def _set_mask(name: str, settings: Mapping[str, Any]) -> str:
+    """A mask of an experiment file."""
+    if name == "scaled":
+        return f"scaled({_set_mask(settings.get('like', 'gma'), settings)}{_by(settings)})"
+    return f"{MASKS[name].__name__}({settings.get('tau', 0.4):g}{' ramp' if 'tau_to' in settings else ''})"
+
+
+def _by(settings: Mapping[str, Any]) -> str:
+    return f", {settings['by']}" if settings.get("by", "mean") != "mean" else ""
+
+
+def _recorded_mask(mask: Mapping[str, Any]) -> str:
+    """A mask of a run made in Python, as `describe` puts it."""
+    if mask["kind"] == "scaled":
+        return f"scaled({_recorded_mask(mask.get('mask', {'kind': 'gma'}))}{_by(mask)})"
+    tau = mask.get("tau", 0.4)
+    return f"{mask['kind']}({tau['lr']:g} {tau['kind']})" if isinstance(tau, Mapping) else f"{mask['kind']}({tau:g})"
+
+
+# ------------------------------------------------------------------------------------------------------------------- finding
+
+
+def find(paths: Sequence[Path]) -> list[Path]:
+    """The run folders at or below the given paths, in order of name."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise AccordError(f"there is no folder {path}: give a run folder, or a folder that holds some")
+        inside = [path] if (path / "experiment.json").exists() else sorted(file.parent for file in path.rglob("experiment.json"))
+        if not inside:
+            raise AccordError(f"{path} holds no runs: a run folder has a file experiment.json")
+        found += [folder for folder in inside if folder not in found]
+    return found
+
+
+def load(folder: Path) -> Recorded:
+    """One run folder. A damaged one is told as such, never left out."""
+    try:
+        return _load(folder)
+    except AccordError as error:
+        why = str(error).replace(f"{folder}/", "")
+    except OSError as error:
+        why = f"{Path(error.filename).name} cannot be read: {error.strerror}"
+    except Exception:  # anything may have happened to the files
+        why = "its files do not hold what a run writes"
+    return Recorded(folder, {}, [], 0, f"damaged: {why}")
+
+
+def _load(folder: Path) -> Recorded:
+    settings = read_json(folder / "experiment.json")
+    if not isinstance(settings, dict):
+        raise AccordError("experiment.json holds no settings")
+    rows = read_lines(folder / "metrics.jsonl")
+    reached = rows[-1]["round"] if rows else 0
+    status, flat = f"unfinished, round {reached}", None
+    if (folder / "done").exists():
+        done = read_json(folder / "done")
+        if reached != done["rounds"]:
+            raise AccordError(f"metrics.jsonl ends with round {reached}, but the run was done after round {done['rounds']}")
+        status, flat = "done", done.get("flat_since")
+    run = Recorded(folder, settings, history_of(rows), reached, status, flat)
+    if run.label and run.history:  # asked for here, so that what is missing is missed here
+        select(run.history, "last10")
+    return run

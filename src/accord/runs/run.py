@@ -1,0 +1,110 @@
+"""What a training run leaves in your hands: its history, its figures, its model."""
+
+import copy
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from accord.core.errors import AccordError
+from accord.core.files import write_tensors
+from accord.core.layout import Layout
+from accord.core.reports import LOST
+from accord.runs.selection import History, Selected, primary_metric, select
+from accord.runs.text import in_words, run_text
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A model at some round, as vectors."""
+
+    round: int
+    vector: Tensor
+    buffers: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished (or stopped) run. `print(run)` shows train, held-out and unseen figures, both gaps and the worst client."""
+
+    title: str
+    rounds: int
+    rows: list[dict[str, Any]]  # one per round, as in metrics.jsonl
+    last: Snapshot
+    best: Snapshot | None  # the model best on held-out data
+    clients: list[dict[str, Any]] = field(default_factory=list)  # every client's last evaluation, as in clients.json
+    folder: Path | None = None
+    stopped: str | None = None  # why it ended before its rounds, if it did and can go on
+    flat: int | None = None  # the round since which it was flat, if it ended for that
+    spared: int = 0  # rounds that were left when it ended for that
+    alone: bool = False  # every client has a model of its own, and there is no common one
+    _module: nn.Module = field(repr=False, kw_only=True)
+    _layout: Layout = field(repr=False, kw_only=True)
+
+    @property
+    def history(self) -> History:
+        """(round, evaluation) for every evaluated round."""
+        return history_of(self.rows)
+
+    def select(self, rule: str = "held-out") -> Selected:
+        """The run's figures by a named selection rule: `held-out`, `last10`, `window(a,b)` or `oracle`."""
+        return select(self.history, rule)
+
+    def model(self, which: str = "last") -> nn.Module:
+        """The trained module, a fresh copy in evaluation mode: the `last` round's, or the one best on `held-out` data."""
+        snapshot = self._snapshot(which)
+        return self._layout.load(copy.deepcopy(self._module).cpu(), snapshot.vector.cpu(), snapshot.buffers.cpu()).eval()
+
+    def save(self, path: str | Path, which: str = "last") -> Path:
+        """Writes the trained model's state dict as safetensors."""
+        write_tensors(Path(path), self.model(which).state_dict())
+        return Path(path)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draws the learning curves of every split; returns the matplotlib figure and writes it if a path is given."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise AccordError("run.plot() needs matplotlib: pip install 'accord-fl[plot]'") from None
+        metric = primary_metric(self.history[0][1])
+        figure = Figure(figsize=(6, 4), layout="constrained")
+        axes = figure.subplots()
+        for split in self.history[0][1]["splits"]:
+            axes.plot(
+                [r for r, _ in self.history],
+                [e["splits"][split][metric]["by_sample"] for _, e in self.history],
+                "o-",
+                label=split,
+            )
+        axes.set(title=self.title, xlabel="round", ylabel=f"{metric}, mean over samples")
+        axes.legend()
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
+
+    def _snapshot(self, which: str) -> Snapshot:
+        if self.alone:
+            raise AccordError("this run trained no common model: every client went on from its own")
+        if which not in ("last", "held-out"):
+            raise AccordError(f"which must be 'last' or 'held-out', got {which!r}")
+        if which == "held-out" and self.best is None:
+            raise AccordError("no round was evaluated on held-out data, so there is no best one")
+        return self.last if which == "last" else self.best  # type: ignore[return-value]
+
+    def __str__(self) -> str:
+        ended = self.stopped if self.flat is None else in_words(self.flat)
+        return "\n".join([run_text(self.title, self.history, ended), *self._left_out()])
+
+    def _left_out(self) -> list[str]:
+        """Who was left out, and in how many rounds, other than by chance."""
+        times = Counter((client, why) for row in self.rows for client, why in row["left_out"].items() if why != LOST)
+        told = [f"{client} ({why}, {count} rounds)" for (client, why), count in times.most_common(5)]
+        more = f" and {len(times) - 5} more" if len(times) > 5 else ""
+        return [f"left out: {', '.join(told)}{more}"] if told else []
+
+
+def history_of(rows: list[dict[str, Any]]) -> History:
+    """The evaluated rounds among a run's rows."""
+    return [(row["round"], row["evaluation"]) for row in rows if "evaluation" in row]

@@ -1,0 +1,71 @@
+"""The files of studies: where they are, and how one includes another."""
+
+import copy
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from accord.core.errors import AccordError
+from accord.experiments.settings import did_you_mean
+
+FILES = Path(__file__).parent / "files"
+
+
+def path_of(name: str) -> Path:
+    """The file of a study that comes with accord, or a file of yours."""
+    path = Path(name) if name.endswith(".toml") else FILES / f"{name}.toml"
+    if not path.exists():
+        known = sorted(file.stem for file in FILES.glob("*.toml"))
+        raise AccordError(f"there is no study {name!r}: {did_you_mean(name, known)} (accord reproduce --list tells them all)")
+    return path
+
+
+def all_tables() -> dict[str, dict[str, Any]]:
+    """The tables of all files that come with accord, by name."""
+    return {path.stem: tables_at(path) for path in sorted(FILES.glob("*.toml"), key=_in_order)}
+
+
+def _in_order(path: Path) -> list[tuple[bool, int, str]]:
+    """Table 10 comes after table 2."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", path.stem)]
+
+
+def tables_at(path: Path) -> dict[str, Any]:
+    """A file's tables, with those of the files it includes below them. An axis takes over the named values of an included one:
+    `dataset = ["mnist", "fmnist"]`."""
+    try:
+        own = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise AccordError(f"{path} cannot be read as a study: {error}") from None
+    below: dict[str, Any] = {}
+    for name in own.pop("include", []):
+        below = _merged(below, tables_at(path.parent / name))
+    known = below.get("axes", {})
+    axes: dict[str, Any] = {}
+    for axis, values in own.get("axes", {}).items():
+        if isinstance(values, list):
+            missing = [value for value in values if value not in known.get(axis, {})]
+            if missing:
+                raise AccordError(f"{path.name} takes {missing[0]!r} for {axis}, which no file it includes has")
+            values = {value: copy.deepcopy(known[axis][value]) for value in values}
+        axes[axis] = values
+    merged = _merged(below, {key: value for key, value in own.items() if key != "axes"})
+    return {**merged, "axes": axes or known} if axes or known else merged
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    out = copy.deepcopy(below)
+    for key, value in above.items():
+        out[key] = _merged(out[key], value) if isinstance(value, dict) and isinstance(out.get(key), dict) else copy.deepcopy(value)
+    return out
+
+
+def toml(value: Any) -> str:
+    """A value as a file spells it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

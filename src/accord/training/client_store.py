@@ -1,0 +1,105 @@
+"""What clients remember between rounds, in memory or on disk, committed together with the run's checkpoint.
+
+A client's state is staged while its round goes on, and counts once the round was accepted. On disk every state is a new version in a file
+of its own; the versions that a checkpoint names stay until the next checkpoint names others, so a run that is killed between two
+checkpoints finds the clients exactly as the checkpoint left them.
+"""
+
+import os
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from accord.core.errors import AccordError
+from accord.core.files import sync_folder, tensor_bytes
+from accord.core.record import State
+
+Versions = dict[str, int]  # client -> round of the version that counts
+
+
+class ClientStore:
+    """Client states by client id. With a folder they live there, however many clients there are; without one, in memory."""
+
+    def __init__(self, clients: list[str], folder: Path | None = None, versions: Versions | None = None) -> None:
+        self._number = {client: number for number, client in enumerate(clients)}  # ids may hold characters a file name cannot
+        self._folder = folder
+        self._memory: dict[tuple[str, int], State] = {}
+        self._staged: Versions = {}
+        self._current: Versions = dict(versions or {})
+        self._committed: Versions = dict(versions or {})
+        self._unsynced: set[Path] = set()
+        if folder is not None and folder.exists():
+            keep = {self._file(client, round) for client, round in self._committed.items()}
+            for file in folder.iterdir():  # what a killed process had not committed
+                if file not in keep:
+                    file.unlink()
+
+    def get(self, client: str) -> State | None:
+        """The client's state, or None if it never took part."""
+        if client not in self._current:
+            return None
+        if self._folder is None:
+            return self._memory[client, self._current[client]]
+        file = self._file(client, self._current[client])
+        try:
+            return load_file(file)
+        except (OSError, SafetensorError) as error:
+            raise AccordError(f"what client {client} remembers cannot be read from {file} ({error}): start over with --fresh") from None
+
+    def versions(self, client: str) -> tuple[int, int]:
+        """The rounds of the state that counts and of the one that the last checkpoint names; 0 where there is none."""
+        return self._current.get(client, 0), self._committed.get(client, 0)
+
+    def stage(self, client: str, state: State, round: int) -> None:
+        """Keeps a client's next state apart until its round is accepted."""
+        if self._folder is None:
+            self._memory[client, round] = {name: value.clone() for name, value in state.items()}
+        else:
+            self._folder.mkdir(exist_ok=True)
+            file = self._file(client, round)
+            file.write_bytes(tensor_bytes(state))
+            self._unsynced.add(file)
+        self._staged[client] = round
+
+    def accept(self) -> None:
+        """The round counts: what was staged is what its clients remember."""
+        for client, round in self._staged.items():
+            if client in self._current and (self._folder is None or self._current[client] != self._committed.get(client)):
+                self._remove(client, self._current[client])
+            self._current[client] = round
+        self._staged.clear()
+
+    def drop(self) -> None:
+        """The round does not count: nobody remembers it."""
+        for client, round in self._staged.items():
+            self._remove(client, round)
+        self._staged.clear()
+
+    def sync(self) -> Versions:
+        """Makes every state safe on disk and says which versions a checkpoint should name."""
+        for file in sorted(self._unsynced):
+            with open(file, "rb") as handle:
+                os.fsync(handle.fileno())
+        if self._unsynced and self._folder is not None:
+            sync_folder(self._folder)
+        self._unsynced.clear()
+        # In the clients' order: workers stage as they finish, and a checkpoint must not show who was first.
+        return dict(sorted(self._current.items(), key=lambda entry: self._number[entry[0]]))
+
+    def committed(self) -> None:
+        """Called once the checkpoint that names the versions is on disk: what it replaced can go."""
+        for client, round in self._committed.items():
+            if self._folder is not None and self._current[client] != round:
+                self._remove(client, round)
+        self._committed = dict(self._current)
+
+    def _file(self, client: str, round: int) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{self._number[client]:06d}-{round:06d}.safetensors"
+
+    def _remove(self, client: str, round: int) -> None:
+        self._memory.pop((client, round), None)
+        if self._folder is not None:
+            self._unsynced.discard(self._file(client, round))
+            self._file(client, round).unlink(missing_ok=True)

@@ -1,0 +1,71 @@
+"""Which engine trains: by name, or the best there is for the job."""
+
+import os
+import warnings
+from collections.abc import Callable
+
+from accord.causal.engine import Causal
+from accord.core.errors import AccordError
+from accord.engines.contract import Engine, Job
+from accord.engines.processes import Processes
+from accord.engines.sequential import Sequential
+from accord.engines.vectorised import Vectorised, batched_if_possible
+
+ENGINES: dict[str, Callable[[Job], Engine]] = {
+    "auto": lambda job: make_engine("auto", job),
+    "sequential": Sequential,
+    "vectorised": Vectorised,
+    "processes": Processes,
+    "ray": lambda job: _cluster(job),
+}
+_WORTH_A_PROCESS = 1_000_000  # parameters times a client's samples: below, handing clients out costs more than it saves
+
+
+def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) -> Engine:
+    """The engine of that name, ready to train; "auto" picks the best one there is for the job, and tells which and why."""
+    if name not in ENGINES:
+        raise AccordError(f"there is no engine {name!r}: choose one of {', '.join(ENGINES)}")
+    if job.algorithm.local.split is not None:
+        return _causal(name, job, tell)
+    wanted, why = choose(job) if name == "auto" else (name, "")
+    if wanted != "vectorised":
+        engine = ENGINES[wanted](job)
+    else:
+        engine, why_not = batched_if_possible(job)
+        why = why_not or why
+        if why_not and name == "vectorised":
+            warnings.warn(f"{why_not}; clients are trained one by one", stacklevel=2)
+    if tell and why:
+        tell(f"engine {engine.name}: {why}")
+    return engine
+
+
+def _causal(name: str, job: Job, tell: Callable[[str], None] | None) -> Engine:
+    if name not in ("auto", "sequential"):
+        warnings.warn(
+            f"clients of causalfed need their server at every step: engine {name!r} cannot train them, {Causal.name!r} does", stacklevel=3
+        )
+    if tell:
+        tell(f"engine {Causal.name}: clients and server exchange representations and gradients at every step")
+    return Causal(job)
+
+
+def _cluster(job: Job) -> Engine:
+    from accord.engines.ray import Cluster  # here, because Ray may not be installed
+
+    return Cluster(job)
+
+
+def choose(job: Job) -> tuple[str, str]:
+    """The engine for a job, and why: by device, model and clients."""
+    sizes = [len(rows) for rows in job.fed.train.values()]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if job.device.type == "cuda":
+        return "vectorised", f"a CUDA device trains all clients of a round at once ({job.layout.size:,} parameters)"
+    if job.algorithm.local.pooled or len(sizes) < 2:
+        return "sequential", "there is one client at a time"
+    if cores < 2:
+        return "sequential", "there is one core"
+    if job.layout.size * sum(sizes) / len(sizes) < _WORTH_A_PROCESS:
+        return "sequential", f"clients are done too soon to be handed out ({job.layout.size:,} parameters)"
+    return "processes", f"{cores} cores train a client each ({job.layout.size:,} parameters)"

@@ -1,0 +1,179 @@
+"""`fit`: one call from a model, a federation and an algorithm to a trained, evaluated, recorded run."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from accord.attacks import Attack, attackers
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
+from accord.core.losses import PerSample, default_loss, default_metrics
+from accord.core.schedule import Schedule
+from accord.data.federated import Federation
+from accord.engines.contract import Job
+from accord.engines.determinism import steady
+from accord.engines.device import pick_device
+from accord.engines.speed import checked
+from accord.models import warm_start
+from accord.rules.algorithm import Algorithm
+from accord.rules.local import Training
+from accord.rules.named import fedavg
+from accord.runs.fingerprint import run_name
+from accord.runs.folder import RunFolder
+from accord.runs.run import Run
+from accord.training.cohort import Conditions
+from accord.training.engine_choice import make_engine
+from accord.training.loop import Hook, Loop
+from accord.training.plan import Plan, identity
+from accord.training.progress_line import narrator
+
+
+def fit(
+    model: nn.Module,
+    fed: Federation,
+    algorithm: Algorithm | None = None,
+    *,
+    rounds: int = 100,
+    sample: int | None = None,
+    epochs: int = 1,
+    batch: int | None = 32,
+    lr: float | Schedule = 0.01,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    steps: int | None = None,
+    evaluate_every: int = 10,
+    checkpoint_every: int | None = None,
+    min_clients: int = 1,
+    conditions: Conditions | None = None,
+    attack: Attack | None = None,
+    budget: float | None = None,
+    until_flat: int | None = None,
+    flat_margin: float = 0.001,
+    seed: int = 0,
+    engine: str = "auto",
+    device: str = "auto",
+    speed: Sequence[str] = (),
+    folder: str | Path | None = None,
+    resume: bool = True,
+    loss: PerSample | None = None,
+    metrics: Mapping[str, PerSample] | None = None,
+    start: str | Path | Mapping[str, Tensor] | None = None,
+    hooks: Sequence[Hook] = (),
+    verbose: bool | None = None,
+) -> Run:
+    """Trains `model` over the clients of `fed` and evaluates it three ways.
+
+    `sample` clients (None: all) take part in a round and do `epochs` of SGD in batches of `batch` (None: all at once), at most `steps`.
+    Every `evaluate_every` rounds, and after the last, the model meets training data, held-out data, unseen clients and the test set. With a
+    `folder` the run is recorded there under a name made of its settings, and goes on from its last checkpoint if it is there already; a run
+    that has been that far is read back, with all the rounds it has.
+    `loss(output, target)` and each of `metrics` give one number per sample; the first metric judges the model, and more of it is better
+    unless `accord.smaller_is_better` marks it. `start` is a state dict, or a safetensors file, to begin from.
+    `attack` makes some clients harm, such as `accord.attack.sign_flip(share=0.2)`; they are evaluated like all others (docs/robustness.md).
+    `speed` names ways to be faster that cost something: `native`, `compile`, `channels-last`, `bf16` (docs/engines.md).
+    A checkpoint is written every `checkpoint_every` rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops
+    after the round and can be resumed. With `until_flat` a run is done before its `rounds` once held-out data has not become better, by
+    more than `flat_margin`, in so many rounds. `verbose` tells on standard error how the run goes; left out, it does so on a terminal.
+
+    >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
+    >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
+    """
+    algorithm = fedavg() if algorithm is None else algorithm
+    kinds: list[tuple[str, object, type]] = [("model", model, nn.Module), ("fed", fed, Federation), ("algorithm", algorithm, Algorithm)]
+    for what, value, kind in [*kinds, ("metrics", metrics or {}, Mapping)]:
+        if not isinstance(value, kind):
+            raise AccordError(f"{what} must be of type {kind.__name__}, got {value!r}")
+    conditions = conditions or Conditions()
+    plan = Plan(rounds, sample, evaluate_every, checkpoint_every, min_clients, conditions, budget, seed, until_flat, flat_margin)
+    training = Training(epochs, batch, steps, lr, momentum, weight_decay, clip)
+    if start is not None:
+        model = warm_start(model, start)
+    watching = sys.stderr.isatty() if verbose is None else verbose
+    hooks = [*hooks, *([narrator()] if watching else [])]
+    return carry_out(
+        model,
+        fed,
+        algorithm,
+        training,
+        plan,
+        engine=engine,
+        device=device,
+        speed=speed,
+        attack=attack,
+        folder=folder,
+        resume=resume,
+        loss=loss,
+        metrics=metrics,
+        hooks=hooks,
+        tell=(lambda text: print(text, file=sys.stderr, flush=True)) if watching else None,
+    )
+
+
+def carry_out(
+    model: nn.Module,
+    fed: Federation,
+    algorithm: Algorithm,
+    training: Training,
+    plan: Plan,
+    *,
+    engine: str,
+    device: str,
+    speed: Sequence[str] = (),
+    attack: Attack | None = None,
+    folder: str | Path | RunFolder | None,
+    resume: bool = True,
+    loss: PerSample | None = None,
+    metrics: Mapping[str, PerSample] | None = None,
+    hooks: Sequence[Hook] = (),
+    tell: Callable[[str], None] | None = None,
+) -> Run:
+    """`fit` for those who have a training and a plan already. `tell` is told which engine trains, and why."""
+    job = make_job(model, fed, algorithm, training, plan, device, speed=speed, attack=attack, loss=loss, metrics=metrics)
+    if tell and algorithm.privacy:
+        masked, clients = algorithm.mask is not None, len(fed.clients)
+        for line in algorithm.privacy.sentences(masked, clients, plan.sample, plan.rounds, job.layout.size):
+            tell(line)
+    run_folder = _open(folder, job, plan, resume)
+    try:
+        with steady(job.speed):
+            return Loop(job, plan, make_engine(engine, job, tell), run_folder, hooks).go()
+    finally:
+        if run_folder is not None:
+            run_folder.close()
+
+
+def make_job(
+    model: nn.Module,
+    fed: Federation,
+    algorithm: Algorithm,
+    training: Training,
+    plan: Plan,
+    device: str,
+    *,
+    speed: Sequence[str] = (),
+    attack: Attack | None = None,
+    loss: PerSample | None = None,
+    metrics: Mapping[str, PerSample] | None = None,
+) -> Job:
+    """A job whose parts go together; loss and metrics are those that suit the targets, where none are given."""
+    training.check(algorithm.local)
+    plan.check(fed)
+    plan.check_flat(any(map(len, fed.heldout.values())))
+    algorithm.check_cohort(plan.sample or len(fed.clients))
+    if algorithm.privacy:
+        plan.check_privacy()
+        algorithm.privacy.check_layout(Layout.of(model))
+    loss, metrics = loss or default_loss(fed.y), default_metrics(fed.y) if metrics is None else metrics
+    layout, where, ways = Layout.of(model), pick_device(device), checked(speed)
+    against = None if attack is None else attackers(attack, fed, algorithm.local, plan.seed)
+    return Job(model, layout, fed, algorithm, training, loss, metrics, plan.seed, where, ways, against)
+
+
+def _open(folder: str | Path | RunFolder | None, job: Job, plan: Plan, resume: bool) -> RunFolder | None:
+    if folder is None or isinstance(folder, RunFolder):
+        return folder
+    settings = identity(job, plan)
+    return RunFolder(Path(folder) / run_name(job, settings), {**settings, "rounds": plan.rounds}, plan.rounds, resume=resume)

@@ -1,0 +1,303 @@
+"""The training loop: invite clients, train them, average, mask, step, evaluate, checkpoint."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from accord.core import draws
+from accord.core.record import State
+from accord.core.round import Round
+from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
+from accord.rules.label import label
+from accord.runs.environment import environment
+from accord.runs.evaluation import by_population, by_turn, per_client, summarise
+from accord.runs.folder import RunFolder, plain
+from accord.runs.run import Run, Snapshot
+from accord.training.checkpoint import Progress
+from accord.training.client_store import ClientStore
+from accord.training.cohort import Invited, cohort_row, invite
+from accord.training.diagnostics import of_round
+from accord.training.early_stopping import Rise
+from accord.training.local_only import table_of_own
+from accord.training.plan import Plan
+
+_CHECKPOINT_SECONDS = 10.0
+
+
+class SkippedRound(UserWarning):
+    """A round changed nothing: too few reports, or a step that is not finite."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a hook sees after every round."""
+
+    round: int
+    rounds: int  # that the run has: those asked for, or, once it is flat, those it has done
+    row: dict[str, Any]  # as in metrics.jsonl
+    seconds: float
+    snapshot: Callable[[], nn.Module] = field(repr=False)  # the model as it is now
+
+
+Hook = Callable[[Event], bool | None]  # a true answer ends the run after this round
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A round as its engine gets it, and who was invited to it."""
+
+    work: Work
+    cohort: Sequence[Member]
+    invited: Sequence[Invited]
+
+
+class Loop:
+    """One run: the job, where it stands, and where it is recorded. `go` drives it; so can whoever drives several at once."""
+
+    def __init__(self, job: Job, plan: Plan, engine: Engine, folder: RunFolder | None, hooks: Sequence[Hook]) -> None:
+        self.job, self.plan, self.engine, self.folder, self.hooks = job, plan, engine, folder, hooks
+        self.rows: list[dict[str, Any]] = []
+        self.store = ClientStore(job.fed.clients)
+        device = job.device
+        vector = job.layout.pack(job.module).to(device)
+        buffers = job.layout.pack_buffers(dict(job.module.named_buffers())).to(device)
+        self.first = Snapshot(0, vector, buffers)
+        self.progress = Progress(0, vector, buffers, job.algorithm.init(job.layout, len(job.fed.clients), vector))
+        self.rise = Rise(plan.flat_margin)
+        self.last_table: Table | None = None
+        self.stopped: str | None = None  # why it ends before its rounds, if it does
+        self._began = self._saved = time.monotonic()
+        self._invited: tuple[int, list[Invited]] = 0, []  # a round, and who is invited to it
+
+    # ----------------------------------------------------------------------------------------------------------- the rounds
+
+    def go(self) -> Run:
+        """Runs the rounds that are left."""
+        try:
+            for asked in self.rounds():
+                started = time.monotonic()
+                outcome = self.engine.train(asked.work, asked.cohort)
+                self.absorb(asked, outcome, time.monotonic() - started)
+            return self.result()
+        finally:
+            self.engine.close()
+
+    def rounds(self) -> Iterator[Asked]:
+        """Takes up the run, asks for the rounds that are left, and completes the record. What is asked for must be absorbed before the
+        next round can be asked for."""
+        self.stopped = None
+        if self.folder and self.folder.over:
+            self._restore(self.folder.tensors())
+            return
+        if self.folder:
+            self._restore(self.folder.begin(environment(self.job.device)))
+        self._began = time.monotonic()
+        if self.progress.round > self.plan.rounds:
+            self.stopped = f"it had run {self.progress.round} rounds already"
+        while not self.complete and self.stopped is None:
+            yield self._ask(self.progress.round + 1)
+        if self.stopped is None and self.folder:
+            if "evaluation" not in self.rows[-1]:  # it had been stopped here, and is asked for no more
+                self.rows[-1] = plain(self.rows[-1] | {"evaluation": self._evaluate(self.rows[-1]), "off_schedule": True})
+                self.folder.amend(self.rows)
+            self._finish(self.folder)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has its rounds, or is flat before them."""
+        return self.progress.round >= self.plan.rounds or self.flat
+
+    @property
+    def flat(self) -> bool:
+        """Whether held-out data has said nothing new for as long as the plan waits."""
+        return self.rise.is_over(self.plan.until_flat)
+
+    def _ask(self, number: int) -> Asked:
+        progress = self.progress
+        invited = self._guests(number)
+        stage, ahead = partial(self.store.stage, round=number), partial(self._next, number + 1)
+        work = Work(number, progress.vector, progress.buffers, progress.memory, stage, ahead)
+        return Asked(work, self._members(invited, number), invited)
+
+    def _next(self, number: int) -> list[Member]:
+        """Who will be asked in that round, if there is one."""
+        if number > self.plan.rounds:
+            return []
+        return self._members(self._guests(number), number)
+
+    def _guests(self, number: int) -> list[Invited]:
+        """Who is invited to that round. The last answer is kept: an engine that looks ahead asks for it once more."""
+        if self._invited[0] != number:
+            self._invited = number, invite(self.job.fed.clients, self.plan.sample, self.plan.conditions, self.job.seed, number)
+        return self._invited[1]
+
+    def absorb(self, asked: Asked, outcome: Outcome, seconds: float) -> None:
+        """Takes in a round that took its engine so many seconds: the step, the evaluation if it is due, and all that is recorded."""
+        number, started = asked.work.round, time.monotonic()
+        self.progress, row = self._learn(asked, outcome)
+        trained = time.monotonic()
+        if number % self.plan.evaluate_every == 0:
+            row["evaluation"] = self._evaluate(row)
+            self.progress = self.progress.judged(row["evaluation"])
+            self.rise = self.rise.after(number, row["evaluation"])
+        elif number == self.plan.rounds:
+            # A longer run would not look at this round, so its checkpoint must not know of it either: see `result`.
+            row |= {"evaluation": self._evaluate(row), "off_schedule": True}
+        row = plain(row)
+        self.rows.append(row)
+        now = time.monotonic()
+        training = seconds + trained - started
+        if self.folder:
+            timing = {"round": number, "train_seconds": training, "evaluate_seconds": now - trained}
+            halved = getattr(self.engine, "lanes_at_once", None)  # only lanes can be too many for a device
+            self.folder.log(row, timing if halved is None else {**timing, "lanes_at_once": halved})
+        event = Event(number, number if self.flat else self.plan.rounds, row, training + now - trained, self._module)
+        answers = [hook(event) for hook in self.hooks]  # every hook is asked, also after one that wants to stop
+        if not self.complete:
+            if any(answers):
+                self.stopped = "stopped by a hook"
+            elif self.plan.budget is not None and now - self._began >= self.plan.budget:
+                self.stopped = f"its budget of {self.plan.budget:g} s is spent"
+        if self.folder and (self.stopped or self._due(number, now) or self.complete):
+            self._checkpoint(self.folder)
+
+    def _due(self, number: int, now: float) -> bool:
+        """Whether it is time for a checkpoint: after so many rounds, or, if nobody said how many, after so many seconds. A checkpoint waits
+        for the disk, which takes longer than many rounds of a small model."""
+        if self.plan.checkpoint_every is not None:
+            return number % self.plan.checkpoint_every == 0
+        return now - self._saved >= _CHECKPOINT_SECONDS
+
+    def stop(self, why: str) -> None:
+        """Ends the run where it stands, so that it can go on later; one that has all its rounds is completed instead."""
+        if self.complete or self.stopped:
+            return
+        self.stopped = why
+        if self.folder and self.progress.round != (self.folder.state["round"] if self.folder.state else 0):
+            self._checkpoint(self.folder)
+
+    def _learn(self, asked: Asked, outcome: Outcome) -> tuple[Progress, dict[str, Any]]:
+        """Applies what a cohort agreed on; a round with too few reports changes nothing."""
+        progress, job, number = self.progress, self.job, asked.work.round
+        row = cohort_row(number, asked.invited, outcome) | dict(outcome.told)
+        if job.attack:
+            row["attackers"] = sum(client.client in job.attack.clients for client in outcome.rows if client.left_out_because is None)
+        needed = 1 if job.algorithm.local.pooled else max(self.plan.min_clients, job.algorithm.least)
+        if outcome.record is None or row["accepted"] < needed:
+            return self._skipped(row, f"{row['accepted']} of the {needed} reports it needs")
+        round = Round(number, job.layout, len(job.fed.clients), job.seed, self.plan.sample)
+        record = job.algorithm.released(outcome.record, round)
+        lowered, buffers, memory = job.algorithm.lower(record, progress.memory, round)
+        change, memory = job.algorithm.step(lowered, memory)
+        after = replace(progress, round=number, vector=progress.vector + change, buffers=progress.buffers + buffers, memory=memory)
+        if not after.sound():
+            return self._skipped(row, "its step, or what the server would remember, is not finite")
+        self.store.accept()
+        row |= of_round(job.algorithm, record, lowered, change, round)
+        if job.algorithm.privacy:
+            norms = [client.norm for client in outcome.rows if client.left_out_because is None]
+            row["privacy"] = job.algorithm.privacy.of_round(outcome.record, norms)
+        return after, row
+
+    def _skipped(self, row: dict[str, Any], why: str) -> tuple[Progress, dict[str, Any]]:
+        """A round that changes nothing, and says so."""
+        self.store.drop()
+        warnings.warn(f"round {row['round']} was skipped: {why}", SkippedRound, stacklevel=2)
+        return replace(self.progress, round=row["round"]), row | {"skipped": why}
+
+    def _members(self, invited: Sequence[Invited], number: int) -> list[Member]:
+        """What the engine gets to train on; a client whose report will be lost need not train."""
+        fed, local = self.job.fed, self.job.algorithm.local
+        present = [guest for guest in invited if not guest.lost]
+        if local.pooled:
+            everything = torch.cat(list(fed.train.values()))
+            count = sum(len(fed.train[guest.client]) for guest in present)
+            drawn = draws.choose(len(everything), count, self.job.seed, "pooled", number)
+            return [Member("pooled", everything[torch.from_numpy(drawn)])]
+        return [Member(guest.client, fed.train[guest.client], partial(self._own, guest.client), guest.share) for guest in present]
+
+    def _own(self, client: str) -> State:
+        local = self.job.algorithm.local
+        if not local.remembers:
+            return {}
+        kept = self.store.get(client)
+        if kept is None:
+            return local.fresh(self.first.vector, self.first.buffers)
+        return {name: value.to(self.job.device) for name, value in kept.items()}
+
+    # ----------------------------------------------------------------------------------------------------------- evaluation
+
+    def _evaluate(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Three ways, after the round that `row` tells of."""
+        self.last_table = table = self._evaluated()
+        groups = set(table.groups)
+        summary = summarise(table, by_turn(self._took_part(row), groups) | by_population(self.job.fed.populations, groups))
+        algorithm, clients = self.job.algorithm, len(self.job.fed.clients)
+        if algorithm.privacy:
+            summary["privacy"] = algorithm.privacy.spent(algorithm.mask is not None, clients, self.plan.sample, row["round"])
+        return summary
+
+    def _took_part(self, row: dict[str, Any]) -> set[str]:
+        """The clients whose reports made this round's step. Told by the row alone, so that a resumed run tells the same."""
+        if "skipped" in row or self.job.algorithm.local.pooled:
+            return set()
+        return {guest.client for guest in self._guests(row["round"])} - set(row["left_out"])
+
+    def _evaluated(self) -> Table:
+        if self.job.algorithm.local.alone:
+            return table_of_own(self.engine, self.job.fed, self.job.seed, self._own)
+        return self.engine.evaluate(self.progress.vector, self.progress.buffers, list(self.job.fed.groups()))
+
+    # ------------------------------------------------------------------------------------------------------------- on disk
+
+    def _checkpoint(self, folder: RunFolder) -> None:
+        folder.checkpoint(self.progress.tensors(), {**self.progress.numbers(), "clients": self.store.sync()})
+        self.store.committed()
+        self._saved = time.monotonic()
+
+    def _restore(self, tensors: dict[str, Tensor]) -> None:
+        """Takes up the folder's checkpoint, if it has one."""
+        assert self.folder is not None
+        saved = self.folder.state or {}
+        self.store = ClientStore(self.job.fed.clients, self.folder.path / "clients", saved.get("clients"))
+        self.rows = self.folder.rows()
+        self.rise = Rise(self.plan.flat_margin).after_all(self.rows)
+        if saved:
+            self.progress = self.progress.restored(saved, tensors, self.job.device)
+
+    def _finish(self, folder: RunFolder) -> None:
+        run = self.result()
+        names = {} if run.alone else {"model": "last"} if run.best is None else {"model": "last", "best": "held-out"}
+        models = {name: run.model(which).state_dict() for name, which in names.items()}
+        table = self.last_table or self._evaluated()
+        folder.finish(self.progress.round, models, per_client(table), run.flat)
+
+    def _module(self) -> nn.Module:
+        return self.result().model()
+
+    def result(self) -> Run:
+        """The run as it stands."""
+        progress, job = self.progress, self.job
+        if self.rows and self.rows[-1].get("off_schedule"):  # the last round may be the best, though a longer run would not have looked
+            progress = progress.judged(self.rows[-1]["evaluation"])
+        return Run(
+            title=f"{label(job.algorithm)} · {job.fed.name} · seed {job.seed}",
+            rounds=progress.round,
+            rows=self.rows,
+            last=progress.last,
+            best=progress.best,
+            clients=per_client(self.last_table) if self.last_table else [],
+            folder=self.folder.path if self.folder else None,
+            stopped=self.stopped,
+            flat=self.rise.round if self.flat else None,
+            spared=max(0, self.plan.rounds - progress.round) if self.flat else 0,
+            alone=job.algorithm.local.alone,
+            _module=job.module,
+            _layout=job.layout,
+        )

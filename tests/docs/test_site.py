@@ -1,0 +1,105 @@
+"""The documentation site: it builds without a warning, holds every public name, and needs nothing from elsewhere."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import accord
+
+DOCS = Path(__file__).parents[2] / "docs"
+pytest.importorskip("sphinx", reason="the site is built with Sphinx: pip install 'accord-fl[docs]'")
+pytest.importorskip("furo", reason="the site is built with furo: pip install 'accord-fl[docs]'")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Strict: a page in no table of contents, a link that leads nowhere and a name that is not documented are errors."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-n", "-W", "--keep-going", "-q", "-d", folder / "doctrees", DOCS, folder / "html"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+def test_every_page_is_there(site: Path) -> None:
+    pages = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md") if "_build" not in path.parts}
+    assert len(pages) > 30
+    assert not [page for page in pages if not (site / page).exists()]
+
+
+def documented(site: Path) -> set[str]:
+    from sphinx.util.inventory import InventoryFile
+
+    held = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="")
+    return {name for kind, names in held.data.items() if kind.startswith("py:") for name in names}
+
+
+def test_every_public_name_is_documented(site: Path) -> None:
+    names = documented(site)
+    modules = {
+        "aggregate",
+        "attack",
+        "audit",
+        "causal",
+        "data",
+        "draws",
+        "local",
+        "logs",
+        "models",
+        "native",
+        "privacy",
+        "schedule",
+        "server",
+    }
+    public = {f"accord.{name}" for name in dir(accord)}
+    assert sorted(public - names) == []
+    assert {f"accord.{name}" for name in modules} <= names
+    for module in ("audit", "causal", "data", "models", "privacy"):
+        callables = [name for name in getattr(accord, module).__all__ if callable(getattr(getattr(accord, module), name))]
+        sets = accord.data.DATASETS.values()
+        missing = [n for n in callables if f"accord.{module}.{n}" not in names and getattr(getattr(accord, module), n) not in sets]
+        assert missing == []
+
+
+def test_code_links_lead_to_code(site: Path) -> None:
+    page = (site / "algorithms" / "fedadam.html").read_text()
+    assert "[source]" in page and (site / "_modules" / "accord" / "rules" / "named.html").exists()
+    downloads = re.findall(r'href="(\.\./_downloads/[^"]+/adam\.py)"', page)
+    assert downloads and "class adam" in (site / "algorithms" / downloads[0]).read_text()
+
+
+def test_settings_are_those_of_the_command(site: Path) -> None:
+    from accord.experiments.settings import keys
+
+    page = (site / "api" / "settings.html").read_text()
+    assert all(f">{key.partition('.')[2]}<" in page for key, _, _ in keys())
+
+
+def test_equations_need_no_script_and_pages_no_network(site: Path) -> None:
+    page = (site / "algorithms" / "gma.html").read_text()
+    assert "<math " in page
+    for path in site.rglob("*.html"):
+        assert not re.search(r'<(script|link|img)[^>]*(src|href)="https?://', path.read_text()), path.name
+
+
+def test_figures_are_small_and_made_by_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="figures are drawn with matplotlib: pip install 'accord-fl[plot]'")
+    figures = sorted((DOCS / "figures").glob("*.svg"))
+    concepts = (DOCS / "start" / "concepts.md").read_text()
+    assert [path.name for path in figures] == ["agreement.svg", "round.svg", "three-ways.svg"]
+    assert all(path.stat().st_size < 150_000 and f"../figures/{path.name}" in concepts for path in figures)
+    spec = importlib.util.spec_from_file_location("make_figures", DOCS / "figures" / "make.py")
+    assert spec is not None and spec.loader is not None
+    make = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make)
+    monkeypatch.setattr(make, "HERE", tmp_path)
+    make.a_round()  # the others train for half a minute
+    assert (tmp_path / "round.svg").stat().st_size > 10_000

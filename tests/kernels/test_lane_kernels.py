@@ -1,0 +1,160 @@
+"""Kernels made for lanes, and the modules that use them. The kernels themselves need a CUDA device, or Triton's interpreter."""
+
+import importlib.util
+import os
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from accord.engines.vectorised.fuse import ConvReluPool, LaneLinear, fused, made_for_lanes
+from accord.engines.vectorised.lanes import step_
+from accord.kernels import lane_block, lane_linear, lane_step
+from accord.models import lenet
+from conftest import blobs, mlp
+
+CUDA = torch.cuda.is_available()
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
+DEVICE = "cuda" if CUDA else "cpu"
+kernels = pytest.mark.skipif(not (CUDA or INTERPRETED), reason="no CUDA device here, and Triton does not interpret")
+
+
+def close(found: Tensor, wanted: Tensor) -> bool:
+    return bool((found.cpu() - wanted.cpu()).norm() <= 1e-5 * wanted.cpu().norm() + 1e-12)
+
+
+def apart(values: Tensor) -> Tensor:
+    """The same values with something between the lanes, as parameters of one flat buffer have it."""
+    wide = torch.full((len(values), values[0].numel() + 5), float("nan"), device=values.device)
+    wide[:, 3 : 3 + values[0].numel()] = values.reshape(len(values), -1)
+    return wide[:, 3 : 3 + values[0].numel()].view(values.shape)
+
+
+@kernels
+@pytest.mark.parametrize(
+    ("lanes", "batch", "channels", "size", "count", "kernel", "edge"),
+    [(2, 3, 1, 28, 6, 5, 0), (3, 2, 6, 12, 16, 5, 0), (1, 2, 3, 9, 5, 3, 1), (2, 1, 2, 7, 4, 5, 2), (2, 2, 2, 8, 20, 1, 0)],
+)
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_block_is_convolution_relu_and_max_pool(
+    lanes: int, batch: int, channels: int, size: int, count: int, kernel: int, edge: int, bias: bool
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(lanes, batch, channels, size, size, device=DEVICE)
+    weight = apart(torch.randn(lanes, count, channels, kernel, kernel, device=DEVICE) * 0.3)
+    more = torch.randn(lanes, count, device=DEVICE) if bias else None
+    sizes = lane_block.Sizes(lanes, batch, channels, size, size, count, kernel, kernel, edge, edge)
+    out, which = lane_block.forward(x, weight, more, sizes)
+    g = torch.randn_like(out)
+    dw, db = apart(torch.zeros_like(weight)), torch.empty(lanes, count, device=DEVICE)
+    wide = lane_block.spread(which, g, sizes)
+    lane_block.weight_gradients(x, wide, sizes, dw, db if bias else None)
+    dx = lane_block.image_gradient(weight, wide, sizes)
+    for lane in range(lanes):
+        image, w = x[lane].double().requires_grad_(), weight[lane].double().requires_grad_()
+        b = None if more is None else more[lane].double().requires_grad_()
+        wanted = F.max_pool2d(F.relu(F.conv2d(image, w, b, padding=edge)), 2)
+        wanted.backward(g[lane].double())
+        assert close(out[lane], wanted.detach()) and close(dw[lane], w.grad) and close(dx[lane], image.grad)
+        assert b is None or close(db[lane], b.grad)
+
+
+@kernels
+def test_a_diverged_lane_stays_nan_and_leaves_the_others_alone() -> None:
+    x, weight = torch.randn(2, 2, 1, 8, 8, device=DEVICE), torch.randn(2, 3, 1, 3, 3, device=DEVICE)
+    sizes = lane_block.Sizes(2, 2, 1, 8, 8, 3, 3, 3, 0, 0)
+    alone, _ = lane_block.forward(x, weight, None, sizes)
+    weight[1] = float("nan")
+    out, _ = lane_block.forward(x, weight, None, sizes)
+    assert bool(out[1].isnan().all()) and torch.equal(out[0], alone[0])
+
+
+@kernels
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("rows", [1, 20, 33])
+def test_bias_and_relu_there_and_back(relu: bool, rows: int) -> None:
+    y, bias, g = torch.randn(3, rows, 70, device=DEVICE), torch.randn(3, 70, device=DEVICE), torch.randn(3, rows, 70, device=DEVICE)
+    before = y.clone().requires_grad_()
+    more = bias.clone().requires_grad_()
+    wanted = before + more[:, None]
+    wanted = F.relu(wanted) if relu else wanted
+    wanted.backward(g)
+    lane_linear.finish_(y, bias, relu)
+    assert torch.equal(y, wanted)
+    into = apart(torch.zeros(3, 70, device=DEVICE))
+    assert torch.equal(lane_linear.gradient_before(y, g, relu, into), before.grad)
+    assert close(into, more.grad)
+
+
+@kernels
+@pytest.mark.parametrize(
+    "given", [(), ("factor",), ("weight_decay", "gradients"), ("mu", "drift"), ("factor", "weight_decay", "gradients", "mu", "drift")]
+)
+def test_a_step_is_that_of_plain_torch(given: tuple[str, ...]) -> None:
+    torch.manual_seed(0)
+    lanes, size = 3, 1500
+    matrices = {name: torch.randn(lanes, size, device=DEVICE) for name in ("w", "velocity", "gradient", "gradients", "drift", "start")}
+    columns = {name: torch.rand(lanes, 1, device=DEVICE) for name in ("lr", "momentum", "factor", "weight_decay", "mu")}
+    count = torch.tensor([[4.0], [0.0], [1.0]], device=DEVICE)
+    matrices["gradient"][1] = float("nan")  # the lane that rests may hold anything
+    results = []
+    for step in (step_, lane_step.step_):
+        m = {name: value.clone() for name, value in matrices.items()}
+        extra = {name: m.get(name, columns.get(name)) for name in given}
+        step(m["w"], m["velocity"], m["gradient"], count, columns["lr"], columns["momentum"], start=m["start"], **extra)
+        results.append([m[name] for name in ("w", "velocity", "gradients")])
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, rtol=1e-6, atol=1e-6)
+    assert torch.equal(results[1][0][1], matrices["w"][1])
+
+
+# ------------------------------------------------------------------------------------------------------------- rewritten modules
+
+
+def test_a_fused_model_has_the_same_parameters_and_gives_the_same() -> None:
+    model = nn.Sequential(lenet(), nn.Sequential(nn.Linear(10, 8), nn.ReLU(), nn.Dropout(0.0), nn.Linear(8, 3)), nn.ReLU())
+    twin = fused(model)
+    assert [name for name, _ in twin.named_parameters()] == [name for name, _ in model.named_parameters()]
+    kinds = [type(part) for part in twin.modules()]
+    assert kinds.count(ConvReluPool) == 2 and kinds.count(LaneLinear) == 5
+    x = torch.randn(4, 1, 28, 28)
+    assert torch.equal(twin(x), model(x))
+    assert not any(isinstance(part, ConvReluPool | LaneLinear) for part in model.modules()), "the original is left alone"
+
+
+def test_what_somebody_looks_at_is_not_fused() -> None:
+    model, seen = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), []
+    model[1].register_forward_hook(lambda *_: seen.append(1))
+    twin = fused(model)
+    twin(torch.randn(2, 4))
+    assert len(seen) == 1 and type(twin[1]) is nn.ReLU
+
+
+def test_a_layer_used_twice_keeps_its_own_relu() -> None:
+    layer = nn.Linear(4, 4)
+    x = torch.randn(5, 4)
+    for model in (nn.Sequential(layer, nn.ReLU(), layer), nn.Sequential(nn.Sequential(layer, nn.ReLU()), nn.Sequential(layer))):
+        assert torch.equal(fused(model)(x), model(x))
+
+
+def test_other_precisions_and_kinds_stay_as_they_are() -> None:
+    model = nn.Sequential(nn.Linear(4, 3).double(), nn.ReLU(), nn.Conv2d(1, 2, 3, stride=2), nn.ReLU(), nn.MaxPool2d(2))
+    assert [type(part) for part in fused(model)] == [type(part) for part in model]
+
+
+class Picky(nn.Module):
+    """A model whose forward pass takes single layers out of a sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers[2](self.layers[0](x))
+
+
+def test_a_model_that_picks_layers_stays_as_it_is() -> None:
+    model, plain = Picky(), mlp()
+    assert made_for_lanes(model, blobs()) is model
+    assert isinstance(made_for_lanes(plain, blobs())[0], LaneLinear)

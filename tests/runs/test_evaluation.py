@@ -1,0 +1,93 @@
+"""Three-way evaluation and selection rules, by hand."""
+
+import numpy as np
+import pytest
+
+from accord import AccordError
+from accord.engines.contract import Table
+from accord.runs.evaluation import merge_alone, per_client, summarise
+from accord.runs.selection import score, select
+
+TABLE = Table(
+    [("train", "a"), ("train", "b"), ("heldout", "a"), ("heldout", "b"), ("unseen", "u"), ("unseen", "empty"), ("test", "test")],
+    np.array([10, 30, 1, 3, 5, 0, 100]),
+    {"loss": np.array([5.0, 3.0, 1.0, 3.0, 10.0, 0.0, 50.0]), "accuracy": np.array([9.0, 15.0, 1.0, 0.0, 2.0, 0.0, 40.0])},
+)
+
+
+def test_means_over_samples_and_over_clients() -> None:
+    train = summarise(TABLE)["splits"]["train"]["accuracy"]
+    assert train["by_sample"] == pytest.approx(24 / 40)
+    assert train["by_client"] == pytest.approx((0.9 + 0.5) / 2)
+    assert (train["worst"], train["q50"]) == (pytest.approx(0.5), pytest.approx(0.7))
+    assert summarise(TABLE)["splits"]["train"]["loss"]["worst"] == pytest.approx(0.5)  # of losses the largest is the worst
+
+
+def test_gaps_and_clients_without_samples() -> None:
+    evaluation = summarise(TABLE)
+    assert evaluation["gaps"]["out_of_sample"]["accuracy"]["by_sample"] == pytest.approx(0.6 - 0.25)
+    assert evaluation["gaps"]["participation"]["accuracy"]["by_sample"] == pytest.approx(0.25 - 0.4)
+    assert evaluation["splits"]["unseen"]["clients"] == 1
+    assert [row["client"] for row in per_client(TABLE) if row["split"] == "unseen"] == ["u"]
+
+
+def test_own_models_on_own_data_and_their_mean_elsewhere() -> None:
+    own = [Table([("train", c)], np.array([10]), {"loss": np.array([v])}) for c, v in (("a", 1.0), ("b", 2.0))]
+    shared = [Table([("test", "test")], np.array([10]), {"loss": np.array([v])}) for v in (4.0, 8.0)]
+    merged = merge_alone(own, shared)
+    assert merged.groups == [("train", "a"), ("train", "b"), ("test", "test")]
+    assert merged.sums["loss"].tolist() == [1.0, 2.0, 6.0]
+
+
+def history(*rows: tuple[int, float, float, float]) -> list:
+    def split(value: float) -> dict:
+        return {"clients": 1, "samples": 1, "loss": {"by_sample": 1 - value}, "accuracy": {"by_sample": value}}
+
+    return [
+        (r, {"splits": {"heldout": split(h), "unseen": split(u), "test": split(t)}, "gaps": {}, "smaller_is_better": ["loss"]})
+        for r, h, u, t in rows
+    ]
+
+
+ROWS = history((5, 0.5, 0.1, 0.2), (10, 0.9, 0.2, 0.3), (15, 0.8, 0.3, 0.9), (20, 0.9, 0.4, 0.4))
+
+
+def test_selection_rules_by_hand() -> None:
+    assert select(ROWS, "held-out").rounds == [10]  # the earliest of equals
+    assert select(ROWS, "held-out").values == {"heldout": 0.9, "unseen": 0.2, "test": 0.3}
+    assert select(ROWS, "oracle").rounds == [15]
+    assert select(ROWS, "last10").rounds == [15, 20]
+    assert select(ROWS, "last10").values["unseen"] == pytest.approx(0.35)
+    assert select(ROWS, "window(5, 10)").values["test"] == pytest.approx(0.25)
+
+
+def test_rules_that_cannot_choose_say_why() -> None:
+    with pytest.raises(AccordError, match="no selection rule 'best': choose one of held-out, last10, oracle"):
+        select(ROWS, "best")
+    with pytest.raises(AccordError, match="holds no evaluated round: rounds 5 to 20"):
+        select(ROWS, "window(21,30)")
+    with pytest.raises(AccordError, match="nothing was evaluated yet"):
+        select([], "last10")
+    without = [(r, {"splits": {"train": e["splits"]["test"]}, "gaps": {}}) for r, e in ROWS]
+    with pytest.raises(AccordError, match="no held-out data to choose a round by"):
+        select(without, "held-out")
+
+
+def test_of_some_metrics_less_is_better() -> None:
+    table = Table(
+        [("heldout", "a"), ("heldout", "b")],
+        np.array([1, 1]),
+        {"loss": np.array([1.0, 2.0]), "mae": np.array([3.0, 5.0])},
+        frozenset({"loss", "mae"}),
+    )
+    evaluation = summarise(table)
+    assert evaluation["splits"]["heldout"]["mae"]["worst"] == 5.0
+    assert score(evaluation, "heldout") == -4.0
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
+def test_a_model_that_diverged_is_nobodys_choice(value: float | None) -> None:
+    rows = history((1, 0.1, 0.1, 0.1), (2, 0.2, 0.2, 0.2))
+    rows[1][1]["splits"]["heldout"]["accuracy"]["by_sample"] = value
+    assert select(rows, "held-out").rounds == [1]
+    assert np.isnan(select(rows, "last10").values["heldout"]) == (value is None or value != value)

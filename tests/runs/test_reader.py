@@ -1,0 +1,279 @@
+"""Run folders read back: what is found, what is told of damaged ones, and the tables."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+import accord
+from accord.console.progress import how_far
+from accord.console.results import print_results
+from accord.console.tables import print_cells
+from accord.core.errors import AccordError
+from accord.experiments.experiment import parse
+from accord.experiments.selection_check import rehearse
+from accord.runs.comparison import comparison, results
+from accord.runs.reader import Recorded, find, load
+from accord.runs.text import align, figure, spread
+from conftest import blobs, mlp
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real run folders: two seeds with a mask, and one without."""
+    folder = tmp_path_factory.mktemp("of_runs") / "runs"
+    for seed in (0, 1):
+        accord.fit(mlp(), blobs(), accord.fedavg(mask=accord.gma(0.6)), rounds=4, sample=4, evaluate_every=2, seed=seed, folder=folder)
+    accord.fit(mlp(), blobs(), accord.fedavg(), rounds=2, sample=4, evaluate_every=2, folder=folder)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """One finished run, for a test to damage."""
+    done = accord.fit(mlp(), blobs(), rounds=3, sample=4, evaluate_every=1, folder=tmp_path)
+    assert done.folder
+    return done.folder
+
+
+def printed(*folders: Path, rule: str | None = None) -> list[str]:
+    console = Console(width=300, force_terminal=False)
+    with console.capture() as captured:
+        print_results([load(folder) for folder in folders], rule, console)
+    return captured.get().splitlines()
+
+
+# --------------------------------------------------------------------------------------------------------------------- finding
+
+
+def test_figures_that_cannot_be_compared_stand_in_tables_of_their_own(runs: Path, tmp_path: Path) -> None:
+    fed = blobs()
+    numbers = accord.data.Federation(fed.x, fed.x[:, 0], fed.train, fed.heldout, fed.unseen, name="numbers")
+    other = accord.fit(torch.nn.Linear(6, 1), numbers, rounds=1, sample=3, folder=tmp_path)
+    assert other.folder
+    lines = printed(*find([runs]), other.folder)
+    assert [line for line in lines if line in ("blobs, accuracy", "numbers, loss")] == ["blobs, accuracy", "numbers, loss"]
+
+
+def test_find_takes_runs_and_folders_of_runs_and_names_each_once(runs: Path) -> None:
+    all_of_them = find([runs])
+    assert len(all_of_them) == 3 and all_of_them == sorted(all_of_them)
+    assert find([all_of_them[1]]) == [all_of_them[1]]
+    assert find([all_of_them[2], runs]) == [all_of_them[2], *all_of_them[:2]]
+    assert find([runs.parent]) == all_of_them
+
+
+def test_find_refuses_what_holds_no_runs(tmp_path: Path) -> None:
+    with pytest.raises(AccordError, match="there is no folder .*nowhere"):
+        find([tmp_path / "nowhere"])
+    with pytest.raises(AccordError, match="holds no runs: a run folder has a file experiment.json"):
+        find([tmp_path])
+
+
+# --------------------------------------------------------------------------------------------------------------------- loading
+
+
+def test_a_run_is_told_as_its_folder_has_it(run: Path) -> None:
+    recorded = load(run)
+    assert (recorded.status, recorded.rounds, recorded.label, recorded.seed) == ("done", 3, "fedavg", "0")
+    assert [number for number, _ in recorded.history] == [1, 2, 3]
+
+
+def test_an_unfinished_run_says_how_far_it_got(run: Path) -> None:
+    (run / "done").unlink()
+    assert load(run).status == "unfinished, round 3"
+    (run / "metrics.jsonl").unlink()
+    recorded = load(run)
+    assert recorded.status == "unfinished, round 0" and recorded.history == []
+    assert "unfinished, round 0" in printed(run)[1]
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def cut_in_the_middle(file: Path) -> None:
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text(lines[0] + lines[1][:30] + "\n" + lines[2])
+
+
+def without_evaluation_values(file: Path) -> None:
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps({**row, "evaluation": {"splits": {}}}) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "told"),
+    [
+        ("metrics.jsonl", cut, "damaged: metrics.jsonl ends with round 2, but the run was done after round 3"),
+        ("metrics.jsonl", Path.unlink, "damaged: metrics.jsonl ends with round 0, but the run was done after round 3"),
+        ("metrics.jsonl", cut_in_the_middle, "damaged: metrics.jsonl is damaged: "),
+        ("metrics.jsonl", lambda file: file.write_bytes(b"\xff\xfe\n"), "damaged: "),
+        ("metrics.jsonl", lambda file: file.write_text("[1]\n"), "damaged: its files do not hold what a run writes"),
+        ("metrics.jsonl", without_evaluation_values, "damaged: its files do not hold what a run writes"),
+        ("metrics.jsonl", lambda file: (file.unlink(), file.mkdir()), "damaged: metrics.jsonl cannot be read: Is a directory"),
+        ("experiment.json", cut, "damaged: experiment.json is damaged: "),
+        ("experiment.json", lambda file: file.write_text("[]"), "damaged: experiment.json holds no settings"),
+        ("experiment.json", lambda file: file.write_text("{}"), "damaged: its files do not hold what a run writes"),
+        ("experiment.json", Path.unlink, "damaged: experiment.json is missing: "),
+        ("done", lambda file: file.write_text(""), "damaged: done is damaged: "),
+    ],
+)
+def test_a_damaged_run_is_told_as_such_beside_the_others(
+    run: Path, runs: Path, name: str, damage: Callable[[Path], None], told: str
+) -> None:
+    damage(run / name)
+    assert load(run).status.startswith(told)
+    lines = printed(run, *find([runs]))
+    assert told in lines[1] and lines[1].split()[0] in (run.name, "fedavg")
+    assert len(lines) == 1 + 3 + 4, "the others are there as well"
+    assert [result["status"] == "done" for result in results([load(folder) for folder in [run, *find([runs])]], None)] == [False] + [
+        True
+    ] * 3
+
+
+# ---------------------------------------------------------------------------------------------------------------------- tables
+
+
+def test_seeds_share_a_row_with_mean_and_deviation(runs: Path) -> None:
+    header, *rows = comparison([load(folder) for folder in find([runs])], "last10")
+    assert header == ["accuracy (%), by last10", "seeds", "rounds", "train", "held-out", "unseen", "train - held-out", "held-out - unseen"]
+    by_label = {row[0]: row for row in rows}
+    assert set(by_label) == {"fedavg", "fedavg + gma(0.6)"}
+    masked = by_label["fedavg + gma(0.6)"]
+    assert masked[1:3] == ["0,1", "4"]
+    chosen = [run.chosen("last10") for run in map(load, find([runs])) if run.rounds == 4]
+    unseen = [100 * one.values["unseen"] for one in chosen if one]
+    mean, half = sum(unseen) / 2, abs(unseen[0] - unseen[1]) / 2
+    assert masked[5] == f"{mean:.2f} ± {half * 2**0.5:.2f}"
+    assert by_label["fedavg"][1:3] == ["0", "2"] and "±" not in by_label["fedavg"][5]
+
+
+def test_gaps_are_differences_of_the_figures_beside_them(runs: Path) -> None:
+    row = next(row for row in comparison([load(folder) for folder in find([runs])], "held-out")[1:] if row[0] == "fedavg")
+    train, heldout, unseen, first, second = map(float, row[3:])
+    assert first == pytest.approx(train - heldout, abs=0.011) and second == pytest.approx(heldout - unseen, abs=0.011)
+
+
+def test_settings_that_differ_tell_equal_labels_apart(tmp_path: Path) -> None:
+    def recorded(name: str, **train: float) -> Recorded:
+        settings = {"seed": 0, "algorithm": {"name": "fedavg", "mask": "none"}, "train": {"rounds": 5, **train}, "run": {"folder": name}}
+        return Recorded(tmp_path / f"{name}-s0", settings, [], 5, "done")
+
+    rows = comparison([recorded("a", lr=0.1, batch=8), recorded("b", lr=0.2, batch=8)], "held-out")
+    assert [row[0] for row in rows[1:]] == ["fedavg, train.lr=0.1", "fedavg, train.lr=0.2"]
+    assert [row[0] for row in comparison([recorded("a", lr=0.1)], "held-out")[1:]] == ["fedavg"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "label"),
+    [
+        ({"name": "fedavg", "mask": "none"}, "fedavg"),
+        ({"name": "fedavg", "mask": "and", "tau": 0.8}, "fedavg + and_mask(0.8)"),
+        ({"kind": "Algorithm", "name": "fedyogi", "mask": {"kind": "gma", "tau": 0.25}}, "fedyogi + gma(0.25)"),
+        ({"kind": "Algorithm", "name": "fedyogi", "mask": {"kind": "gma"}}, "fedyogi + gma(0.4)"),
+        ({"kind": "Algorithm"}, "custom"),
+    ],
+)
+def test_labels_read_alike_for_the_command_line_and_python(algorithm: dict[str, object], label: str) -> None:
+    assert Recorded(Path("x-s0"), {"algorithm": algorithm}, [], 1, "done").label == label
+
+
+def test_rounds_that_differ_are_a_range(runs: Path) -> None:
+    settings = load(find([runs])[0]).settings
+    members = [Recorded(Path(f"x-s{seed}"), settings, [], rounds, "unfinished") for seed, rounds in enumerate((5, 1, 9))]
+    assert comparison(members, "held-out")[1][1:] == ["0,1,2", "1-9", "unfinished"]
+
+
+# -------------------------------------------------------------------------------------------------------------- selection rules
+
+
+def test_a_rule_that_one_run_lacks_is_a_dash_and_one_that_all_lack_is_refused(runs: Path) -> None:
+    folders = find([runs])
+    rows = {line.split("  ")[0]: line for line in printed(*folders, rule="window(3,4)")[1:3]}
+    assert rows["fedavg"].split()[-1] == "-" and "±" in rows["fedavg + gma(0.6)"]
+    with pytest.raises(AccordError, match=r"window\(8,9\) holds no evaluated round"):
+        printed(*folders, rule="window(8,9)")
+    with pytest.raises(AccordError, match="there is no selection rule 'best'"):
+        printed(*folders, rule="best")
+
+
+def test_without_held_out_data_the_default_is_the_last_rounds(tmp_path: Path, runs: Path) -> None:
+    fed = blobs()
+    bare = accord.data.Federation(fed.x, fed.y, fed.train, unseen=fed.unseen, name="blobs")
+    accord.fit(mlp(), bare, rounds=2, sample=4, evaluate_every=1, folder=tmp_path)
+    (recorded,) = [load(folder) for folder in find([tmp_path])]
+    (told,) = results([recorded], None)
+    assert told["selected"]["rule"] == "last10" and set(told["selected"]["values"]) == {"train", "unseen"}
+    assert not any(line.startswith("by held-out") for line in printed(recorded.folder))
+    mixed = results([recorded, *map(load, find([runs]))], None)
+    assert {one["selected"]["rule"] for one in mixed} == {"last10"}, "one rule for one table"
+    with pytest.raises(AccordError, match="there is no held-out data"):
+        results([recorded], "held-out")
+
+
+@pytest.mark.parametrize(
+    ("rule", "overrides", "told"),
+    [
+        ("best", [], "there is no selection rule 'best'"),
+        ("window(5,9)", [], r"window\(5,9\) holds no evaluated round: rounds 10 to 25"),
+        ("held-out", ["data.heldout=0"], "there is no held-out data"),
+    ],
+)
+def test_a_rule_that_could_choose_nothing_is_refused_before_training(rule: str, overrides: list[str], told: str) -> None:
+    with pytest.raises(AccordError, match=told):
+        rehearse(rule, parse("", ["train.rounds=25", *overrides]))
+
+
+@pytest.mark.parametrize("rule", [None, "held-out", "last10", "oracle", "window(20,20)", "window(25,25)"])
+def test_a_rule_that_will_choose_something_is_let_pass(rule: str | None) -> None:
+    rehearse(rule, parse("", ["train.rounds=25"]))
+
+
+# --------------------------------------------------------------------------------------------------------------------- drawing
+
+
+def test_columns_of_numbers_go_to_the_right_and_words_to_the_left() -> None:
+    assert align([["name", "size", "what"], ["a", "5 MB", "x"], ["long", "12 MB", "yz"], ["b", "-", ""]]) == [
+        "name   size  what",
+        "a      5 MB  x",
+        "long  12 MB  yz",
+        "b         -",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "metric", "text"),
+    [(0.12345, "accuracy", "12.35"), (0.5, "loss", "0.5"), (None, "accuracy", "-"), (float("nan"), "loss", "-")],
+)
+def test_figures_are_percent_for_accuracy_and_a_dash_for_nothing(value: float | None, metric: str, text: str) -> None:
+    assert figure(value, metric) == text
+
+
+def test_spread_is_the_sample_deviation() -> None:
+    assert spread([0.5], "accuracy") == "50.00"
+    assert spread([0.1, 0.2, 0.3], "accuracy") == "20.00 ± 10.00"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "reached", "text"),
+    [(40, 0, "40 rounds"), (40, 10, "40 rounds, going on after round 10"), (40, 40, "40 rounds, done already"), (1, 0, "1 round")],
+)
+def test_what_lies_ahead_is_said_in_words(rounds: int, reached: int, text: str) -> None:
+    assert how_far(rounds, reached) == text
+
+
+@pytest.mark.parametrize("width", [19, 34, 200])
+def test_a_narrow_terminal_loses_no_word(width: int) -> None:
+    cells = [["a name of some length", "figure"], ["first thing with words", "71.13 ± 5.18"], ["[b]not markup[/b]", "1"]]
+    console = Console(width=width, force_terminal=True, color_system=None)
+    with console.capture() as captured:
+        print_cells(console, cells, "a title")
+    shown = captured.get()
+    assert not [word for row in cells for cell in row for word in cell.split() if word not in shown.split()]
+    drawn = "─" in shown
+    assert drawn == (width > 19)
+    assert not drawn or max(map(len, shown.splitlines())) <= width

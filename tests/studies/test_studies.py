@@ -1,0 +1,410 @@
+"""Studies: the papers' tables as files, what is chosen and compared, and the verdicts on frozen results."""
+
+import json
+import math
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from accord.analyses.registry import ANALYSES
+from accord.core.errors import AccordError
+from accord.studies import Analysis, available, everything, load
+from accord.studies import find as find_study
+from accord.studies.outcome import Comparison, Difference, gather, paired
+from accord.studies.published import find, numbers
+from accord.studies.verdict import Claim, claims, judge, page, read
+from command import run_command
+from conftest import sentence
+
+TINY = """
+title = "A tiny study"
+seeds = [0, 1]
+compare = "rule"
+against = "mean"
+
+[settings]
+"data.name" = "digits"
+"data.clients" = 6
+"data.split" = "labels"
+"data.unseen" = 2
+"model.name" = "logistic"
+"train.rounds" = 4
+"train.sample" = 3
+"train.evaluate_every" = 2
+
+[axes.algorithm]
+fedavg = { "algorithm.name" = "fedavg" }
+
+[axes.rule]
+mean = { "algorithm.mask" = "none" }
+gma = { "algorithm.mask" = "gma" }
+gma-scaled = { "algorithm.mask" = "scaled", "algorithm.like" = "gma" }
+
+[grid]
+"train.lr" = [0.05, 0.1]
+"""
+
+
+def accord(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return run_command(cwd, *words)
+
+
+def inside(folder: Path, *words: str) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    done = run_command(folder, *words)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def carried_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the tiny study has been run, all but one cell, and then whole."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "tiny.toml").write_text(TINY)
+    part = accord("reproduce", "tiny.toml", "--only", "rule=mean+gma", cwd=folder)
+    assert part.returncode == 0, part.stderr
+    whole = accord("reproduce", "tiny.toml", cwd=folder)
+    assert whole.returncode == 0, whole.stderr
+    (folder / "out.txt").write_text(whole.stdout)
+    (folder / "err.txt").write_text(whole.stderr)
+    return folder
+
+
+# ------------------------------------------------------------------------------------------------------------------- the files
+
+
+@pytest.mark.parametrize("name", sorted(available()))
+def test_every_cell_of_every_study_is_an_experiment(name: str, tmp_path: Path) -> None:
+    study = load(name)
+    assert study.cells and study.against in study.axes[study.compare]
+    for cell in study.cells:
+        next(study.experiments(cell, tmp_path))
+    tried = [json.dumps({**cell.settings, **point}, sort_keys=True) for cell in study.cells for point in cell.points]
+    assert len(set(tried)) == len(tried), "two cells would share a run"
+
+
+def test_the_papers_numbers_are_all_there() -> None:
+    assert len(numbers()) == 746
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("tmlr-table2", 240),
+        ("tmlr-table7", 32),
+        ("tmlr-table8", 8),
+        ("tmlr-table9", 8),
+        ("tmlr-table10", 50),
+        ("thesis-table4.5", 24),
+        ("thesis-table4.8", 40),
+        ("corrective-table1", 30),
+        ("corrective-table2", 30),
+    ],
+)
+def test_every_printed_number_has_its_cell(name: str, count: int) -> None:
+    study = load(name)
+    found = [number for cell in study.cells for number in find(study.paper, study.table, cell.values)]
+    assert len(found) == len({id(number) for number in found}) == count
+
+
+def test_every_method_is_tuned_over_as_many_points() -> None:
+    for study in available().values():
+        assert len({len(cell.points) for cell in study.cells}) == 1, study.name
+
+
+def test_bad_studies_are_one_sentence(tmp_path: Path) -> None:
+    with sentence("there is no study 'tmlr-tabel2'", "did you mean 'tmlr-table2'"):
+        load("tmlr-tabel2")
+    with sentence("tmlr-table2 has no axis 'datset'", "did you mean 'dataset'"):
+        load("tmlr-table2").only({"datset": ["mnist"]})
+    with sentence("dataset of tmlr-table2 has no value 'mnsit'"):
+        load("tmlr-table2").only({"dataset": ["mnsit"]})
+    file = tmp_path / "mine.toml"
+    for text, parts in {
+        "title = 3 =": ("cannot be read as a study",),
+        "titel = 'x'": ("has a key 'titel'", "did you mean 'title'"),
+        "title = 'x'": ("has no [axes]",),
+        "compare = 'x'\n[axes.rule]\nmean = {}": ("compares by 'x'",),
+        "[axes]\nrule = ['mean']": ("takes 'mean' for rule, which no file it includes has",),
+    }.items():
+        file.write_text(text)
+        with sentence(*parts):
+            load(str(file))
+
+
+def test_settings_given_go_before_the_studys_and_its_grid() -> None:
+    study = load("tmlr-table2").only({"dataset": ["mnist"], "clients": ["10"]}).changed(["train.lr=0.2", "train.rounds=7"], seeds=[5])
+    cell = study.cells[0]
+    assert cell.settings["train.lr"] == 0.2 and cell.settings["train.rounds"] == 7
+    assert "train.lr" not in cell.grid and study.seeds == (5,)
+
+
+ASKED_FOR = [
+    *(f"tmlr-table{number}" for number in range(2, 11)),
+    *("tmlr-figure2", "tmlr-figure3a", "tmlr-figure3d", "tmlr-figure4", "tmlr-figure5", "tmlr-convex", "tmlr-membership"),
+    *("thesis-table4.1", "thesis-table4.4", "thesis-table4.5", "thesis-table4.8", "thesis-figure3.3", "thesis-figure4.1"),
+    *("workshop-figure1", "workshop-figure2", "corrective-table1", "corrective-table2", "theory-stability", "theory-convergence"),
+]
+
+
+def test_every_table_and_figure_of_the_papers_has_its_entry(tmp_path: Path) -> None:
+    told = inside(tmp_path, "reproduce", "--list")[1].splitlines()
+    names = [line.split()[0] for line in told]
+    assert set(ASKED_FOR) <= set(names) == set(everything())
+    assert names.index("tmlr-table2") < names.index("tmlr-table10"), "in the papers' order"
+    assert "(analysis: participation)" in told[names.index("tmlr-table4")] and "(75 cells)" in told[names.index("tmlr-table10")]
+
+
+def test_a_figure_that_two_papers_have_is_run_once() -> None:
+    for name, other in (("thesis-figure3.3", "tmlr-figure3d"), ("thesis-figure4.1", "tmlr-figure2"), ("tmlr-table5", "tmlr-table4")):
+        assert find_study(name).home == find_study(other).home == other
+    assert load("thesis-figure3.3").cells == load("tmlr-figure3d").cells
+
+
+# -------------------------------------------------------------------------------------------------------------- the analyses
+
+SURFACES = 'title = "Wells"\nanalysis = "surfaces"\n[options]\nside = 3\nrounds = 5\n'
+ROUND = """
+title = "One round"
+paper = "tmlr"
+table = "5"
+analysis = "participation"
+[options]
+participants = [2]
+[settings]
+"data.name" = "digits"
+"data.clients" = 5
+"model.name" = "logistic"
+"train.rounds" = 9
+"run.seeds" = [0, 1]
+"""
+
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an analysis that trains nothing and one that trains."""
+    folder = tmp_path_factory.mktemp("analyses")
+    (folder / "wells.toml").write_text(SURFACES)
+    (folder / "one.toml").write_text(ROUND)
+    for words in (["wells.toml"], ["one.toml", "--rounds", "2", "--seeds", "0", "run.engine=sequential"]):
+        code, out, err = inside(folder, "reproduce", *words)
+        assert code == 0, err
+        (folder / f"{words[0]}.txt").write_text(out)
+    return folder / "runs" / "reproduce"
+
+
+@pytest.mark.parametrize("name", sorted(name for name, one in everything().items() if isinstance(one, Analysis)))
+def test_every_analysis_can_be_planned(name: str, tmp_path: Path) -> None:
+    """Its options are those of its analysis, and its settings make experiments: all that comes before training."""
+    analysis = find_study(name)
+    assert isinstance(analysis, Analysis)
+    if analysis.trains:
+        planned: list[str] = []
+
+        class Enough(Exception):
+            pass
+
+        def train(arms) -> None:
+            planned.extend(str(run.folder) for arm in arms for run in arm.runs)
+            raise Enough
+
+        with pytest.raises(Enough):
+            analysis.changed(["data.name=digits"]).carry_out(tmp_path / "here", train)
+        assert planned and all(folder.startswith(str(tmp_path / "here")) for folder in planned)
+
+
+def test_an_analysis_is_carried_out_and_told(analysed: Path) -> None:
+    out = (analysed.parents[1] / "one.toml.txt").read_text()
+    assert out.startswith("One round\nparticipants") and "as printed" in out and "participating trial mean     gma          86.67" in out
+    told = json.loads((analysed / "one.json").read_text())
+    assert (told["analysis"], told["name"], told["settings"]["train.rounds"], told["settings"]["run.seeds"]) == (
+        "participation",
+        "one",
+        2,
+        0,
+    )
+    assert told["command"] == "accord reproduce one.toml --rounds 2 --seeds 0 run.engine=sequential"
+    assert [row["rule"] for row in told["rows"]][:3] == ["before the round", "fedavg", "fedavg + gma(0.4)"] and len(told["printed"]) == 16
+    assert sorted(file.name for file in (analysed / "wells").iterdir()) == ["surfaces-points.csv", "surfaces.csv", "surfaces.png"]
+    assert len(list((analysed / "one").glob("digits-fedavg-*-s0"))) == 6, "a model, and a round from it as it is and by each of four rules"
+
+
+def test_verdicts_have_the_analyses_too(analysed: Path, tmp_path: Path) -> None:
+    code, _, err = inside(tmp_path, "verdicts", str(analysed), "-o", str(tmp_path / "page.md"))
+    assert code == 0, err
+    text = (tmp_path / "page.md").read_text()
+    assert "## Wells" in text and "| averaging |" in text and "- `runs/reproduce/wells/surfaces.png`" in text
+    assert "## One round" in text and "As printed:" in text and "| participating trial mean | gma | 86.67 |" in text
+
+
+def test_an_analysis_planned_and_in_json(tmp_path: Path) -> None:
+    (tmp_path / "wells.toml").write_text(SURFACES)
+    (tmp_path / "one.toml").write_text(ROUND)
+    assert "Wells: trains nothing" in inside(tmp_path, "reproduce", "wells.toml", "--plan")[1]
+    assert "One round, 2 runs, 0 of them done" in inside(tmp_path, "reproduce", "one.toml", "--plan")[1]
+    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").rglob("*.json"))
+    assert json.loads(inside(tmp_path, "reproduce", "wells.toml", "--json")[1])["title"] == "Wells"
+
+
+def test_bad_analyses_are_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    for text, parts in {
+        "analysis = 'surface'": ("asks for an analysis 'surface'", "did you mean 'surfaces'"),
+        "analysis = 'surfaces'\n[axes.rule]\nmean = {}": ("has a key 'axes' that analyses do not have",),
+        "analysis = 'surfaces'\n[options]\nstep = 3": ("has an option 'step'", "did you mean 'steps'"),
+        "analysis = ['surfaces']": ("asks for an analysis ['surfaces']",),
+        "analysis = 'surfaces'\noptions = 3": ("has options = 3, which must be a section",),
+        "analysis = 'surfaces'\nruns = 3": ("has runs = 3, which must be the name",),
+        "analysis = 'participation'\n[options]\nparticipants = '5'": ("has participants = '5'", "it takes such as (5, 2)"),
+        "analysis = 'participation'\n[options]\nparticipants = [true]": ("has participants = [True]",),
+    }.items():
+        file.write_text(text)
+        with sentence(*parts):
+            find_study(str(file))
+    with sentence("alphas must be different shares above 0 and at most 1, got 0.5, 0.5"):
+        ANALYSES["convergence"](alphas=[0.5, 0.5])
+    with sentence("against must be one of", "got 'tets'"):  # before anything is trained
+        ANALYSES["membership"](["data.name=digits"], pytest.fail, against="tets")
+    with sentence("theory-stability trains nothing, so it has no settings: leave out 'train.rounds=3'"):
+        find_study("theory-stability").changed(["train.rounds=3"])
+
+
+# ------------------------------------------------------------------------------------------------------------------- the runs
+
+
+def test_a_study_is_carried_out_and_told(carried_out: Path) -> None:
+    assert "8 of 12 runs are done already." in (carried_out / "err.txt").read_text()
+    out = (carried_out / "out.txt").read_text()
+    assert "A tiny study" in out and "ahead of mean on the test set, paired by seed, by held-out (95 % interval)" in out
+    content = json.loads((carried_out / "runs/reproduce/tiny.json").read_text())
+    assert content["command"] == "accord reproduce tiny.toml"
+    assert [cell["done"] for cell in content["cells"]] == [4, 4, 4]
+
+
+def test_the_grids_point_is_chosen_by_held_out_data(carried_out: Path) -> None:
+    """Recomputed from the run folders' own rows."""
+    study = load(str(carried_out / "tiny.toml"))
+    for result in gather(study, study.named(carried_out / "runs/reproduce/tiny")):
+        means = {}
+        for point, run in study.runs(result.cell, carried_out / "runs/reproduce/tiny"):
+            rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+            held = [row["evaluation"]["splits"]["heldout"]["accuracy"]["by_sample"] for row in rows if "evaluation" in row]
+            means.setdefault(point["train.lr"], []).append(max(held))
+        best = max(means, key=lambda lr: sum(means[lr]))
+        assert result.figures["held-out"].point == {"train.lr": best}
+        assert result.figures["held-out"].mean("heldout") == pytest.approx(sum(means[best]) / 2)
+
+
+def test_a_study_until_flat_says_where_its_runs_ended(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = ["tiny.toml", "--only", "rule=mean", "--rounds", "300", "--until-flat", "8", "train.flat_margin=0.02"]
+    code, first, err = inside(tmp_path, "reproduce", *words)
+    assert code == 0, err
+    (cell,) = json.loads((tmp_path / "runs/reproduce/tiny.json").read_text())["cells"]
+    fewest, most = cell["rounds"]
+    assert cell["done"] == cell["flat"] == 4 and 8 < fewest <= most < 300
+    assert f"{fewest}-{most}, 4 flat" in first or f"{fewest}, 4 flat" in first
+    _, second, err = inside(tmp_path, "reproduce", *words)
+    assert "4 of 4 runs are done already." in err and second == first
+
+
+def test_a_plan_tells_runs_and_time_and_trains_nothing(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    done = accord("reproduce", "tiny.toml", "--plan", "--seeds", "3", cwd=tmp_path)
+    assert done.returncode == 0 and "3 cells, 6 points of the grid, 6 runs, 0 of them done" in done.stdout
+    assert "24 rounds of" in done.stdout and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["reproduce", "nothing"], "there is no study 'nothing'"),
+        (["reproduce", "tmlr-table2", "--only", "dataset"], "'dataset' does not choose cells"),
+        (["reproduce", "tmlr-table4", "--only", "a=b"], "tmlr-table4 is an analysis, which has no cells to choose from"),
+        (["reproduce", "workshop-figure1", "--rounds", "3"], "workshop-figure1 trains nothing, so it has no settings"),
+        (["reproduce", "tmlr-table2", "--seeds", "a"], "seeds must be whole numbers joined by commas, got 'a'"),
+        (["reproduce", "tmlr-table2", "--select", "best"], "there is no rule 'best' for the table of tmlr-table2"),
+        (["verdicts", "nowhere"], "there are no results in nowhere"),
+        (["compare", "a", "b"], "there is no evaluated run at a"),
+    ],
+)
+def test_bad_input_is_one_sentence(words: list[str], said: str, tmp_path: Path) -> None:
+    code, _, err = inside(tmp_path, *words)
+    assert code == 2 and said in err and err.count("\n") == 1, err
+
+
+# ------------------------------------------------------------------------------------------------------------- differences
+
+
+def test_paired_differences_by_hand() -> None:
+    """Gaps 1, 2, 3, 4: mean 2.5, standard deviation 1.29099, t of three degrees of freedom 3.182."""
+    difference = paired({0: 2.0, 1: 4.0, 2: 6.0, 3: 8.0}, {3: 4.0, 2: 3.0, 1: 2.0, 0: 1.0})
+    assert difference is not None and difference.mean == pytest.approx(2.5)
+    assert difference.high - 2.5 == pytest.approx(3.182 * 1.2909944 / 2, rel=1e-6)
+    assert difference.clear
+    one = paired({0: 2.0, 9: 1.0}, {0: 1.0})
+    assert one is not None and one.seeds == 1 and not one.clear and math.isinf(one.high)
+    assert paired({0: 1.0}, {1: 1.0}) is None
+
+
+def test_compare_says_it_in_a_sentence(carried_out: Path) -> None:
+    content = json.loads((carried_out / "runs/reproduce/tiny.json").read_text())
+    study = load(str(carried_out / "tiny.toml"))
+    chosen = {}
+    for cell in study.cells:
+        point = content["cells"][[c["values"]["rule"] for c in content["cells"]].index(cell.values["rule"])]["figures"]["held-out"]["point"]
+        run = next(run for p, run in study.runs(cell, Path("runs/reproduce/tiny")) if p == point)
+        chosen[cell.values["rule"]] = str(run.folder).rpartition("-s")[0]
+    done = accord("compare", chosen["gma"], chosen["mean"], "--on", "test", cwd=carried_out)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1 and "on the test set" in done.stdout and "2 seeds, by held-out" in done.stdout
+    told = json.loads(accord("compare", chosen["gma"], chosen["mean"], "--on", "test", "--json", cwd=carried_out).stdout)
+    figures = {cell["values"]["rule"]: cell["figures"]["held-out"]["by_seed"] for cell in content["cells"]}
+    gaps = [figures["gma"][seed]["test"] - figures["mean"][seed]["test"] for seed in ("0", "1")]
+    assert told["difference"] == pytest.approx(sum(gaps) / 2)
+
+
+# ----------------------------------------------------------------------------------------------------------------- verdicts
+
+CLAIM = Claim("it helps", "here", "study", {"split": ["noniid"]}, "gma", "ahead")
+
+
+def cell(split: str, algorithm: str, mean: float, reach: float, seeds: int = 4) -> Comparison:
+    difference = Difference(mean, mean - reach, mean + reach, seeds)
+    return Comparison({"split": split, "algorithm": algorithm}, "gma", "avg", difference)
+
+
+def test_verdicts_by_hand() -> None:
+    ahead, behind, neither = cell("noniid", "a", 0.02, 0.01), cell("noniid", "b", -0.02, 0.01), cell("noniid", "c", 0.01, 0.02)
+    elsewhere = cell("iid", "a", -0.5, 0.1)
+    assert judge(CLAIM, []).kind == judge(CLAIM, [elsewhere]).kind == "open"
+    assert judge(CLAIM, [ahead, ahead, neither, elsewhere]).kind == "confirmed"
+    assert judge(CLAIM, [behind, neither]).kind == "not confirmed"
+    depends = judge(CLAIM, [ahead, behind])
+    assert depends.kind == "depends" and "ahead by algorithm: a 1 of 1, b 0 of 1" in depends.why
+    assert "differences from -2.00 to +2.00 points" in depends.why
+    assert judge(CLAIM, [cell("noniid", "a", 0.5, math.inf, seeds=1)]).kind == "open"
+    harmless = Claim("no harm", "here", "study", {}, "gma", "not behind")
+    assert judge(harmless, [neither, neither]).kind == "confirmed"
+    assert judge(harmless, [behind]).kind == "not confirmed"
+
+
+def test_every_claim_is_about_cells_that_exist() -> None:
+    for claim in claims():
+        study = load(claim.study)
+        assert claim.rival in study.axes[study.compare] and claim.expects in ("ahead", "not behind")
+        for axis, values in claim.only.items():
+            assert set(values) <= set(study.axes[axis])
+
+
+def test_a_page_is_written_from_frozen_results(carried_out: Path, tmp_path: Path) -> None:
+    results = carried_out / "runs/reproduce"
+    done = accord("verdicts", str(results), "-o", str(tmp_path / "replication/README.md"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "replication/README.md").read_text()
+    assert text == page([read(results / "tiny.json")])
+    assert "## A tiny study" in text and "`accord reproduce tiny.toml`" in text and text.count("**open**") == 2 * len(claims())
+    broken = tmp_path / "x.json"
+    broken.write_text("{}")
+    with pytest.raises(AccordError, match="does not hold results of accord reproduce"):
+        read(broken)
