@@ -83,7 +83,7 @@ def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
     return Ready(
         lambda: run(1),
         lambda: run(work.rounds),
-        {"accord": environment(torch.device("cpu"))["accord"]},
+        {"accord": environment(job.device, asked.engine)["accord"]},
         "accord's own loop with all its checks and rows; samples stay bytes until a batch is read",
     )
 

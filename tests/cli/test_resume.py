@@ -1,5 +1,6 @@
 """A real process is killed with SIGKILL mid-run and resumed; every file but the timing equals the straight run's."""
 
+import json
 import os
 import signal
 import subprocess
@@ -74,3 +75,26 @@ def test_killed_and_resumed_equals_straight(tmp_path: Path, algorithm: list[str]
     for name, content in expected.items():
         assert found[name] == content, name
     assert any("clients/" in name for name in found) == ("scaffold" in algorithm[0])
+
+
+def test_going_on_with_other_threads_and_instructions_says_so_in_one_sentence(tmp_path: Path) -> None:
+    folder = prepare(tmp_path / "moved")
+    here = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
+    told = []
+    for rounds, env in (
+        (4, {"OMP_NUM_THREADS": "1", "ATEN_CPU_CAPABILITY": "default"}),
+        (8, {"OMP_NUM_THREADS": "2"}),
+        (12, {"OMP_NUM_THREADS": "2"}),
+    ):
+        more = (f"train.rounds={rounds}", "run.engine=sequential", "run.device=cpu", "--resume")
+        done = subprocess.run(command(folder, *more), cwd=folder, env={**here, **env}, check=True, capture_output=True, text=True)
+        told.append([line for line in done.stderr.splitlines() if "before: " in line])
+    ((first, second),) = (json.loads(file.read_text()) for file in folder.glob("runs/*/environment.json"))
+    assert (first["from_round"], second["from_round"]) == (1, 5)
+    assert first["cpu_instructions"].split()[0] == "DEFAULT" and (first["threads"], second["threads"]) == (1, 2)
+    changed = [
+        key for key in ("cpu_instructions", "threads") if first[key] != second[key]
+    ]  # a simple processor has one set of instructions
+    parts = ", ".join(f"{key} {second[key]} (before: {first[key]})" for key in changed)
+    sentence = f"the run goes on with {parts}: its results may differ in their last digits from those of an uninterrupted run"
+    assert told == [[], [sentence], []]

@@ -21,6 +21,7 @@ from accord import kernels as native
 from accord import models
 from accord.core.record import Field, Record, one_pass, total, votes
 from accord.kernels import block, conv_relu_pool, library
+from accord.kernels.sums import _rounds_as_torch
 from accord.runs.fingerprint import describe
 
 CODE = "from accord import kernels as native; print(native.enable(), native.state(), native.why_not(), sep='|')"
@@ -211,7 +212,8 @@ def test_the_plain_way_is_taken_where_the_kernel_does_not_fit(chosen: None, call
     x, weight, bias = torch.randn(2, 2, 9, 9), torch.randn(3, 2, 3, 3), torch.randn(3)
     assert conv_relu_pool(x.double(), weight.double(), bias.double()).dtype == torch.float64
     assert torch.equal(conv_relu_pool(x, weight, bias, 1, pool=3), plain(x, weight, bias, 1, 3))
-    assert torch.equal(vmap(lambda w: conv_relu_pool(x, w, bias))(weight[None])[0], plain(x, weight, bias))
+    # Under vmap torch takes another convolution, which may add in another order.
+    assert torch.allclose(vmap(lambda w: conv_relu_pool(x, w, bias))(weight[None])[0], plain(x, weight, bias), atol=1e-5)
     assert torch.equal(grad(lambda w: conv_relu_pool(x, w, bias).sum())(weight), grad(lambda w: plain(x, w, bias).sum())(weight))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert conv_relu_pool(x, weight, bias).dtype == torch.bfloat16
@@ -309,7 +311,8 @@ def test_both_sums_in_one_pass_have_the_same_bits(chosen: None, clients: int, si
         together = total(x, weight).value, votes(x).value
     assert torch.equal(torch.nan_to_num(apart[0], 7.0), torch.nan_to_num(together[0], 7.0)) and torch.equal(apart[1], together[1])
     direct = native.sums(x[:, : max(size // 2, 1)], weight)  # rows that lie apart
-    assert direct is not None and torch.equal(direct[1], apart[1][: max(size // 2, 1)])
+    assert (direct is not None) == _rounds_as_torch()  # torch held to fewer instructions has to do it itself
+    assert direct is None or torch.equal(direct[1], apart[1][: max(size // 2, 1)])
 
 
 def test_one_pass_leaves_alone_what_it_cannot_read(chosen: None) -> None:

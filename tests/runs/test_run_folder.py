@@ -3,8 +3,10 @@
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import torch
 import accord
 from accord import AccordError
 from accord.core.files import plain, write_whole
+from accord.runs.environment import OtherEnvironment, changes, environment
 from accord.runs.fingerprint import describe
 from accord.runs.folder import RunFolder, read_lines
 from accord.training.plan import Plan
@@ -42,6 +45,8 @@ def test_a_finished_run_has_its_files_and_no_clock_in_the_metrics(tmp_path) -> N
     assert json.loads((run.folder / "experiment.json").read_text())["schema"] == 1
     environment = json.loads((run.folder / "environment.json").read_text())[0]
     assert environment["torch"] == torch.__version__ and environment["threads"] == torch.get_num_threads()
+    assert environment["engine"] == "sequential" and environment["cpu"]
+    assert environment["cpu_instructions"].split()[0] == torch.backends.cpu.get_cpu_capability()
     from safetensors.torch import load_file
 
     assert torch.equal(load_file(run.folder / "model.safetensors")["0.weight"], run.model()[0].weight)
@@ -257,14 +262,29 @@ def test_damage_is_a_sentence_that_names_the_file(tmp_path) -> None:
         train(tmp_path)
 
 
-def test_another_machine_is_noted(tmp_path) -> None:
-    run = train(tmp_path, rounds=4)
-    path = run.folder / "environment.json"
-    seen = json.loads(path.read_text())
-    seen[0]["torch"] = "1.0"
-    path.write_text(json.dumps(seen))
-    train(tmp_path)
-    assert [entry["from_round"] for entry in json.loads(path.read_text())] == [1, 5]
+def test_going_on_with_another_engine_is_noted_and_told_once(tmp_path) -> None:
+    told = "the run goes on with engine vectorised (before: sequential): its results may differ in their last digits"
+    path = train(tmp_path, rounds=2).folder / "environment.json"
+    with pytest.warns(OtherEnvironment, match=re.escape(told)) as caught:
+        train(tmp_path, rounds=4, engine="vectorised")
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(tmp_path, rounds=6, engine="vectorised")
+    assert [(entry["from_round"], entry["engine"]) for entry in json.loads(path.read_text())] == [(1, "sequential"), (3, "vectorised")]
+
+
+def test_what_decides_the_bits() -> None:
+    """On a GPU the host's processor does not; what an older accord did not record is not called a change."""
+    here = environment(torch.device("cpu"), "sequential")
+    for key in ("torch", "device", "native", "speed", "cpu", "cpu_instructions", "threads"):
+        assert changes({**here, key: "other"}, here) == f"{key} {here[key]} (before: other)"
+        assert changes({name: value for name, value in here.items() if name != key}, here) == ""
+    assert changes({**here, "accord": "0", "commit": "0", "python": "3", "numpy": "1"}, here) == ""
+    gpu = {**here, "device": "NVIDIA H200"}
+    assert changes({**gpu, "cpu": "other", "cpu_instructions": "other", "threads": 64}, gpu) == ""
+    assert environment(torch.device("cpu"), "processes")["threads"] == 1
+    assert environment(torch.device("cpu"), "vectorised", {"native", "bf16"})["speed"] == "bf16"
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch) -> None:

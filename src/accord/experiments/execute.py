@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, TextIO
 
 from accord.core.errors import AccordError
 from accord.experiments.experiment import Experiment
 from accord.rules.label import label
+from accord.runs.environment import OtherEnvironment
 from accord.runs.folder import RunFolder, take_lock
 from accord.runs.run import Run
 from accord.training.fit import carry_out
@@ -69,7 +70,7 @@ def execute_seed(experiment: Experiment, seed: int, watcher: Watcher, interrupt:
     with opened(experiment, seed, resume, fresh) as folder:
         so_far = reached(folder)
         watcher.start(f"{label(experiment.algorithm)} · seed {seed}", so_far if folder.over else experiment.settings.train.rounds, so_far)
-        with interrupt.watching(), quiet():
+        with interrupt.watching(), quiet(watcher):
             run = carry_out(
                 module,
                 fed,
@@ -96,10 +97,22 @@ def loggers(experiment: Experiment, folder: Path) -> list[Hook]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Within it a skipped round raises no warning: the watcher tells."""
+def quiet(watcher: Watcher) -> Iterator[None]:
+    """Within it the watcher tells of skipped rounds and of another environment, each in a line; Python's warnings would be two."""
     with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def tell(
+            message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+        ) -> None:
+            if issubclass(category, OtherEnvironment):
+                watcher.note(str(message))
+            else:
+                show(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = tell
         warnings.simplefilter("ignore", SkippedRound)
+        warnings.simplefilter("always", OtherEnvironment)
         yield
 
 

@@ -265,7 +265,7 @@ def _one_by_one(group: Group, watcher: Audience, interrupt: Interrupt) -> None:
 
 def _in_lockstep(group: Group, engine: Vectorised, jobs: Jobs, watcher: Audience, interrupt: Interrupt) -> None:
     titles: dict[Loop, str] = {}
-    with ExitStack() as folders, interrupt.watching(), quiet(), steady(engine.job.speed):
+    with ExitStack() as folders, interrupt.watching(), quiet(watcher), steady(engine.job.speed):
 
         def loops() -> Iterator[Loop]:
             for run in group.runs:

@@ -1,5 +1,5 @@
 // Sums over clients in one pass over their updates. A coordinate's additions come in the order of the clients, each one a fused
-// multiply-add, as torch's addcmul does them: the results have the same bits.
+// multiply-add, as torch's addcmul does them: the results have the same bits (sums.py makes sure of it).
 
 #include <cstdint>
 

@@ -2,7 +2,7 @@
 
     experiment.toml      what the user wrote, word for word (runs of the command line)
     experiment.json      the settings with every default filled in
-    environment.json     versions, device, threads: one entry per machine the run has seen
+    environment.json     versions, engine, processor, threads: one entry for every environment the run has seen
     metrics.jsonl        a line per round; no clock in it, so equal runs write equal files
     timing.jsonl         a line per round with its seconds
     state.json           the last checkpoint: round, tensor file, client versions, how much of the metrics belongs to it
@@ -18,6 +18,7 @@ A file is written beside its name, synced and renamed. `state.json` is written l
 import fcntl
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.files import plain, write_json, write_lines, write_tensors, write_text
+from accord.runs.environment import OtherEnvironment, changes
 from accord.runs.fingerprint import SCHEMA
 
 Json = dict[str, Any]
@@ -136,6 +138,9 @@ class RunFolder:
     def _note_environment(self, environment: Json) -> None:
         path = self.path / "environment.json"
         seen = read_json(path) if path.exists() and self.state else []
+        if seen and (changed := changes(seen[-1], environment)):
+            told = f"the run goes on with {changed}: its results may differ in their last digits from those of an uninterrupted run"
+            warnings.warn(told, OtherEnvironment, stacklevel=2)
         if not seen or {k: v for k, v in seen[-1].items() if k != "from_round"} != environment:
             first = self.state["round"] + 1 if self.state else 1
             write_json(path, [*seen, {"from_round": first, **environment}])

@@ -96,7 +96,7 @@ class Loop:
             self._restore(self.folder.tensors())
             return
         if self.folder:
-            self._restore(self.folder.begin(environment(self.job.device)))
+            self._restore(self.folder.begin(environment(self.job.device, self.engine.name, self.job.speed)))
         self._began = time.monotonic()
         if self.progress.round > self.plan.rounds:
             self.stopped = f"it had run {self.progress.round} rounds already"
