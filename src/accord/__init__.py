@@ -8,7 +8,12 @@ print(run)
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.version_info < (3, 11):  # noqa: UP036 (a source tree is not guarded by pip)
+    _OLD = f"accord needs Python 3.11 or newer, this is {sys.version.split()[0]}: make an environment with a newer one"
+    raise ImportError(_OLD, name="accord")  # the name makes `python -m accord` print the sentence without a traceback
 
 if TYPE_CHECKING:
     from accord import aggregate as aggregate
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
     from accord.mask import scaled as scaled
     from accord.run import Run as Run
     from accord.training import fit as fit
+    from accord.version import __version__ as __version__
 
 # Where each public name lives. Loaded when first asked for, so that `accord --help` need not wait for torch.
 _HOME = {
@@ -68,6 +74,7 @@ _HOME = {
     "Run": "run",
     "fit": "training",
     "smaller_is_better": "losses",
+    "__version__": "version",
 }
 
 __all__ = sorted(_HOME)
@@ -77,6 +84,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"accord has no {name!r}; it has {', '.join(__all__)}")
     home = _HOME[name]
+    if name != "__version__":  # which may be asked for to find out what is wrong
+        importlib.import_module("accord.version").check_torch()
     value = importlib.import_module(f"accord.{name}") if home is None else getattr(importlib.import_module(f"accord.{home}"), name)
     globals()[name] = value
     return value

@@ -4,7 +4,6 @@ import io
 import json
 import shlex
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,10 +56,9 @@ app.add_typer(analyse_app, name="analyse")
 
 def _print_version(asked: bool) -> None:
     if asked:
-        try:
-            print(f"accord {version('accord-fl')}")
-        except PackageNotFoundError:
-            print("accord, from a source tree that was not installed")
+        from accord.version import __version__
+
+        print(f"accord {__version__}")
         raise typer.Exit
 
 
@@ -68,7 +66,9 @@ def _print_version(asked: bool) -> None:
 def _accord(
     show_version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
-    pass
+    from accord.version import check_torch
+
+    check_torch()
 
 
 @app.command()

@@ -2,7 +2,6 @@
 
 import platform
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,13 @@ import safetensors
 import torch
 
 from accord import native
+from accord.version import __version__
 
 
 def environment(device: torch.device) -> dict[str, Any]:
     """Plain data for `environment.json`."""
     return {
-        "accord": _version(),
+        "accord": __version__,
         "commit": _commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -27,13 +27,6 @@ def environment(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "native": native.state() if device.type == "cpu" else "off",
     }
-
-
-def _version() -> str:
-    try:
-        return version("accord-fl")
-    except PackageNotFoundError:  # run from a source tree that was not installed
-        return "source"
 
 
 def _commit() -> str | None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import warnings
 from collections.abc import Iterator
@@ -18,10 +17,11 @@ from accord.describe import label
 from accord.errors import AccordError
 from accord.experiment import Experiment
 from accord.layout import Layout
+from accord.locks import remove_locked, take_lock
 from accord.logs import LOGS
 from accord.loop import Event, Hook, SkippedRound
 from accord.privacy.accounting import spent_text
-from accord.records import RunFolder, take_lock
+from accord.records import RunFolder
 from accord.run import Run
 from accord.training import carry_out
 
@@ -136,11 +136,7 @@ def reached(folder: RunFolder) -> int:
 def discard(path: Path) -> None:
     """Removes a run folder, unless another process is at work in it."""
     if path.exists():
-        lock = take_lock(path)  # the lock alone: what is thrown away may be damaged
-        try:
-            shutil.rmtree(path)
-        finally:
-            lock.close()
+        remove_locked(path, take_lock(path))  # with the lock alone: what is thrown away may be damaged
 
 
 def preview(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:

@@ -72,6 +72,8 @@ def choose(job: Job) -> tuple[str, str]:
         return "sequential", "there is one client at a time"
     if cores < 2:
         return "sequential", "there is one core"
+    if not hasattr(os, "fork"):
+        return "sequential", "this system cannot fork a process for each core"
     if job.layout.size * sum(sizes) / len(sizes) < _WORTH_A_PROCESS:
         return "sequential", f"clients are done too soon to be handed out ({job.layout.size:,} parameters)"
     return "processes", f"{cores} cores train a client each ({job.layout.size:,} parameters)"

@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from accord.records import read_json
 from accord.report.grids import grids
 from accord.report.papers import holds_results, paper
 from accord.show import Recorded, find, labels, load, rule_for
+from accord.version import __version__
 
 RULES = {
     "held-out": "the round best on participating clients' held-out data",
@@ -79,7 +79,7 @@ def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[st
     papers = [paper(path, notices) for path in sources.results]
     return plain(
         {
-            "accord": _version(),
+            "accord": __version__,
             "made": datetime.now().astimezone().isoformat(timespec="seconds"),
             "rules": RULES,
             "rule": rule_for(runs, None),
@@ -194,10 +194,3 @@ def thinned(items: Sequence[Any], most: int) -> list[Any]:
 def _short(value: float | np.floating[Any]) -> float:
     """Five digits: more than any figure shows, a third of the file."""
     return float(f"{value:.5g}")
-
-
-def _version() -> str:
-    try:
-        return version("accord-fl")
-    except PackageNotFoundError:
-        return "from a source tree"
