@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import torch
 
+from accord import native
 from accord.engines.batchable import CannotBatch
 from accord.engines.contract import Engine, Job
 from accord.engines.processes import Processes
 from accord.engines.sequential import Sequential
 from accord.engines.vectorised import Vectorised
 from accord.errors import AccordError
+from accord.native.library import chosen
 
 ENGINES: dict[str, Callable[[Job], Engine]] = {
     "auto": lambda job: make_engine("auto", job),
@@ -39,8 +41,11 @@ def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) 
             engine, why = Sequential(job), str(error)
             if name == "vectorised":
                 warnings.warn(f"{error}; clients are trained one by one", stacklevel=2)
-    if tell and why:
-        tell(f"engine {engine.name}: {why}")
+    notes = [f"engine {engine.name}: {why}"] if why else []
+    if chosen() and job.device.type == "cpu" and not native.available():
+        notes.append(f"torch does without the compiled kernel of ACCORD_NATIVE, because {native.why_not()}")
+    if tell and notes:
+        tell("; ".join(notes))
     return engine
 
 
