@@ -8,7 +8,12 @@ print(run)
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.version_info < (3, 11):  # noqa: UP036 (a source tree is not guarded by pip)
+    _OLD = f"accord needs Python 3.11 or newer, this is {sys.version.split()[0]}: make an environment with a newer one"
+    raise ImportError(_OLD, name="accord")  # the name makes `python -m accord` print the sentence without a traceback
 
 if TYPE_CHECKING:
     from accord import attacks as _attack
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from accord.core import schedule as schedule
     from accord.core.errors import AccordError as AccordError
     from accord.core.losses import smaller_is_better as smaller_is_better
+    from accord.core.version import __version__ as __version__
     from accord.rules import combine as _aggregate
     from accord.rules import local as local
     from accord.rules import servers as _server
@@ -80,6 +86,7 @@ _MODULES = {
 }
 _HOME = {
     "AccordError": "core.errors",
+    "__version__": "core.version",
     "smaller_is_better": "core.losses",
     "Algorithm": "rules.algorithm",
     **dict.fromkeys(("corrective", "geometric_mean", "krum", "mean", "median", "trimmed_mean"), "rules.averages"),
@@ -98,6 +105,8 @@ __all__ = sorted([*_MODULES, *_HOME])
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"accord has no {name!r}; it has {', '.join(__all__)}")
+    if name != "__version__":  # which may be asked for to find out what is wrong
+        importlib.import_module("accord.core.version").check_torch()
     home = importlib.import_module(f"accord.{_MODULES.get(name) or _HOME[name]}")
     value = home if name in _MODULES else getattr(home, name)
     globals()[name] = value

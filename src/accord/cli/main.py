@@ -2,7 +2,6 @@
 
 import io
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 import typer
@@ -52,10 +51,9 @@ app.add_typer(analyse_app, name="analyse")
 
 def _print_version(asked: bool) -> None:
     if asked:
-        try:
-            print(f"accord {version('accord-fl')}")
-        except PackageNotFoundError:
-            print("accord, from a source tree that was not installed")
+        from accord.core.version import __version__
+
+        print(f"accord {__version__}")
         raise typer.Exit
 
 
@@ -63,7 +61,9 @@ def _print_version(asked: bool) -> None:
 def _accord(
     show_version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
-    pass
+    from accord.core.version import check_torch
+
+    check_torch()
 
 
 app.command()(run)

@@ -56,6 +56,8 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 
 def sync_folder(folder: Path) -> None:
     """Makes the names in a folder safe, as a file's own sync does its content."""
+    if os.name == "nt":
+        return  # Windows opens no folder; its file system keeps a journal of names
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

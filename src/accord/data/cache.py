@@ -1,12 +1,10 @@
 """Data sets at rest: one safetensors file each, written once and whole, however many processes ask for it at the same time."""
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -14,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from accord.core.errors import AccordError
+from accord.core.locks import waiting_lock
 from accord.data.samples import Samples
 from accord.kernels.paths import cache_folder
 
@@ -25,7 +24,10 @@ _TENSORS = ("x", "y", "test", "owner")
 
 def path(name: str) -> Path:
     """The file of a data set, whether or not it is there yet."""
-    return cache_folder() / f"{name}.v{FORMAT}.safetensors"
+    try:
+        return cache_folder() / f"{name}.v{FORMAT}.safetensors"
+    except RuntimeError:  # as in a container whose user has no name
+        raise AccordError("there is no home folder to keep data in: set ACCORD_CACHE to a folder that you may write to") from None
 
 
 def load(name: str) -> Samples:
@@ -84,9 +86,14 @@ def once(name: str, build: Callable[[Path], Samples], progress: Progress | None 
     made = path(name)
     if made.exists():
         return made
+
+    def tell_that_it_waits() -> None:
+        if progress:
+            progress(f"waiting for another process that is getting {name}", 0, None)
+
     try:
         made.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(made.with_name(f".{name}.lock"), name, progress):
+        with waiting_lock(made.with_name(f".{name}.lock"), tell_that_it_waits):
             if not made.exists():
                 _build(made, build)
     except OSError as error:
@@ -104,21 +111,8 @@ def _build(made: Path, build: Callable[[Path], Samples]) -> None:
         whole = scratch / made.name
         _save(samples, whole)
         whole.chmod(0o644)  # safetensors makes private files; a cache may be shared
-        with whole.open("rb") as file:
+        with whole.open("r+b") as file:  # Windows syncs only what may be written
             os.fsync(file.fileno())  # a rename must not reach the disk before the content does
         os.replace(whole, made)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-@contextmanager
-def _locked(lock: Path, name: str, progress: Progress | None) -> Iterator[None]:
-    """Holds the lock file; the system lets go of it when this process ends, however it ends."""
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if progress:
-                progress(f"waiting for another process that is getting {name}", 0, None)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -1,7 +1,6 @@
 """Runs experiments, seed by seed, and tells whoever is watching."""
 
 import os
-import shutil
 import signal
 import warnings
 from collections.abc import Iterator
@@ -12,10 +11,11 @@ from types import FrameType
 from typing import Protocol, TextIO
 
 from accord.core.errors import AccordError
+from accord.core.locks import remove_locked, take_lock
 from accord.experiments.experiment import Experiment
 from accord.rules.label import label
 from accord.runs.environment import OtherEnvironment
-from accord.runs.folder import RunFolder, take_lock
+from accord.runs.folder import RunFolder
 from accord.runs.run import Run
 from accord.training.fit import carry_out
 from accord.training.loggers import LOGS
@@ -144,8 +144,4 @@ def reached(folder: RunFolder) -> int:
 def discard(path: Path) -> None:
     """Removes a run folder, unless another process is at work in it."""
     if path.exists():
-        lock = take_lock(path)  # the lock alone: what is thrown away may be damaged
-        try:
-            shutil.rmtree(path)
-        finally:
-            lock.close()
+        remove_locked(path, take_lock(path))  # with the lock alone: what is thrown away may be damaged

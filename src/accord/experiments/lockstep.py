@@ -7,7 +7,6 @@ early leave, runs that wait take their place, and nothing that a run computes de
 import copy
 import json
 import os
-import resource
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
@@ -27,6 +26,7 @@ from accord.training.loop import Loop
 
 _RUNS = 256  # at a time; by then a device is full, and each holds three files open
 _FILES = 3  # that a run's folder holds open
+_MEMORY = 4 << 30  # bytes, assumed where the system does not say (Windows)
 _VECTORS = 8  # of the model's size, that a run holds (progress, best model, moments), and that a lane holds while it trains
 
 
@@ -97,10 +97,18 @@ def room(job: Job, cohort: int) -> int:
     if job.device.type == "cuda":
         memory = torch.cuda.mem_get_info(job.device)[0]
     else:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else _MEMORY
     run = _VECTORS * (1 + cohort) * job.layout.size * job.layout.dtype.itemsize
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, min(_RUNS, memory // 2 // run, (files - 64) // _FILES))
+    return max(1, min(_RUNS, memory // 2 // run, (_open_files() - 64) // _FILES))
+
+
+def _open_files() -> int:
+    """How many files this process may have open."""
+    try:
+        import resource
+    except ImportError:  # Windows, whose C library starts with so many
+        return 512
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def together(loops: Iterable[Loop], engine: Vectorised, at_once: int, interrupted: Callable[[], bool] = lambda: False) -> Iterator[Loop]:

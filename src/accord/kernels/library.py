@@ -43,9 +43,14 @@ def disable() -> None:
     os.environ["ACCORD_NATIVE"] = "0"
 
 
+def chosen() -> bool:
+    """Whether the library was asked for, there or not."""
+    return os.environ.get("ACCORD_NATIVE") == "1"
+
+
 def enabled() -> bool:
     """Whether the library was chosen and is there."""
-    return os.environ.get("ACCORD_NATIVE") == "1" and available()
+    return chosen() and available()
 
 
 def state() -> str:
@@ -97,8 +102,14 @@ def _load() -> Loaded:
 
 def _compile(compiler: str, sources: list[Path], folder: Path, name: str) -> Path:
     """Compiles into a scratch folder and moves the result to its name: processes that build at the same time do not meet."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=folder) as scratch:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        place = tempfile.TemporaryDirectory(prefix=f".{name}.", dir=folder)
+    except OSError as error:
+        raise RuntimeError(
+            f"{folder} cannot be written to ({error.strerror}): set ACCORD_CACHE to a folder that you may write to"
+        ) from None
+    with place as scratch:
         made = Path(scratch) / "library.so"
         done = subprocess.run([compiler, *FLAGS, *map(str, sources), "-o", str(made)], capture_output=True, text=True, timeout=300)
         if done.returncode != 0:

@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from accord.core.errors import AccordError
 from accord.core.files import plain
+from accord.core.version import __version__
 from accord.report.grids import grids
 from accord.report.papers import holds_results, paper
 from accord.runs.comparison import labels, rule_for
@@ -81,7 +81,7 @@ def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[st
     papers = [paper(path, notices) for path in sources.results]
     return plain(
         {
-            "accord": _version(),
+            "accord": __version__,
             "made": datetime.now().astimezone().isoformat(timespec="seconds"),
             "rules": RULES,
             "rule": rule_for(runs, None),
@@ -196,10 +196,3 @@ def thinned(items: Sequence[Any], most: int) -> list[Any]:
 def _short(value: float | np.floating[Any]) -> float:
     """Five digits: more than any figure shows, a third of the file."""
     return float(f"{value:.5g}")
-
-
-def _version() -> str:
-    try:
-        return version("accord-fl")
-    except PackageNotFoundError:
-        return "from a source tree"

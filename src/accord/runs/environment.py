@@ -4,7 +4,6 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import safetensors
 import torch
 
 from accord import kernels
+from accord.core.version import __version__
 
 # Each of these changes the order in which sums are added, and so their last digits.
 _DECIDING = ("engine", "speed", "native", "torch", "device")
@@ -29,7 +29,7 @@ def environment(device: torch.device, engine: str, speed: Iterable[str] = ()) ->
     """Plain data for `environment.json`."""
     set_here = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
     return {
-        "accord": _version(),
+        "accord": __version__,
         "commit": _commit(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -63,13 +63,6 @@ def _processor() -> str:
     known = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     wanted = ("model name", "vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
     return " ".join(known[key] for key in wanted if key in known) or platform.machine()
-
-
-def _version() -> str:
-    try:
-        return version("accord-fl")
-    except PackageNotFoundError:  # run from a source tree that was not installed
-        return "source"
 
 
 def _commit() -> str | None:

@@ -15,7 +15,6 @@
 A file is written beside its name, synced and renamed. `state.json` is written last: it decides which tensors count.
 """
 
-import fcntl
 import json
 import os
 import warnings
@@ -28,6 +27,7 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.files import plain, write_json, write_lines, write_tensors, write_text
+from accord.core.locks import remove_locked, take_lock
 from accord.runs.environment import OtherEnvironment, changes
 from accord.runs.fingerprint import SCHEMA
 
@@ -182,24 +182,12 @@ class RunFolder:
 
     def close(self) -> None:
         """Lets go of the folder, and takes it away if nothing came of it. Closing twice does no harm."""
-        if self._lock.closed:
+        if not self._lock.is_locked:
             return
-        if self.path.exists() and [file.name for file in self.path.iterdir()] == ["lock"]:
-            (self.path / "lock").unlink()
-            self.path.rmdir()
-        for handle in (getattr(self, "_metrics", None), getattr(self, "_timing", None), self._lock):
+        for handle in (getattr(self, "_metrics", None), getattr(self, "_timing", None)):
             if handle is not None:
                 handle.close()
-
-
-def take_lock(path: Path) -> IO[str]:
-    """Locks a run folder for this process, or says that another one works there."""
-    handle = (path / "lock").open("a")
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system lets go of it when the process dies, however it dies
-        if os.fstat(handle.fileno()).st_ino != os.stat(path / "lock").st_ino:
-            raise OSError("somebody took the folder away in between")
-    except OSError:
-        handle.close()
-        raise AccordError(f"{path} is in use by another process: wait for it, or choose another run.folder") from None
-    return handle
+        if self.path.exists() and [file.name for file in self.path.iterdir()] == ["lock"]:
+            remove_locked(self.path, self._lock)
+        else:
+            self._lock.release()

@@ -79,7 +79,7 @@ class ClientStore:
     def sync(self) -> Versions:
         """Makes every state safe on disk and says which versions a checkpoint should name."""
         for file in sorted(self._unsynced):
-            with open(file, "rb") as handle:
+            with open(file, "r+b") as handle:
                 os.fsync(handle.fileno())
         if self._unsynced and self._folder is not None:
             sync_folder(self._folder)

@@ -4,12 +4,14 @@ import os
 import warnings
 from collections.abc import Callable
 
+from accord import kernels
 from accord.causal.engine import Causal
 from accord.core.errors import AccordError
 from accord.engines.contract import Engine, Job
 from accord.engines.processes import Processes
 from accord.engines.sequential import Sequential
 from accord.engines.vectorised import Vectorised, batched_if_possible
+from accord.kernels.library import chosen
 
 ENGINES: dict[str, Callable[[Job], Engine]] = {
     "auto": lambda job: make_engine("auto", job),
@@ -35,8 +37,11 @@ def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) 
         why = why_not or why
         if why_not and name == "vectorised":
             warnings.warn(f"{why_not}; clients are trained one by one", stacklevel=2)
-    if tell and why:
-        tell(f"engine {engine.name}: {why}")
+    notes = [f"engine {engine.name}: {why}"] if why else []
+    if chosen() and job.device.type == "cpu" and not kernels.available():
+        notes.append(f"torch does without the compiled kernel of ACCORD_NATIVE, because {kernels.why_not()}")
+    if tell and notes:
+        tell("; ".join(notes))
     return engine
 
 
@@ -66,6 +71,8 @@ def choose(job: Job) -> tuple[str, str]:
         return "sequential", "there is one client at a time"
     if cores < 2:
         return "sequential", "there is one core"
+    if not hasattr(os, "fork"):
+        return "sequential", "this system cannot fork a process for each core"
     if job.layout.size * sum(sizes) / len(sizes) < _WORTH_A_PROCESS:
         return "sequential", f"clients are done too soon to be handed out ({job.layout.size:,} parameters)"
     return "processes", f"{cores} cores train a client each ({job.layout.size:,} parameters)"
