@@ -10,6 +10,7 @@ from accord.engines.batchable import CannotBatch
 from accord.engines.contract import Engine, Job
 from accord.engines.processes import Processes
 from accord.engines.sequential import Sequential
+from accord.engines.threads import take_threads
 from accord.engines.vectorised import Vectorised
 from accord.errors import AccordError
 
@@ -24,23 +25,25 @@ _WORTH_A_PROCESS = 1_000_000  # parameters times a client's samples: below, hand
 
 
 def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) -> Engine:
-    """The engine of that name, ready to train; "auto" picks the best one there is for the job, and tells which and why."""
+    """The engine of that name, ready to train; "auto" picks the best one there is for the job, and tells which and why. On a CPU torch's
+    threads are set to what suits the job: whoever calls this within `steady` has them back after it."""
     if name not in ENGINES:
         raise AccordError(f"there is no engine {name!r}: choose one of {', '.join(ENGINES)}")
     if job.algorithm.local.split is not None:
         return _causal(name, job, tell)
     wanted, why = choose(job) if name == "auto" else (name, "")
-    if wanted != "vectorised":
-        engine = ENGINES[wanted](job)
-    else:
+    engine: Engine | None = None
+    if wanted == "vectorised":
         try:
             engine = Vectorised(job)
         except CannotBatch as error:
-            engine, why = Sequential(job), str(error)
+            wanted, why = "sequential", str(error)
             if name == "vectorised":
                 warnings.warn(f"{error}; clients are trained one by one", stacklevel=2)
+    threads = take_threads(wanted, job)
+    engine = engine or ENGINES[wanted](job)
     if tell and why:
-        tell(f"engine {engine.name}: {why}")
+        tell(f"engine {engine.name}: {', '.join(filter(None, (why, threads)))}")
     return engine
 
 
@@ -51,8 +54,10 @@ def _causal(name: str, job: Job, tell: Callable[[str], None] | None) -> Engine:
         warnings.warn(
             f"clients of causalfed need their server at every step: engine {name!r} cannot train them, {Causal.name!r} does", stacklevel=3
         )
+    threads = take_threads(Causal.name, job)
     if tell:
-        tell(f"engine {Causal.name}: clients and server exchange representations and gradients at every step")
+        why = "clients and server exchange representations and gradients at every step"
+        tell(f"engine {Causal.name}: {', '.join(filter(None, (why, threads)))}")
     return Causal(job)
 
 
