@@ -371,7 +371,8 @@ def test_a_half_that_overflows_is_left_out() -> None:
 def test_only_the_engine_that_can_is_taken() -> None:
     job, told = job_of(), []
     assert isinstance(make_engine("auto", job, told.append), Causal) and isinstance(make_engine("sequential", job), Causal)
-    assert told == ["engine causal: clients and server exchange representations and gradients at every step"]
+    why = "clients and server exchange representations and gradients at every step, one thread, by OMP_NUM_THREADS"
+    assert told == [f"engine causal: {why}"]
     with pytest.warns(UserWarning, match="need their server at every step: engine 'vectorised' cannot train them, 'causal' does"):
         assert isinstance(make_engine("vectorised", job), Causal)
     with sentence("speed 'bf16' cannot be had with causalfed"):

@@ -22,16 +22,12 @@ class Probed:
 
 def probe(job: Job) -> Probed:
     """Runs two samples through a copy of the model, the loss and every metric."""
-    rows = next((rows[:2] for rows in job.fed.train.values() if len(rows)), None)
-    if rows is None:
-        raise AccordError("no participating client has any training data")
+    x, y = two_samples(job)
     for name in job.metrics:
         if name in ("loss", "clients", "samples"):
             raise AccordError(f"a metric cannot be called {name!r}: that name is taken in every evaluation")
-    rows = rows.repeat(2)[:2]
-    x, y = (part.to(job.device) for part in job.fed.read(rows))
     with torch.no_grad(), torch.random.fork_rng(devices=[job.device] if job.device.type == "cuda" else []):
-        model = _copied(job.module).to(job.device).train()
+        model = copied(job.module).to(job.device).train()
         output, drops_out = _run(model, x)
         _per_sample("loss", job.loss, output, y)
         for name, metric in job.metrics.items():
@@ -39,7 +35,17 @@ def probe(job: Job) -> Probed:
         return Probed(drops_out, least_batch=1 if _trains_on_one(model, x) else 2)
 
 
-def _copied(module: nn.Module) -> nn.Module:
+def two_samples(job: Job) -> tuple[Tensor, Tensor]:
+    """Some client's first two samples, or its only one twice, as the model reads them."""
+    rows = next((rows[:2] for rows in job.fed.train.values() if len(rows)), None)
+    if rows is None:
+        raise AccordError("no participating client has any training data")
+    x, y = job.fed.read(rows.repeat(2)[:2])
+    return x.to(job.device), y.to(job.device)
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A copy of the user's model, or a sentence that says why there is none."""
     try:
         return copy.deepcopy(module)
     except RuntimeError as error:

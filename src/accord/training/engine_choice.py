@@ -10,6 +10,7 @@ from accord.core.errors import AccordError
 from accord.engines.contract import Engine, Job
 from accord.engines.processes import Processes
 from accord.engines.sequential import Sequential
+from accord.engines.threads import take_threads
 from accord.engines.vectorised import Vectorised, batched_if_possible
 from accord.kernels.library import chosen
 
@@ -24,20 +25,23 @@ _WORTH_A_PROCESS = 1_000_000  # parameters times a client's samples: below, hand
 
 
 def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) -> Engine:
-    """The engine of that name, ready to train; "auto" picks the best one there is for the job, and tells which and why."""
+    """The engine of that name, ready to train; "auto" picks the best one there is for the job, and tells which and why. On a CPU
+    torch's threads are set to what suits the job: whoever calls this within `steady` has them back after it."""
     if name not in ENGINES:
         raise AccordError(f"there is no engine {name!r}: choose one of {', '.join(ENGINES)}")
     if job.algorithm.local.split is not None:
         return _causal(name, job, tell)
     wanted, why = choose(job) if name == "auto" else (name, "")
+    threads = take_threads(wanted, job)
     if wanted != "vectorised":
         engine = ENGINES[wanted](job)
     else:
         engine, why_not = batched_if_possible(job)
-        why = why_not or why
-        if why_not and name == "vectorised":
-            warnings.warn(f"{why_not}; clients are trained one by one", stacklevel=2)
-    notes = [f"engine {engine.name}: {why}"] if why else []
+        if why_not:
+            why, threads = why_not, take_threads(engine.name, job)
+            if name == "vectorised":
+                warnings.warn(f"{why_not}; clients are trained one by one", stacklevel=2)
+    notes = [f"engine {engine.name}: {', '.join(filter(None, (why, threads)))}"] if why else []
     if chosen() and job.device.type == "cpu" and not kernels.available():
         notes.append(f"torch does without the compiled kernel of ACCORD_NATIVE, because {kernels.why_not()}")
     if tell and notes:
@@ -50,8 +54,10 @@ def _causal(name: str, job: Job, tell: Callable[[str], None] | None) -> Engine:
         warnings.warn(
             f"clients of causalfed need their server at every step: engine {name!r} cannot train them, {Causal.name!r} does", stacklevel=3
         )
+    threads = take_threads(Causal.name, job)
     if tell:
-        tell(f"engine {Causal.name}: clients and server exchange representations and gradients at every step")
+        why = "clients and server exchange representations and gradients at every step"
+        tell(f"engine {Causal.name}: {', '.join(filter(None, (why, threads)))}")
     return Causal(job)
 
 
