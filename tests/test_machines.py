@@ -116,7 +116,7 @@ for home, names in ((os, "fork getuid uname sysconf sched_getaffinity fchmod kil
         if hasattr(home, name):
             delattr(home, name)
 
-import accord, accord.sweep
+import accord, accord.experiments.sweep
 from accord.experiments.lockstep import _open_files
 from accord.runs.folder import RunFolder
 
