@@ -138,9 +138,10 @@ def summed(algorithm: Algorithm, memory: Memory, base: Tensor, shard: range) -> 
     for start in range(0, len(base), BLOCK):
         part = slice(start, start + BLOCK)
         record = algorithm.lift(reports(base[part], shard), memory)
-        delta[part], votes[part] = record.average.delta, record.mask.votes
-    average = Record(**dict(record.average) | {"delta": Field(delta)})
-    return Record(**dict(record) | {"average": average, "mask": Record(**dict(record.mask) | {"votes": Field(votes)})})
+        delta[part], votes[part] = record.part("average")["delta"], record.part("mask")["votes"]
+    average = Record(**dict(record.part("average")) | {"delta": Field(delta, kind="update")})
+    mask = Record(**dict(record.part("mask")) | {"votes": Field(votes, kind="votes")})
+    return Record(**dict(record) | {"average": average, "mask": mask})
 
 
 def node(algorithm: Algorithm, memory: Memory, base: Tensor, shards: list[range], before: Record | None) -> Record:
@@ -199,9 +200,9 @@ def _check(total: Record, base: Tensor, clients: int) -> None:
     """Against the sums in closed form: factor and weight of client n have periods of 5 and 3."""
     factor = float(sum((n % 5 - 1) * (1 + n % 3) for n in range(clients)))
     net = float(sum(np.sign(n % 5 - 1) for n in range(clients)))
-    assert torch.equal(total.average.delta, base * factor), "the sums are wrong"
-    assert torch.equal(total.mask.votes, base.sign() * net), "the votes are wrong"
-    assert float(total.mask.count) == clients
+    assert torch.equal(total.part("average")["delta"], base * factor), "the sums are wrong"
+    assert torch.equal(total.part("mask")["votes"], base.sign() * net), "the votes are wrong"
+    assert float(total.part("mask")["count"]) == clients
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from accord import kernels as _native
     from accord import models as models
     from accord import privacy as privacy
+    from accord.causal.rule import causalfed as causalfed
     from accord.core import draws as draws
     from accord.core import schedule as schedule
     from accord.core.errors import AccordError as AccordError
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from accord.rules.masks.gma import gma as gma
     from accord.rules.masks.magnitude import magnitude as magnitude
     from accord.rules.masks.sand import sand as sand
-    from accord.rules.named import causalfed as causalfed
     from accord.rules.named import fedadagrad as fedadagrad
     from accord.rules.named import fedadam as fedadam
     from accord.rules.named import fedavg as fedavg
@@ -90,9 +90,10 @@ _HOME = {
     "smaller_is_better": "core.losses",
     "Algorithm": "rules.algorithm",
     **dict.fromkeys(("corrective", "geometric_mean", "krum", "mean", "median", "trimmed_mean"), "rules.averages"),
+    "causalfed": "causal.rule",
     "combine": "rules.combine",
     **dict.fromkeys(("and_mask", "gma", "magnitude", "masked", "sand", "scaled"), "rules.masks"),
-    **dict.fromkeys(("causalfed", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedgma", "fedprox"), "rules.named"),
+    **dict.fromkeys(("fedadagrad", "fedadam", "fedavg", "fedavgm", "fedgma", "fedprox"), "rules.named"),
     **dict.fromkeys(("fedsgd", "fedyogi", "local_only", "pooled", "scaffold"), "rules.named"),
     "Run": "runs.run",
     "Conditions": "training.cohort",

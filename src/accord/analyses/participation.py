@@ -10,7 +10,6 @@ from accord.analyses.softness import masks
 from accord.core.errors import AccordError
 from accord.experiments.experiment import override
 from accord.experiments.sweep import One
-from accord.rules.label import label
 
 BASE = """\
 [data]
@@ -75,7 +74,7 @@ def plan(given: Sequence[str], start: Arm, participants: Sequence[int], epochs: 
                 once = {"train.rounds": 1, "train.evaluate_every": 1, "train.sample": count, "train.epochs": epochs, **limit}
                 begin = {"model.start": str(run.folder / "model.safetensors"), "run.seeds": [run.seed]}
                 runs += arm("", BASE, free, {**values, **once, **begin}).runs
-            name = "before the round" if "algorithm.lr" in values else label(runs[0].experiment.algorithm)
+            name = "before the round" if "algorithm.lr" in values else runs[0].experiment.algorithm.label
             arms.append(Arm(name, {**values, "participants": count}, tuple(runs)))
     return arms
 

@@ -7,7 +7,6 @@ from accord.analyses import style
 from accord.analyses.arms import Arm, Train, arm, check_apart, figure_of, selected
 from accord.analyses.output import Result, deviation, mean
 from accord.experiments.selection_check import rehearse
-from accord.rules.label import label
 from accord.runs.selection import History
 
 BASE = """\
@@ -46,7 +45,7 @@ def plan(base: str, given: Sequence[str], chosen: Sequence[dict[str, Any]]) -> l
     """An arm for each of some masks, by the name of its rule."""
     arms = [arm("", base, given, values) for values in chosen]
     check_apart(arms)
-    return [Arm(label(one.runs[0].experiment.algorithm), one.values, one.runs) for one in arms]
+    return [Arm(one.runs[0].experiment.algorithm.label, one.values, one.runs) for one in arms]
 
 
 def reached(history: History, target: float) -> int | None:

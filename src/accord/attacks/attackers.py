@@ -13,7 +13,7 @@ from accord.core import draws
 from accord.core.errors import AccordError
 from accord.core.reports import Reports
 from accord.data.federated import Federation
-from accord.rules.local import Local
+from accord.rules.algorithm import Algorithm
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,18 @@ def flipped(y: Tensor, top: Tensor | int) -> Tensor:
     return torch.where(torch.as_tensor(top, device=y.device) >= 0, top - y, y)
 
 
-def check_local(local: Local) -> None:
-    """Refuses rules under which clients report no update to a server."""
-    if local.pooled or local.alone or local.split:
+def check_algorithm(algorithm: Algorithm) -> None:
+    """Refuses algorithms under which clients report no update to a server."""
+    if algorithm.pools or not algorithm.local.reports_updates:
         raise AccordError("clients must report updates for an attack to be on, and with pooled, local_only and causalfed they do not")
 
 
-def attackers(attack: Attack, fed: Federation, local: Local, seed: int) -> Attackers:
+def attackers(attack: Attack, fed: Federation, algorithm: Algorithm, seed: int) -> Attackers:
     """Draws who attacks: a share of all participating clients, rounded to whole clients. With a larger share the same clients attack, and
     others."""
     if not isinstance(attack, Attack):
         raise AccordError(f"attack must be an attack such as sign_flip(share=0.2), got {attack!r}")
-    check_local(local)
+    check_algorithm(algorithm)
     if attack.flips and (fed.y.is_floating_point() or fed.y.ndim != 1):
         raise AccordError("attack label_flip needs one class per sample, and these targets are no classes")
     count = math.floor(attack.share * len(fed.clients) + 0.5)

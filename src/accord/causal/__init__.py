@@ -10,6 +10,7 @@ from accord.causal.exchange import Far, Near, Port, attend, talk
 from accord.causal.halved import Halved
 from accord.causal.messages import Extractor, Gradient, Message, Representation, Share, from_bytes, to_bytes
 from accord.causal.objective import risk_and_penalty
+from accord.causal.rule import causalfed, split_network
 from accord.causal.server import Server
 
 __all__ = [
@@ -25,9 +26,11 @@ __all__ = [
     "Server",
     "Share",
     "attend",
+    "causalfed",
     "cut",
     "from_bytes",
     "risk_and_penalty",
+    "split_network",
     "talk",
     "to_bytes",
 ]

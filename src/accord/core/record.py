@@ -6,10 +6,8 @@ which keeps every client apart and gives up the O(parameters) promise.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,6 +15,9 @@ from torch import Tensor
 from accord import kernels
 
 State = dict[str, Tensor]  # what a part of an algorithm remembers between rounds, by name
+# What one client's share of a field is: its weighted update, a sign for every coordinate, a one, its weight, or any other number. Privacy
+# and secure sums go by it: each of these has a bound of its own.
+Kind = Literal["update", "votes", "count", "weight", "number"]
 
 _SMALL = 1 << 22  # numbers that a CUDA device multiplies and sums in two kernels, for the memory of one copy
 BLOCK = 1 << 19  # coordinates summed at a time: the running sum and one client's slice then stay in a core's cache
@@ -24,33 +25,50 @@ BLOCK = 1 << 19  # coordinates summed at a time: the running sum and one client'
 
 @dataclass(frozen=True)
 class Field:
-    """A value and how two of it combine."""
+    """A value, how two of it combine, and what a client's share of it is."""
 
     value: Tensor
     how: Literal["sum", "min", "rows"] = "sum"
+    kind: Kind = "number"
 
     def __add__(self, other: "Field") -> "Field":
-        if self.how != other.how:
-            raise ValueError(f"a field that combines by {self.how} met one that combines by {other.how}")
+        if (self.how, self.kind) != (other.how, other.kind):
+            raise ValueError(f"a {self.how} of {self.kind} met a {other.how} of {other.kind}")
         if self.how == "sum":
-            return Field(self.value + other.value, "sum")
+            return replace(self, value=self.value + other.value)
         if self.how == "min":
-            return Field(torch.minimum(self.value, other.value), "min")
-        return Field(torch.cat([self.value, other.value], dim=-2), "rows")
+            return replace(self, value=torch.minimum(self.value, other.value))
+        return replace(self, value=torch.cat([self.value, other.value], dim=-2))
 
 
 class Record:
-    """Named fields, or records of parts. Adding makes a new record; reading a field by name gives its value."""
+    """Named fields, and records of parts. Adding makes a new record. `record["delta"]` is a field's value, `record.part("mask")` a part.
+
+    >>> record = Record(votes=Field(torch.tensor([2.0])))
+    >>> (record + record)["votes"]
+    tensor([4.])
+    """
 
     def __init__(self, **fields: "Field | Record") -> None:
         self._fields = fields
 
-    def __getattr__(self, name: str) -> Any:  # a Tensor, or a Record for a part
-        try:
-            entry = self.__dict__["_fields"][name]
-        except KeyError:
-            raise AttributeError(f"the record has no field {name!r}, only {', '.join(self.__dict__.get('_fields', ()))}") from None
-        return entry.value if isinstance(entry, Field) else entry
+    def __getitem__(self, name: str) -> Tensor:
+        entry = self._entry(name)
+        if isinstance(entry, Record):
+            raise KeyError(f"{name!r} is a part of the record, not a field: it has {', '.join(entry._fields)}")
+        return entry.value
+
+    def part(self, name: str) -> "Record":
+        """The record of one part."""
+        entry = self._entry(name)
+        if isinstance(entry, Field):
+            raise KeyError(f"{name!r} is a field of the record, not a part")
+        return entry
+
+    def _entry(self, name: str) -> "Field | Record":
+        if name not in self._fields:
+            raise KeyError(f"the record has no {name!r}, only {', '.join(self._fields)}")
+        return self._fields[name]
 
     def __add__(self, other: "Record") -> "Record":
         if self._fields.keys() != other._fields.keys():
@@ -58,8 +76,8 @@ class Record:
         return Record(**{name: entry + other._fields[name] for name, entry in self._fields.items()})  # type: ignore[operator]
 
     def add_(self, other: "Record") -> "Record":
-        """Adds `other` into this record, sums in place: for a running total that nobody else holds. A vector of many parameters is fresh
-        memory each time it is made, and that costs several times the addition."""
+        """Adds `other` into this record, sums in place: for a running total that `copy` or `+` made and nobody else holds. A vector of many
+        parameters is fresh memory each time it is made, and that costs several times the addition."""
         if self._fields.keys() != other._fields.keys():
             return self + other  # which says what is wrong
         for name, entry in self._fields.items():
@@ -72,6 +90,21 @@ class Record:
                 self._fields[name] = entry + more  # type: ignore[operator]
         return self
 
+    def copy(self) -> "Record":
+        """The same record in memory of its own. Two fields of one that was just lifted may share theirs."""
+        return self.mapped(lambda field: replace(field, value=field.value.clone()))
+
+    def mapped(self, change: "Callable[[Field], Field]") -> "Record":
+        """The record with every field changed, those of its parts included."""
+        return Record(**{name: entry.mapped(change) if isinstance(entry, Record) else change(entry) for name, entry in self})
+
+    def fields(self, path: str = "") -> "dict[str, Field]":
+        """All fields by their path: `average.delta`."""
+        found: dict[str, Field] = {}
+        for name, entry in self:
+            found |= entry.fields(f"{path}{name}.") if isinstance(entry, Record) else {f"{path}{name}": entry}
+        return found
+
     def __iter__(self) -> Iterator[tuple[str, "Field | Record"]]:
         return iter(self._fields.items())
 
@@ -79,7 +112,7 @@ class Record:
         return f"Record({', '.join(f'{name}={entry!r}' for name, entry in self)})"
 
 
-def total(x: Tensor, weight: Tensor | None = None) -> Field:
+def total(x: Tensor, weight: Tensor | None = None, kind: Kind = "number") -> Field:
     """The sum over clients, `[..., K, P] -> [..., P]`, each times its `weight: [..., K, 1]`, in float32 or wider.
 
     Clients are added one after another, so however a cohort is cut into blocks the additions are the same.
@@ -87,42 +120,42 @@ def total(x: Tensor, weight: Tensor | None = None) -> Field:
     wide = torch.promote_types(x.dtype, torch.float32)
     if x.shape[-2] == 1:
         row = x[..., 0, :]
-        return Field(row.to(wide, copy=True) if weight is None else row.to(wide) * weight[..., 0, :].to(wide))
-    shared = _shared.get()
-    if weight is not None and (made := _native(x, weight, shared is not None)) is not None:
-        if shared is not None and made[1] is not None:
-            shared.append((x, made[1]))
-        return Field(made[0])
+        return Field(row.to(wide, copy=True) if weight is None else row.to(wide) * weight[..., 0, :].to(wide), kind=kind)
+    if weight is not None and x.is_cuda and (made := kernels.tally(x, weight, False)) is not None:
+        return Field(made[0], kind=kind)
     if x.is_cuda and x.numel() <= _SMALL:
-        return Field((x.to(wide) if weight is None else x.to(wide) * weight.to(wide)).sum(-2))
+        return Field((x.to(wide) if weight is None else x.to(wide) * weight.to(wide)).sum(-2), kind=kind)
     out = x.new_zeros(_summed(x), dtype=wide)
     for part in _blocks(x):
         accumulator = out[..., part]
         for k in range(x.shape[-2]):
             row = x[..., k, part]
             accumulator.add_(row) if weight is None else accumulator.addcmul_(row.to(wide), weight[..., k, :].to(wide))
-    return Field(out)
-
-
-def _native(x: Tensor, weight: Tensor, votes: bool) -> tuple[Tensor, Tensor | None] | None:
-    """The weighted sum, with the votes if they will be asked for, in one pass; None where no kernel is made for it."""
-    return kernels.tally(x, weight, votes) if x.is_cuda else kernels.sums(x, weight) if votes else None
+    return Field(out, kind=kind)
 
 
 def votes(x: Tensor) -> Field:
     """The sum over clients of the signs, `[..., K, P] -> [..., P]`: whole numbers, which float32 holds exactly up to 2^24."""
-    for counted, tally in _shared.get() or ():
-        if counted is x:
-            return Field(tally)
     wide = torch.promote_types(x.dtype, torch.float32)
     if x.shape[-2] == 1:
-        return Field(x[..., 0, :].to(wide).sign())
+        return Field(x[..., 0, :].to(wide).sign(), kind="votes")
     out = x.new_zeros(_summed(x), dtype=wide)
     for part in _blocks(x):
         accumulator = out[..., part]
         for k in range(x.shape[-2]):
             accumulator.add_(x[..., k, part].sign())
-    return Field(out)
+    return Field(out, kind="votes")
+
+
+def tally(x: Tensor, weight: Tensor) -> tuple[Field, Field]:
+    """The weighted total of `x: [..., K, P]` and the votes on it, with the bits of `total` and `votes`, from one pass over memory where a
+    kernel does both: on CUDA, and on a CPU where the compiled kernels were chosen."""
+    made = None
+    if x.shape[-2] > 1:
+        made = kernels.tally(x, weight, True) if x.is_cuda else kernels.sums(x, weight)
+    if made is None or made[1] is None:
+        return total(x, weight, "update"), votes(x)
+    return Field(made[0], kind="update"), Field(made[1], kind="votes")
 
 
 def exact_total(x: Tensor, of: Callable[[Tensor], Tensor] = Tensor.double, weight: Tensor | None = None) -> Field:
@@ -133,20 +166,6 @@ def exact_total(x: Tensor, of: Callable[[Tensor], Tensor] = Tensor.double, weigh
         value = of(x[..., k, :].double())
         out.add_(value) if weight is None else out.addcmul_(value, weight[..., k, :].double())
     return Field(out)
-
-
-_shared: ContextVar[list[tuple[Tensor, Tensor]] | None] = ContextVar("_shared", default=None)
-
-
-@contextmanager
-def one_pass(wanted: bool = True) -> Iterator[None]:
-    """Within it the weighted total of a tensor counts the votes on it too, for a call of `votes` that follows: clients' updates then come
-    from memory once, not twice: on CUDA, and on a CPU where `accord.native` was chosen."""
-    before = _shared.set([] if wanted else None)
-    try:
-        yield
-    finally:
-        _shared.reset(before)
 
 
 def _summed(x: Tensor) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from accord.core.layout import Layout
-from accord.core.record import State
+from accord.core.record import Field, State, tally, total
 
 LOST = "report lost"  # why a client is left out by the settings' own doing, not by a fault
 
@@ -23,6 +23,7 @@ class Reports:
     extra: dict[str, Tensor] = field(default_factory=dict)  # what a part of the algorithm `needs` beyond the delta, [..., K, P]
     before: State = field(default_factory=dict)  # the clients' own state when the round began, [..., K, P]
     after: State = field(default_factory=dict)  # and what it will be if the report is accepted
+    _added: dict[str, Field] = field(default_factory=dict, init=False, repr=False, compare=False)  # sums that were asked for before
 
     def of(self, chosen: Tensor) -> "Reports":
         """The reports of these clients alone: `chosen` are their numbers among the K."""
@@ -47,6 +48,30 @@ class Reports:
     def one(self) -> Tensor:
         """A one per client."""
         return torch.ones_like(self.weight)
+
+    @property
+    def total(self) -> Field:
+        """The clients' updates added up, `[..., P]`, each times its weight."""
+        if "total" not in self._added:
+            self._added["total"] = total(self.delta, self.weight, "update")
+        return self._added["total"]
+
+    @property
+    def votes(self) -> Field:
+        """The signs of the clients' updates added up, `[..., P]`. The total is counted on the way: ask for the votes first."""
+        if "votes" not in self._added:
+            self._added["total"], self._added["votes"] = tally(self.delta, self.weight)
+        return self._added["votes"]
+
+    @property
+    def total_weight(self) -> Field:
+        """The clients' weights added up, `[..., 1]`."""
+        return total(self.weight, kind="weight")
+
+    @property
+    def count(self) -> Field:
+        """The number of clients, `[..., 1]`."""
+        return total(self.one, kind="count")
 
 
 def why_leave_out(

@@ -9,13 +9,14 @@ training alone), and preparation (scaling).
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
+from accord.core import draws
 from accord.data.shift import Shift
 
 Rows = dict[str, Tensor]  # client id -> int64 row numbers into the data
@@ -83,6 +84,18 @@ class Federation:
     augment: Augment | None = None
     populations: Mapping[str, str] = field(default_factory=dict)  # client -> the group of people it comes from
     classes: tuple[str, ...] = ()  # the classes' names, where they have any
+    pooled: bool = False  # all training data in one place: see `pool`
+
+    def pool(self) -> "Federation":
+        """The same data in one place: the baseline without a federation. A round trains one model on as many samples as its cohort would
+        have, drawn from everybody's; evaluation is still by client."""
+        return replace(self, pooled=True)
+
+    def pooled_rows(self, clients: Sequence[str], seed: int, round: int) -> Tensor:
+        """As many rows as these clients have, drawn from all that may be trained on."""
+        everything = torch.cat(list(self.train.values()))
+        count = sum(len(self.train[client]) for client in clients)
+        return everything[torch.from_numpy(draws.choose(len(everything), count, seed, "pooled", round))]
 
     @property
     def clients(self) -> list[str]:

@@ -34,7 +34,8 @@ class Aggregator(ModelAggregator):
         super().__init__()
         self.algorithm, self.weight_key = algorithm, weight_key
         self._algorithm = algorithm if isinstance(algorithm, Algorithm) else assemble({"algorithm": dict(algorithm)}, [], "").algorithm
-        if self._algorithm.local.remembers or self._algorithm.local.split or self._algorithm.needs or self._algorithm.asks_twice:
+        local = self._algorithm.local
+        if local.remembers or not local.reports_updates or self._algorithm.needs or self._algorithm.asks_twice:
             raise AccordError(f"NVFlare's clients send their updates and nothing else, and {self._algorithm.name} needs more of them")
         self._lock = threading.Lock()
         self._layout: Layout | None = None
@@ -74,14 +75,14 @@ class Aggregator(ModelAggregator):
             self._memory = self._algorithm.init(layout, 1, torch.zeros(layout.size, dtype=layout.dtype))
         one = torch.ones(1, 1, dtype=layout.dtype)
         lifted = self._algorithm.lift(Reports(delta[None], one * weight, one, buffers[None]), self._memory)
-        self._record = lifted if self._record is None else self._record.add_(lifted)
+        self._record = lifted.copy() if self._record is None else self._record.add_(lifted)
 
     def aggregate_model(self) -> FLModel:
         """The server's step: what NVFlare is to add to the model."""
-        if self._record is None or self._layout is None or self._clients < self._algorithm.least:
+        if self._record is None or self._layout is None or self._clients < self._algorithm.average.least:
             why = "; ".join(f"{client}: {reason}" for client, reason in self.left_out.items())
             raise AccordError(
-                f"{self._clients} of the {self._algorithm.least} reports that a round needs came in{f' ({why})' if why else ''}"
+                f"{self._clients} of the {self._algorithm.average.least} reports that a round needs came in{f' ({why})' if why else ''}"
             )
         self._round += 1
         round = Round(self._round, self._layout, self._clients)

@@ -7,13 +7,11 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.core.protocols import Average
+from accord.core.protocols import Average, Mask
 from accord.core.record import Field, Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.deploy.arrays import layout_of, packed, unpacked
-from accord.rules.averages import AVERAGES
-from accord.rules.masks import MASKS, Mask
 
 try:
     from pfl.context import CentralContext, UserContext
@@ -34,11 +32,11 @@ class Rule(Postprocessor):
     """
 
     def __init__(self, rule: "Mask | Average") -> None:
-        if not isinstance(rule, (*AVERAGES.values(), *MASKS.values())):  # type: ignore[arg-type]
+        if not isinstance(rule, Mask | Average):
             raise AccordError(f"rule must be an average or a mask, such as gma(0.4), got {rule!r}")
-        if rule.needs or getattr(rule, "passes", 1) == 2:
+        self.rule, self.masks = rule, isinstance(rule, Mask)
+        if rule.needs or (isinstance(rule, Average) and rule.passes == 2):
             raise AccordError(f"pfl's users send their updates and nothing else, and {type(rule).__name__} needs more of them")
-        self.rule, self.masks = rule, isinstance(rule, tuple(MASKS.values()))
         self._memory: State | None = None
 
     def postprocess_one_user(self, *, stats: MappedVectorStatistics, user_context: UserContext) -> tuple[MappedVectorStatistics, Metrics]:

@@ -42,6 +42,7 @@ from accord.engines.contract import (
 )
 from accord.engines.sequential import Sequential
 from accord.engines.shared_memory import Area, Line, check_sendable
+from accord.kernels.library import choose, chosen
 
 _TRIES = 3  # so many workers may die of one task before it is given up
 _BATCHES = 4  # evaluated at a time: with a small model, half a millisecond between tasks counts
@@ -271,11 +272,11 @@ def keep_memory() -> None:
 
 
 class _Luggage:
-    """What a spawned worker needs, packed once: the job, and settings of torch that it would otherwise not have."""
+    """What a spawned worker needs, packed once: the job, and settings that it would otherwise not have."""
 
     def __init__(self, job: Job) -> None:
         self.area = Area()
-        settings = torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+        settings = torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled(), chosen()
         named = {"model": job.module, "data": job.fed, "loss": job.loss, "metrics": job.metrics}
         for what, value in {**named, "algorithm": job.algorithm, "training": job.training}.items():
             check_sendable(what, value)
@@ -283,10 +284,11 @@ class _Luggage:
 
     def unpack(self) -> Sequential:
         try:
-            job, dtype, precision, deterministic = self.area.load(self.packed)
+            job, dtype, precision, deterministic, native = self.area.load(self.packed)
         except Exception as error:
             raise AccordError(f"model, data, loss or metrics cannot be rebuilt in a spawned process: {error}") from error
         torch.set_default_dtype(dtype)
         torch.set_float32_matmul_precision(precision)
         torch.use_deterministic_algorithms(deterministic)
+        choose(native)
         return Sequential(job)

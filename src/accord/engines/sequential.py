@@ -101,7 +101,7 @@ class Sequential:
         plan = batches(self.job, work.round, member, least)
         reports, loss = self._descend(work, member, own, plan)
         row = replace(row, steps=len(plan), loss=loss, norm=float(reports.delta.norm()))
-        kept = [value[0] for name, value in reports.after.items() if name != "b"]  # buffers may hold infinities on purpose
+        kept = [value[0] for name, value in reports.after.items() if name not in self.job.algorithm.local.unchecked]
         extra = [value[0] for value in reports.extra.values()]
         reason = None
         if not math.isfinite(row.norm) or not all(bool(value.isfinite().all()) for value in (reports.buffers, *kept, *extra)):

@@ -1,14 +1,20 @@
 """What an experiment would do, before it does it: its settings, what a run takes, and where it goes."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from accord.causal.rule import split_network
 from accord.causal.traffic import traffic
 from accord.core.layout import Layout
 from accord.data import DATASETS
 from accord.experiments.execute import Watcher
 from accord.experiments.experiment import Experiment
 from accord.privacy.accounting import spent_text
+from accord.rules.algorithm import Algorithm
 
 
 def preview(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
@@ -39,16 +45,11 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
     if experiment.algorithm.local.full_batch:
         per_client = [1] * len(sizes)
     cohort = len(sizes) if plan.sample is None else plan.sample
-    vectors = 2 if experiment.algorithm.local.variates else 1  # SCAFFOLD sends its control variates along, both ways
-    width = layout.dtype.itemsize
-    down = up = cohort * (vectors * layout.size * width + sum(b.size for b in layout.buffers) * 8)
-    asked, vector = experiment.algorithm.asks_twice, cohort * layout.size * width
-    up += vector * (asked + sum(name.endswith("gradient") for name in experiment.algorithm.average.needs))
-    down += vector * asked
-    if split := experiment.algorithm.local.split:
+    down, up = (cohort * size for size in bytes_of_a_client(experiment.algorithm, layout))
+    if isinstance(local := experiment.algorithm.local, split_network):
         seen = [min(training.epochs * size, steps * (training.batch or size)) for size, steps in zip(sizes, per_client, strict=True)]
         share = cohort / len(sizes)
-        down, up = traffic(module, fed, split.at, share * sum(per_client), share * sum(seen))
+        down, up = traffic(module, fed, local.at, share * sum(per_client), share * sum(seen))
     privacy = experiment.algorithm.privacy
     spent = privacy and privacy.spent(experiment.algorithm.mask is not None, len(sizes), plan.sample, plan.rounds)
     return {
@@ -61,6 +62,26 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
         "bytes_up_a_round": up,
         "runs": len(experiment.settings.run.seeds),
     }
+
+
+def bytes_of_a_client(algorithm: Algorithm, layout: Layout) -> tuple[int, int]:
+    """What one client receives and sends in a round: the model both ways, what the local rule is told and adds up, what the average and the
+    mask need besides, and a second exchange where there is one."""
+    reports, start = algorithm.sample_reports(layout), torch.zeros(layout.size, dtype=layout.dtype)
+    memory = algorithm.init(layout, 1, start)
+    told = list(memory["local"].values())
+    needs = algorithm.average.needs | (algorithm.mask.needs if algorithm.mask else frozenset())
+    sent = [field.value for field in algorithm.local.lift(reports, memory["local"]).fields().values()]
+    sent += [reports.extra[name] for name in needs]
+    if algorithm.asks_twice:
+        first = algorithm.told(algorithm.lift(reports, memory))
+        told += [field.value for field in first.fields().values()]
+        sent += [field.value for field in algorithm.average.second(reports.extra, first).fields().values()]
+    return start.nbytes + reports.buffers.nbytes + _bytes(told), start.nbytes + reports.buffers.nbytes + _bytes(sent)
+
+
+def _bytes(values: Iterable[Tensor]) -> int:
+    return sum(value.nbytes for value in values)
 
 
 def steps_of(samples: int, epochs: int, batch: int | None, limit: int | None) -> int:

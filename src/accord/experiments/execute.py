@@ -13,7 +13,6 @@ from typing import Protocol, TextIO
 from accord.core.errors import AccordError
 from accord.core.locks import remove_locked, take_lock
 from accord.experiments.experiment import Experiment
-from accord.rules.label import label
 from accord.runs.environment import OtherEnvironment
 from accord.runs.folder import RunFolder
 from accord.runs.run import Run
@@ -69,7 +68,7 @@ def execute_seed(experiment: Experiment, seed: int, watcher: Watcher, interrupt:
     module = experiment.module(fed, seed)
     with opened(experiment, seed, resume, fresh) as folder:
         so_far = reached(folder)
-        watcher.start(f"{label(experiment.algorithm)} · seed {seed}", so_far if folder.over else experiment.settings.train.rounds, so_far)
+        watcher.start(f"{experiment.algorithm.label} · seed {seed}", so_far if folder.over else experiment.settings.train.rounds, so_far)
         with interrupt.watching(), quiet(watcher):
             run = carry_out(
                 module,

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import nn
 
-from accord.attacks import Attack, check_local
+from accord.attacks import Attack, check_algorithm
 from accord.core.errors import AccordError
 from accord.core.protocols import Average
 from accord.core.schedule import SCHEDULES, Schedule
@@ -262,7 +262,7 @@ def _build(settings: Settings, text: str) -> Experiment:
     with blaming("train", "momentum"):
         batch = None if train.batch == "all" else train.batch
         training = Training(train.epochs, batch, train.steps, _schedule(train), train.momentum, train.weight_decay, train.clip)
-        training.check(algorithm.local)
+        algorithm.local.check(training.momentum)
     experiment = Experiment(settings, text, algorithm, training, supply, model_options, _attack(settings.attack, algorithm))
     with blaming("train"):
         cohort = experiment.plan(0).sample or supply.clients
@@ -278,7 +278,7 @@ def _build(settings: Settings, text: str) -> Experiment:
         raise AccordError(f"train.min_clients must be at most the {cohort} clients of a round, got {train.min_clients}")
     if cohort:
         with blaming("algorithm", "average"):
-            algorithm.check_cohort(cohort)
+            algorithm.average.check_cohort(cohort)
     if len(set(run.seeds)) < len(run.seeds):
         raise AccordError(f"run.seeds must differ from each other, got {run.seeds}")
     return experiment
@@ -313,7 +313,7 @@ def _attack(section: AttackSection, algorithm: Algorithm) -> Attack | None:
     with blaming("attack", "name"):
         attack: Attack | None = make(**options)
         if attack is not None:
-            check_local(algorithm.local)
+            check_algorithm(algorithm)
     return attack
 
 

@@ -25,7 +25,6 @@ from accord.experiments.execute import Interrupt, Watcher, discard, execute_seed
 from accord.experiments.experiment import Experiment, assemble, override, tables_of, text_of
 from accord.experiments.lockstep import Shared, alike, room, together
 from accord.experiments.settings import SECTIONS, did_you_mean, shown
-from accord.rules.label import label
 from accord.runs.run import Run
 from accord.training.fit import make_job
 from accord.training.loop import Event, Hook, Loop
@@ -50,7 +49,7 @@ class One:
     def title(self) -> str:
         """`fedadam + gma(0.4) · algorithm.lr=0.02 · seed 1`."""
         words = [f"{key}={value}" for key, value in self.values.items() if key != "run.seeds"]
-        return " · ".join([label(self.experiment.algorithm), *words, f"seed {self.seed}"])
+        return " · ".join([self.experiment.algorithm.label, *words, f"seed {self.seed}"])
 
 
 # ------------------------------------------------------------------------------------------------------------------ the grid
@@ -175,7 +174,7 @@ def grouped(runs: Sequence[One], jobs: Jobs) -> list[list[One]]:
 def _apart(run: One) -> str | None:
     """Why the run is to be trained by itself, whatever others there are."""
     where = run.experiment.settings.run
-    if run.experiment.algorithm.local.split is not None:
+    if run.experiment.algorithm.local.engine is not None:
         return "clients of causalfed need their server at every step"
     if where.engine == "vectorised":
         return None

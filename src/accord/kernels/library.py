@@ -33,19 +33,28 @@ class Loaded:
 
 
 def enable() -> bool:
-    """Chooses the library for this process and those it starts from now on. Whether it is there: if not, `why_not()` tells."""
-    os.environ["ACCORD_NATIVE"] = "1"
+    """Chooses the library for this process and those it forks from now on. Whether it is there: if not, `why_not()` tells."""
+    choose(True)
     return available()
 
 
 def disable() -> None:
     """Back to plain torch."""
-    os.environ["ACCORD_NATIVE"] = "0"
+    choose(False)
+
+
+def choose(wanted: bool) -> None:
+    """Chooses the library or plain torch, whatever ACCORD_NATIVE says."""
+    global _chosen
+    _chosen = wanted
 
 
 def chosen() -> bool:
-    """Whether the library was asked for, there or not."""
-    return os.environ.get("ACCORD_NATIVE") == "1"
+    """Whether the library was asked for, there or not: by a call or, where there was none, by ACCORD_NATIVE=1 in the environment."""
+    return os.environ.get("ACCORD_NATIVE") == "1" if _chosen is None else _chosen
+
+
+_chosen: bool | None = None
 
 
 def enabled() -> bool:

@@ -25,7 +25,8 @@ from accord.privacy.accounting import check_delta, epsilon, spent_text
 
 _BELOW = 1.0 - 1e-6  # an update is clipped by a hair more than asked for, so that rounding cannot carry its norm above the bound
 
-_COVERED = {"average": ("delta", "weight"), "mask": ("votes", "count"), "buffers": ("change", "weight")}  # what `released` knows of
+
+_NOTHING = Field(torch.zeros(0))
 
 
 class Released(Record):
@@ -38,7 +39,7 @@ class Privacy:
     the update and sqrt(P) for its votes, a vector of P signs.
 
     `noise` and `vote_noise` are noise multipliers: standard deviations in units of these sensitivities. Without `vote_noise` no votes are
-    released: a mask is told from the noised sum, at no further cost (see `told`).
+    released: a mask is computed from the noised sum, at no further cost (see `told`).
     """
 
     clip: float
@@ -50,7 +51,7 @@ class Privacy:
         what = {
             "clip": "it is the largest norm that a client's update may have",
             "noise": "without noise no epsilon is finite",
-            "vote_noise": "without noise no epsilon is finite; leave it out to tell the mask from the noised sum",
+            "vote_noise": "without noise no epsilon is finite; leave it out to compute the mask from the noised sum",
         }
         for name, why in what.items():
             value = getattr(self, name)
@@ -76,33 +77,45 @@ class Privacy:
         scale = (self.clip * _BELOW / norms).clamp(max=1.0)
         return replace(reports, delta=reports.delta * scale.to(reports.delta.dtype))
 
+    def check_record(self, record: Record) -> None:
+        """Refuses a record that tells more of a client than one update and one vector of votes, the two that noise is put on."""
+        fields = {path: field for path, field in record.fields().items() if field.kind not in ("count", "weight")}
+        fields.pop("buffers.change")  # of a model with buffers, which is refused, or empty
+        if fields.pop("average.delta", _NOTHING).kind != "update":
+            raise AccordError("average must be mean('uniform') with privacy: its noise is for the sum of the updates")
+        beyond = [path for path, field in fields.items() if field.kind != "votes"] or list(fields)[1:]
+        if beyond:
+            raise AccordError(
+                f"mask must be gma or and_mask with privacy, whose votes have a bound: with this one clients would send {beyond[0]} too"
+            )
+
     def released(self, record: Record, round: Round) -> Record:
         """The record as the server may see it: noise on its sums, and counts that were fixed before the round. Noise goes on once, so a
         record that has it stays as it is."""
         if isinstance(record, Released):
             return record
-        parts: dict[str, Field | Record] = dict(record)
-        beyond = [f"{part}.{name}" for part, fields in record for name, _ in fields if name not in _COVERED.get(part, ())]  # type: ignore[union-attr]
-        if beyond:
-            raise AccordError(f"privacy covers updates and votes, and clients would also send {beyond[0]}")
+        self.check_record(record)
         cohort = float(round.cohort or round.clients)
-        noised = record.average.delta + self._noise("update", self.noise * self.clip, record.average.delta, round)
-        parts["average"] = Record(delta=Field(noised), weight=Field(torch.full_like(record.average.weight, cohort)))
-        parts["buffers"] = Record(
-            change=Field(record.buffers.change), weight=Field(torch.full_like(record.buffers.weight, cohort))
-        )  # a model with buffers is refused, so there is nothing in it
-        if "mask" in parts:
-            votes = record.mask.votes
-            if self.vote_noise is None:
-                votes = self.told(noised, cohort)
-            else:
-                votes = votes + self._noise("votes", self.vote_noise * math.sqrt(votes.shape[-1]), votes, round)
-            parts["mask"] = Record(votes=Field(votes), count=Field(torch.full_like(record.mask.count, cohort)))
-        return Released(**parts)
+        update = record.part("average")["delta"]
+        noised = update + self._noise("update", self.noise * self.clip, update, round)
+
+        def seen(field: Field) -> Field:
+            if field.kind == "update":
+                return replace(field, value=noised)
+            if field.kind == "votes":
+                return replace(field, value=self._votes(field.value, noised, cohort, round))
+            return replace(field, value=torch.full_like(field.value, cohort)) if field.kind in ("count", "weight") else field
+
+        return Released(**dict(record.mapped(seen)))
+
+    def _votes(self, votes: Tensor, noised: Tensor, cohort: float, round: Round) -> Tensor:
+        if self.vote_noise is None:
+            return self.told(noised, cohort)
+        return votes + self._noise("votes", self.vote_noise * math.sqrt(votes.shape[-1]), votes, round)
 
     def told(self, noised: Tensor, cohort: float) -> Tensor:
-        """Net votes told from the noised sum alone, `[..., P]`: on a coordinate, the cohort times the share of pure noise that is smaller
-        than what was seen. With tau 0.4 a coordinate passes whole where four noises in ten would have been smaller."""
+        """Net votes computed from the noised sum alone, `[..., P]`: on a coordinate, the cohort times the share of pure noise that is
+        smaller than what was seen. With tau 0.4 a coordinate passes whole where four noises in ten would have been smaller."""
         return cohort * noised.sign() * torch.erf(noised.abs() / (self.noise * self.clip * math.sqrt(2.0)))
 
     def _noise(self, what: str, deviation: float, like: Tensor, round: Round) -> Tensor:
@@ -133,10 +146,10 @@ class Privacy:
         noise = self.noise * self.clip
         row = {
             "clipped": sum(norm > self.clip for norm in norms) / max(len(norms), 1),
-            "update_to_noise": _root_mean_square(record.average.delta) / noise,
+            "update_to_noise": _root_mean_square(record.part("average")["delta"]) / noise,
         }
         if self.vote_noise is not None:
-            votes = record.mask.votes
+            votes = next(field.value for field in record.fields().values() if field.kind == "votes")
             row["votes_to_noise"] = _root_mean_square(votes) / (self.vote_noise * math.sqrt(votes.shape[-1]))
         return row
 
@@ -147,7 +160,7 @@ class Privacy:
         lines = [f"privacy: {spent_text(spent)} after {rounds} rounds of {cohort} of {clients} clients, any one of them replaced"]
         if masked:
             signal = f"signal to noise of a coordinate {self.signal(cohort, size):.2g}"
-            how = f"the mask is told from the noised sum, {signal} if all clients send one update that is spread evenly"
+            how = f"the mask is computed from the noised sum, {signal} if all clients send one update that is spread evenly"
             if self.vote_noise is not None:
                 how = f"{cohort} net votes meet noise of {self.vote_noise * math.sqrt(size):.4g}, {signal} if all clients agree"
             lines.append(f"privacy: {how}")

@@ -9,8 +9,8 @@ protocol must agree on secret keys, and must recover the masks of clients that d
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from accord.core import draws
 from accord.core.errors import AccordError, check_whole
-from accord.core.record import Field, Record
+from accord.core.record import Field, Kind, Record
 
 MOST_BITS = 53  # a float64 holds whole numbers of 53 bits exactly
 
@@ -123,29 +123,23 @@ class SecureSum:
     bits: int = 32
     weight_bound: float = 2.0**20
 
-    def form(self, name: str) -> FixedPoint:
-        """How a field of that name is written."""
-        if name in ("votes", "count"):
+    def form(self, kind: Kind) -> FixedPoint:
+        """How a field of that kind is written."""
+        if kind in ("votes", "count"):
             return votes_form(self.clients)
-        return FixedPoint(self.clients, self.weight_bound if name == "weight" else self.bound, MOST_BITS if name == "weight" else self.bits)
+        if kind == "weight":
+            return FixedPoint(self.clients, self.weight_bound, MOST_BITS)
+        return FixedPoint(self.clients, self.bound, self.bits)
 
     def encode(self, record: Record) -> Record:
         """One client's record as whole numbers, int64, which add as records do."""
-        return Record(clients=Field(torch.ones(1, dtype=torch.int64)), record=_each(record, lambda name, x: self.form(name).encode(x)))
+        for path, field in record.fields().items():
+            if field.how != "sum":
+                raise AccordError(f"a secure sum adds, and {path} combines by {field.how}: choose a rule that needs sums alone")
+        whole = record.mapped(lambda field: replace(field, value=self.form(field.kind).encode(field.value)))
+        return Record(clients=Field(torch.ones(1, dtype=torch.int64)), record=whole)
 
     def decode(self, total: Record) -> Record:
         """The sum of encoded records as the record that the server lowers, in float64."""
-        count = int(total.clients)
-        return _each(total.record, lambda name, x: self.form(name).decode(x, count))
-
-
-def _each(record: Record, change: Callable[[str, Tensor], Tensor]) -> Record:
-    fields: dict[str, Field | Record] = {}
-    for name, entry in record:
-        if isinstance(entry, Record):
-            fields[name] = _each(entry, change)
-        elif entry.how == "sum":
-            fields[name] = Field(change(name, entry.value))
-        else:
-            raise AccordError(f"a secure sum adds, and the field {name} combines by {entry.how}: choose a rule that needs sums alone")
-    return Record(**fields)
+        count = int(total["clients"])
+        return total.part("record").mapped(lambda field: replace(field, value=self.form(field.kind).decode(field.value, count)))

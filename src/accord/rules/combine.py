@@ -1,26 +1,14 @@
 """`combine`: one call, no engine, for people who only want the rule."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.core.protocols import Average
-from accord.core.record import one_pass
+from accord.core.protocols import Average, Mask
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.rules.averages import AVERAGES, mean
-from accord.rules.masks import MASKS, Mask
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """What a rule makes of a cohort: the averaged update `[P]` and the mask `[P]` for the server's step, or None."""
-
-    update: Tensor
-    mask: Tensor | None
+from accord.rules.algorithm import Algorithm, Lowered
 
 
 def combine(rule: Average | Mask, deltas: Tensor, weights: Tensor | None = None) -> Lowered:
@@ -31,9 +19,13 @@ def combine(rule: Average | Mask, deltas: Tensor, weights: Tensor | None = None)
     >>> combine(gma(tau=0.6), torch.tensor([[1.0, 1.0], [1.0, -1.0], [1.0, 3.0]])).mask
     tensor([1.0000, 0.3333])
     """
-    deltas = torch.as_tensor(deltas)
-    if not isinstance(rule, (*AVERAGES.values(), *MASKS.values())):  # type: ignore[arg-type]
+    if isinstance(rule, Average):
+        algorithm = Algorithm(average=rule)
+    elif isinstance(rule, Mask):
+        algorithm = Algorithm(mask=rule)
+    else:
         raise AccordError(f"rule must be an average or a mask, such as mean() or gma(0.4), got {rule!r}")
+    deltas = torch.as_tensor(deltas)
     if rule.needs:
         raise AccordError(
             f"rule must make do with the clients' updates, got {rule!r}, which needs their gradients too: use it in an Algorithm"
@@ -52,18 +44,9 @@ def combine(rule: Average | Mask, deltas: Tensor, weights: Tensor | None = None)
     column = weights.to(deltas.device, wide).view(clients, 1)
     reports = Reports(delta=deltas, weight=column, steps=torch.ones_like(column), buffers=column[:, :0])
     round = Round(1, Layout.flat(size, wide), clients)
-    is_mask = isinstance(rule, tuple(MASKS.values()))
-    average = mean() if is_mask else rule
-    memory = rule.init(round.layout, clients)
-    with one_pass(is_mask):
-        lifted = average.lift(reports, {})
-        ballots = rule.lift(reports, memory) if is_mask else None
-    update, _ = average.lower(lifted, {}, round)
-    # A sum tells of every value that is not finite; other averages may have sorted it out of sight.
-    if not bool(update.isfinite().all()) or not (isinstance(average, mean) or bool(deltas.isfinite().all())):
+    weighted, memory = algorithm.weighted(reports), algorithm.init(round.layout, clients, deltas[0])
+    record = algorithm.lift(weighted, memory)
+    if not bool(weighted.total.value.isfinite().all()):  # a sum tells of every value that is not finite
         bad = [k for k in range(clients) if not bool(deltas[k].isfinite().all())]
         raise AccordError(f"deltas of clients {bad} hold NaN or infinity: leave them out" if bad else "the sum of the deltas is not finite")
-    if ballots is None:
-        return Lowered(update, None)
-    mask, _ = rule.lower(ballots, {name: value.to(deltas.device) for name, value in memory.items()}, round)
-    return Lowered(update, mask)
+    return algorithm.lower(record, memory, round)[0]

@@ -7,11 +7,10 @@ one number. An `average` takes the place of the mean; `weighting`, which is the 
 from collections.abc import Callable
 from typing import Literal
 
-from accord.core.protocols import Average
+from accord.core.protocols import Average, Mask
 from accord.rules.algorithm import Algorithm
 from accord.rules.averages import masked_gradient, mean
-from accord.rules.local import Local, Split, control_variates, prox, sgd
-from accord.rules.masks import Mask
+from accord.rules.local import control_variates, own_model, prox, sgd
 from accord.rules.servers import Placement, adagrad, adam, momentum, step, yogi
 
 Weighting = Literal["samples", "uniform"]
@@ -112,30 +111,17 @@ def fedgma(
     return Algorithm(sgd(), masked_gradient(p, eta_s, gradient, variant, weighting), None, step(), "fedgma")
 
 
-def causalfed(
-    at: int = -1,
-    penalty: float = 1.0,
-    warmup: int = 0,
-    warmup_penalty: float = 0.0,
-    reduction: Literal["mean", "sum"] = "mean",
-) -> Algorithm:
-    """CausalFed: clients hold the first `at` layers and send representations; the server minimises risk + `penalty` x IRM penalty over them
-    (docs/causalfed.md)."""
-    return Algorithm(Local(split=Split(at, penalty, warmup, warmup_penalty, reduction)), mean(), None, step(), "causalfed")
-
-
 def pooled() -> Algorithm:
     """The baseline with all training data in one place: every round trains on as many samples as a cohort would hold, drawn from all."""
-    return Algorithm(Local(pooled=True), mean(), None, step(), "pooled")
+    return Algorithm(name="pooled", pools=True)
 
 
 def local_only() -> Algorithm:
     """The baseline without a federation: every client trains alone, on from its own last model. Its unseen and test figures are those of
     the clients' models, averaged."""
-    return Algorithm(Local(alone=True), mean(), None, step(0.0), "local_only")
+    return Algorithm(own_model(), mean(), None, step(0.0), "local_only")
 
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
-    make.__name__: make
-    for make in (fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, fedgma, causalfed, pooled, local_only)
+    make.__name__: make for make in (fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, fedgma, pooled, local_only)
 }

@@ -8,19 +8,18 @@ from torch import Tensor
 
 from accord.core.record import Record
 from accord.core.round import Round
-from accord.rules.algorithm import Algorithm
-from accord.rules.combine import Lowered
-from accord.rules.masks import tau_at
+from accord.rules.algorithm import Algorithm, Lowered, Memory
 
 
-def of_round(algorithm: Algorithm, record: Record, lowered: Lowered, change: Tensor, round: Round) -> dict[str, Any]:
-    """Norms of the averaged update and of the server's step; where there is a mask, the clients' mean agreement as it sees it, overall and
-    by parameter, and the share of coordinates under tau."""
+def of_round(algorithm: Algorithm, record: Record, lowered: Lowered, memory: Memory, change: Tensor, round: Round) -> dict[str, Any]:
+    """Norms of the averaged update and of the server's step; where a mask knows it, the clients' mean agreement, overall and by parameter,
+    and the share of coordinates under tau."""
     norms = torch._foreach_norm([lowered.update, change])  # one kernel for both
-    if algorithm.mask is None:
+    seen = algorithm.mask.agreement(record.part("mask"), memory["mask"], round) if algorithm.mask else None
+    if seen is None:
         update_norm, step_norm = _looked_at(norms)
         return {"update_norm": update_norm, "step_norm": step_norm}
-    agreement, enough = algorithm.mask.agreement(record.mask, tau_at(algorithm.mask.tau, round.number))
+    agreement, enough = seen
     names, parts = zip(*round.layout.layers(agreement), strict=True)
     sums_of = [part.sum(dtype=torch.float64) for part in parts]
     update_norm, step_norm, passed, *sums = _looked_at([*norms, enough.sum(), *sums_of])

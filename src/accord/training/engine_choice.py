@@ -29,7 +29,7 @@ def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) 
     torch's threads are set to what suits the job: whoever calls this within `steady` has them back after it."""
     if name not in ENGINES:
         raise AccordError(f"there is no engine {name!r}: choose one of {', '.join(ENGINES)}")
-    if job.algorithm.local.split is not None:
+    if job.algorithm.local.engine == Causal.name:
         return _causal(name, job, tell)
     wanted, why = choose(job) if name == "auto" else (name, "")
     threads = take_threads(wanted, job)
@@ -73,7 +73,7 @@ def choose(job: Job) -> tuple[str, str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if job.device.type == "cuda":
         return "vectorised", f"a CUDA device trains all clients of a round at once ({job.layout.size:,} parameters)"
-    if job.algorithm.local.pooled or len(sizes) < 2:
+    if job.fed.pooled or len(sizes) < 2:
         return "sequential", "there is one client at a time"
     if cores < 2:
         return "sequential", "there is one core"

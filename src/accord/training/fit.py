@@ -159,16 +159,17 @@ def make_job(
     metrics: Mapping[str, PerSample] | None = None,
 ) -> Job:
     """A job whose parts go together; loss and metrics are those that suit the targets, where none are given."""
-    training.check(algorithm.local)
+    algorithm.local.check(training.momentum)
+    fed = fed.pool() if algorithm.pools else fed
     plan.check(fed)
     plan.check_flat(any(map(len, fed.heldout.values())))
-    algorithm.check_cohort(plan.sample or len(fed.clients))
+    algorithm.average.check_cohort(plan.sample or len(fed.clients))
     if algorithm.privacy:
         plan.check_privacy()
         algorithm.privacy.check_layout(Layout.of(model))
     loss, metrics = loss or default_loss(fed.y), default_metrics(fed.y) if metrics is None else metrics
     layout, where, ways = Layout.of(model), pick_device(device), checked(speed)
-    against = None if attack is None else attackers(attack, fed, algorithm.local, plan.seed)
+    against = None if attack is None else attackers(attack, fed, algorithm, plan.seed)
     return Job(model, layout, fed, algorithm, training, loss, metrics, plan.seed, where, ways, against)
 
 

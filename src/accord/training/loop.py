@@ -7,14 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from accord.core import draws
 from accord.core.record import State
 from accord.core.round import Round
 from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
-from accord.rules.label import label
 from accord.runs.environment import environment
 from accord.runs.evaluation import by_population, by_turn, per_client, summarise
 from accord.runs.folder import RunFolder, plain
@@ -188,7 +185,7 @@ class Loop:
         row = cohort_row(number, asked.invited, outcome) | dict(outcome.told)
         if job.attack:
             row["attackers"] = sum(client.client in job.attack.clients for client in outcome.rows if client.left_out_because is None)
-        needed = 1 if job.algorithm.local.pooled else max(self.plan.min_clients, job.algorithm.least)
+        needed = 1 if job.fed.pooled else max(self.plan.min_clients, job.algorithm.average.least)
         if outcome.record is None or row["accepted"] < needed:
             return self._skipped(row, f"{row['accepted']} of the {needed} reports it needs")
         round = Round(number, job.layout, len(job.fed.clients), job.seed, self.plan.sample)
@@ -199,7 +196,7 @@ class Loop:
         if not after.sound():
             return self._skipped(row, "its step, or what the server would remember, is not finite")
         self.store.accept()
-        row |= of_round(job.algorithm, record, lowered, change, round)
+        row |= of_round(job.algorithm, record, lowered, memory, change, round)
         if job.algorithm.privacy:
             norms = [client.norm for client in outcome.rows if client.left_out_because is None]
             row["privacy"] = job.algorithm.privacy.of_round(outcome.record, norms)
@@ -213,13 +210,10 @@ class Loop:
 
     def _members(self, invited: Sequence[Invited], number: int) -> list[Member]:
         """What the engine gets to train on; a client whose report will be lost need not train."""
-        fed, local = self.job.fed, self.job.algorithm.local
+        fed = self.job.fed
         present = [guest for guest in invited if not guest.lost]
-        if local.pooled:
-            everything = torch.cat(list(fed.train.values()))
-            count = sum(len(fed.train[guest.client]) for guest in present)
-            drawn = draws.choose(len(everything), count, self.job.seed, "pooled", number)
-            return [Member("pooled", everything[torch.from_numpy(drawn)])]
+        if fed.pooled:
+            return [Member("pooled", fed.pooled_rows([guest.client for guest in present], self.job.seed, number))]
         return [Member(guest.client, fed.train[guest.client], partial(self._own, guest.client), guest.share) for guest in present]
 
     def _own(self, client: str) -> State:
@@ -245,12 +239,12 @@ class Loop:
 
     def _took_part(self, row: dict[str, Any]) -> set[str]:
         """The clients whose reports made this round's step. Told by the row alone, so that a resumed run tells the same."""
-        if "skipped" in row or self.job.algorithm.local.pooled:
+        if "skipped" in row or self.job.fed.pooled:
             return set()
         return {guest.client for guest in self._guests(row["round"])} - set(row["left_out"])
 
     def _evaluated(self) -> Table:
-        if self.job.algorithm.local.alone:
+        if self.job.algorithm.local.own_models:
             return table_of_own(self.engine, self.job.fed, self.job.seed, self._own)
         return self.engine.evaluate(self.progress.vector, self.progress.buffers, list(self.job.fed.groups()))
 
@@ -287,7 +281,7 @@ class Loop:
         if self.rows and self.rows[-1].get("off_schedule"):  # the last round may be the best, though a longer run would not have looked
             progress = progress.judged(self.rows[-1]["evaluation"])
         return Run(
-            title=f"{label(job.algorithm)} · {job.fed.name} · seed {job.seed}",
+            title=f"{job.algorithm.label} · {job.fed.name} · seed {job.seed}",
             rounds=progress.round,
             rows=self.rows,
             last=progress.last,
@@ -297,7 +291,7 @@ class Loop:
             stopped=self.stopped,
             flat=self.rise.round if self.flat else None,
             spared=max(0, self.plan.rounds - progress.round) if self.flat else 0,
-            alone=job.algorithm.local.alone,
+            alone=job.algorithm.local.own_models,
             _module=job.module,
             _layout=job.layout,
         )

@@ -1,7 +1,7 @@
 """The client side: a Flower ClientApp that trains with accord's local rules and evaluates on its own data."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ from accord.core.losses import PerSample, default_loss, default_metrics
 from accord.core.record import Field, Record, State
 from accord.data.federated import Federation
 from accord.deploy.flower.memory import ClientMemory
-from accord.deploy.flower.sums import Sums, form_name, lifted_by, sent_form
-from accord.deploy.flower.wire import AGAIN, SPLITS, Task, arrays_of, content, fields_of, layout_as, row_as, tensors_in, told_in
+from accord.deploy.flower.sums import Rules, Sums, form_name, lifted_by, sent_form
+from accord.deploy.flower.wire import AGAIN, SPLITS, Task, arrays_of, content, layout_as, row_as, tensors_in, told_in
 from accord.engines.contract import ClientRow, Job, Member, Work
 from accord.engines.sequential import Sequential
 from accord.rules.algorithm import Algorithm
-from accord.rules.local import Training
+from accord.rules.averages import AVERAGES
+from accord.rules.local import LOCALS, Training
 
 Data = Federation | Callable[[Context], Federation]
 Model = nn.Module | Callable[[Context], nn.Module]
@@ -38,6 +39,7 @@ def client_app(
     sums: Sums | None = None,
     algorithm: Algorithm | None = None,
     secret: int | None = None,
+    rules: Sequence[Callable[..., Any]] = (),
     device: str = "cpu",
 ) -> ClientApp:
     """The Flower app of an owner of data, for a server that runs `Strategy`.
@@ -45,13 +47,14 @@ def client_app(
     `data(context)` gives the federation of this node's clients alone, one or several, by the names the server knows them by; it is asked
     for every message, so keep what is dear to load. `state` is the folder in which clients remember (SCAFFOLD); left out, it is the node's
     setting `accord-state`, the environment's `ACCORD_STATE`, or `~/.accord/state`. With `sums` the client lifts records itself and needs
-    the `algorithm` to do so; `secret` is the number that masked sums are drawn from.
+    the `algorithm` to do so; `secret` is the number that masked sums are drawn from. `rules` are
+    local rules and averages of yours that the server may name: a message names code and never brings any.
 
     >>> app = client_app(accord.models.lenet(), lambda context: mine(context.node_config["partition-id"]))
     """
     if sums is not None and algorithm is None:
         raise AccordError("a client that sends sums lifts them itself: give client_app the algorithm too")
-    node = _Node(model, data, loss, metrics, state, sums, algorithm, secret, torch.device(device))
+    node = _Node(model, data, loss, metrics, state, sums, algorithm, secret, _known(rules), torch.device(device))
     app = ClientApp()
     app.query()(node.hello)
     app.train()(node.train)
@@ -82,6 +85,7 @@ class _Node:
     sums: Sums | None
     algorithm: Algorithm | None
     secret: int | None
+    rules: Rules
     device: torch.device
 
     def hello(self, message: Message, context: Context) -> Message:
@@ -129,7 +133,7 @@ class _Node:
     def _round(self, task: Task, fed: Federation, received: RecordDict, context: Context) -> tuple[State, ClientRow]:
         if task.client not in fed.train:
             raise AccordError(f"client {task.client} does not live on this node")
-        algorithm = lifted_by(self.algorithm, self.sums, task)
+        algorithm = lifted_by(self.algorithm, self.sums, task, self.rules)
         job = self._job(context, fed, algorithm, task.as_training(), task.seed)
         model, sent = ({name: t.to(self.device) for name, t in tensors_in(received, group).items()} for group in ("model", "sent"))
         memory = ClientMemory(self._folder(context), task.experiment, task.client)
@@ -157,8 +161,8 @@ class _Node:
         task = Task(**told_in(received))
         kept = ClientMemory(self._folder(context), task.experiment, task.client).kept(task.round)
         first = Record(**{name: Field(value) for name, value in tensors_in(received, "first").items()})
-        second = lifted_by(self.algorithm, self.sums, task).average.second(kept, first)  # type: ignore[attr-defined]
-        tensors = {path: entry.value for path, entry in fields_of(second).items()}
+        second = lifted_by(self.algorithm, self.sums, task, self.rules).average.second(kept, first)
+        tensors = {path: entry.value for path, entry in second.fields().items()}
         return content({"record": arrays_of(tensors)}, row_as(ClientRow(task.client, 0, 0, 0.0, 0.0), task.round))
 
     def _job(self, context: Context, fed: Federation, algorithm: Algorithm, training: Training, seed: int) -> Job:
@@ -179,6 +183,11 @@ class _Node:
     def _folder(self, context: Context) -> Path:
         chosen = self.state or context.node_config.get("accord-state") or os.environ.get("ACCORD_STATE") or "~/.accord/state"
         return Path(str(chosen)).expanduser()
+
+
+def _known(rules: Sequence[Callable[..., Any]]) -> Rules:
+    """Accord's own local rules and averages, and these, by name."""
+    return {**LOCALS, **AVERAGES, **{make.__name__: make for make in rules}}
 
 
 def _said(answer: Callable[[], Any]) -> RecordDict:

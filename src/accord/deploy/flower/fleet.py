@@ -102,7 +102,7 @@ class Fleet:
         """The second exchange: those who reported are told the first one's sums, and add to others. Who does not answer now adds nothing to
         these, and is named; its update is in the mean already."""
         algorithm = self.job.algorithm
-        first = {name: getattr(record.average, name) for name in algorithm.average.tells}  # type: ignore[attr-defined]
+        first = {name: field.value for name, field in algorithm.told(record).fields().items()}
         messages = self._messages(work, cohort, f"{MessageType.TRAIN}.{AGAIN}", {"first": first})
         answers = self._answers(work, cohort, exchange(self.roster.grid, messages, self.timeout), messages)
         second: Record | None = None

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Entry, Layout
+from accord.core.protocols import Mask, check_part
 from accord.core.record import Record
 from accord.core.reports import Reports, why_leave_out
 from accord.core.round import Round
 from accord.rules.algorithm import Algorithm, Memory
-from accord.rules.masks import Mask, gma
+from accord.rules.masks import gma
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")  # how BatchNorm's statistics are called; buffers are never masked
 _NOT_WEIGHTS = ("FedXgbBagging", "FedXgbCyclic")
@@ -36,8 +37,7 @@ class Masked(FlowerStrategy):
     def __init__(self, inner: FlowerStrategy, mask: Mask, unmasked: Sequence[str] = BUFFERS) -> None:
         if not isinstance(inner, FlowerStrategy):
             raise AccordError(f"inner must be a Flower strategy, such as FedAvg(), got {inner!r}")
-        if not isinstance(mask, Mask):
-            raise AccordError(f"mask must be a mask such as accord.gma(0.4), got {mask!r}")
+        check_part("mask", mask, "accord.gma(0.4)")
         kind = type(inner).__name__
         if kind.startswith("DifferentialPrivacy"):
             raise AccordError(f"{kind} would not cover the votes, which no noise is put on: mask what is within it, and mind the votes")

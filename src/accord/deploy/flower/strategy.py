@@ -24,7 +24,6 @@ from accord.deploy.flower.wire import SPLITS
 from accord.engines.contract import Job
 from accord.models import warm_start
 from accord.rules.algorithm import Algorithm
-from accord.rules.label import label
 from accord.rules.local import Training
 from accord.runs.fingerprint import run_name
 from accord.runs.folder import RunFolder
@@ -71,7 +70,7 @@ class Strategy(FlowerStrategy):
             raise AccordError(f"clients must differ from each other, got {list(clients)}")
         self.algorithm, self.model, self.clients, self.sums = algorithm, model, clients, sums
         self.training, self.plan = training or Training(), plan or Plan()
-        self.training.check(algorithm.local)
+        algorithm.local.check(self.training.momentum)
         self.folder, self.timeout, self.wait, self.name = folder, timeout, wait, name
         self.run: Run | None = None
         self._loop: Loop | None = None
@@ -81,7 +80,7 @@ class Strategy(FlowerStrategy):
 
     def summary(self) -> None:
         """Says what will run."""
-        _log.info("\taccord: %s, %s rounds", label(self.algorithm), self.plan.rounds)
+        _log.info("\taccord: %s, %s rounds", self.algorithm.label, self.plan.rounds)
 
     # ------------------------------------------------------------------------------------------------------------- the run
 
@@ -130,7 +129,7 @@ class Strategy(FlowerStrategy):
         plan.check(fed)
         plan.check_flat(bool(fed.heldout))  # who has some is all that a server knows
         cohort = plan.sample or len(fed.clients)
-        self.algorithm.check_cohort(cohort)
+        self.algorithm.average.check_cohort(cohort)
         if self.sums and self.sums.secure and self.sums.secure.clients < cohort:
             raise AccordError(f"a secure sum of {self.sums.secure.clients} clients was declared, and a round has {cohort}")
         job = Job(model, layout, fed, self.algorithm, self.training, cross_entropy, {}, plan.seed, torch.device("cpu"))
@@ -178,8 +177,7 @@ class Strategy(FlowerStrategy):
 
 
 def _check(algorithm: Algorithm) -> None:
-    local = algorithm.local
-    if local.alone or local.pooled or local.split:
+    if algorithm.pools or not algorithm.local.reports_updates:
         raise AccordError(f"{algorithm.name} is no federation of updates, and has no form for Flower")
     if algorithm.privacy:
         raise AccordError("privacy needs noise that nobody can repeat, and accord's is drawn by the seed: it has no form for Flower yet")

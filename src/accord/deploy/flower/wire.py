@@ -6,8 +6,8 @@ arrives is trusted: a field must have the shape and type that the server expects
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,9 @@ from accord.core.layout import Layout
 from accord.core.record import Field, Record, State
 from accord.engines.contract import ClientRow
 from accord.rules.algorithm import Algorithm
-from accord.rules.local import Local, Training, Variates
+from accord.rules.local import Training
 
-PROTOCOL = 2  # a change of what travels raises it
+PROTOCOL = 3  # a change of what travels raises it
 AGAIN = "again"  # what a round's second exchange is called, as an action of Flower's train messages
 SPLITS = ("train", "heldout", "unseen")  # what a node may have of a client
 
@@ -36,17 +36,13 @@ class Task:
     round: int
     seed: int
     training: dict[str, Any]
-    local: dict[str, Any]
+    local: dict[str, Any]  # a part by the name of its class, with its settings
     needs: list[str]
     share: float = 1.0
-    passes: int = 1  # 2: it will be asked again in this round, and keeps until then what it reported besides its update
+    average: dict[str, Any] | None = None  # if it will be asked again in this round: whose second exchange that is
     version: int = 0  # the round of the client's own state that counts; 0: it has none yet
     kept: int = 0  # the one that the server's last checkpoint names, to which it may have to go back
     cohort: list[str] = field(default_factory=list)  # whom a masked sum is added up over
-
-    def as_local(self) -> Local:
-        option = self.local.get("option")
-        return Local(mu=self.local["mu"], variates=None if option is None else Variates(option), full_batch=self.local["full_batch"])
 
     def as_training(self) -> Training:
         return Training(**self.training)
@@ -55,15 +51,29 @@ class Task:
 def task_of(algorithm: Algorithm, training: Training, round: int, **rest: Any) -> Task:
     """The task that every client of a round has in common, and what is its own."""
     told = {name: getattr(training, name) for name in ("epochs", "batch", "steps", "momentum", "weight_decay", "clip")}
-    local = algorithm.local
     return Task(
         round=round,
         training={**told, "lr": training.lr_at(round)},
-        local={"mu": local.mu, "full_batch": local.full_batch, "option": local.variates and local.variates.option},
-        needs=sorted(algorithm.needs - local.needs),
-        passes=2 if algorithm.asks_twice else 1,
+        local=part_as(algorithm.local),
+        needs=sorted(algorithm.needs - algorithm.local.needs),
+        average=part_as(algorithm.average) if algorithm.asks_twice else None,
         **rest,
     )
+
+
+def part_as(part: Any) -> dict[str, Any]:
+    """A part of an algorithm as plain data. A message names code and never brings any: the other side must know the name."""
+    return {"name": type(part).__name__, **asdict(part)}
+
+
+def part_in(told: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]) -> Any:
+    """The part that a message names, from those that are known here."""
+    name, settings = str(told.get("name")), {key: value for key, value in told.items() if key != "name"}
+    if name not in known:
+        raise AccordError(
+            f"the server asks for the rule {name!r}, which this client does not know: give it to client_app as rules=[{name}]"
+        )
+    return known[name](**settings)
 
 
 # ----------------------------------------------------------------------------------------------------------------- content
@@ -108,17 +118,9 @@ def payload(message: Message) -> int:
 # ----------------------------------------------------------------------------------------------------------------- records
 
 
-def fields_of(record: Record, path: str = "") -> dict[str, Field]:
-    """The fields of a record and of its parts, by path."""
-    found: dict[str, Field] = {}
-    for name, entry in record:
-        found |= fields_of(entry, f"{path}{name}.") if isinstance(entry, Record) else {f"{path}{name}": entry}
-    return found
-
-
 def filled(template: Record, tensors: Mapping[str, Tensor], path: str = "") -> Record:
     """A record like `template` with these values. What does not fit is refused by name."""
-    if not path and tensors.keys() != (expected := fields_of(template)).keys():
+    if not path and tensors.keys() != (expected := template.fields()).keys():
         odd = sorted(tensors.keys() ^ expected.keys())
         raise AccordError(f"wrong fields: {', '.join(odd[:3])}")
     made: dict[str, Field | Record] = {}
@@ -130,7 +132,7 @@ def filled(template: Record, tensors: Mapping[str, Tensor], path: str = "") -> R
         if value.shape != entry.value.shape or value.dtype != entry.value.dtype:
             seen, wanted = (f"{tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for t in (value, entry.value))
             raise AccordError(f"wrong shape or type of {path}{name}: {seen}, expected {wanted}")
-        made[name] = Field(value, entry.how)
+        made[name] = replace(entry, value=value)
     return Record(**made)
 
 

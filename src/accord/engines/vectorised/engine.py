@@ -154,11 +154,12 @@ class _Reported:
     reports: Reports
     loss: Tensor
     record: Record | None
+    unchecked: frozenset[str]
 
     @property
     def kept(self) -> State:
-        """What clients would remember and must be finite; buffers may hold infinities on purpose."""
-        return {name: value for name, value in self.reports.after.items() if name != "b"}
+        """What clients would remember and must be finite."""
+        return {name: value for name, value in self.reports.after.items() if name not in self.unchecked}
 
 
 def _reported(lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Trained) -> _Reported:
@@ -171,7 +172,7 @@ def _reported(lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Tr
         reports = job.attack.reported(reports, [lane.member.client for lane in lanes], work.round)
     # Made before anyone knows whether a client is left out: a CUDA device adds up by itself, while the host looks ahead.
     record = job.algorithm.lift(reports, work.memory) if len(of_run) == 1 else None
-    return _Reported(reports, trained.loss, record)
+    return _Reported(reports, trained.loss, record, job.algorithm.local.unchecked)
 
 
 def _measured(of_run: _Reported) -> Tensor:

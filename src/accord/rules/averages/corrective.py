@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.layout import Layout
+from accord.core.protocols import Average
 from accord.core.record import BLOCK, Field, Record, State, total
 from accord.core.reports import Reports
 from accord.core.round import Round
 
 
 @dataclass(frozen=True)
-class corrective:
+class corrective(Average):
     """The unweighted mean of the clients' updates, less the sum of x_i D_i. alpha = 0 is the unweighted mean.
 
     x_i needs D, which is known when everybody has reported. With `passes=1` the server keeps all gradients, `[K, P]`, until then; with
@@ -53,21 +53,17 @@ class corrective:
     def weights(self, reports: Reports) -> Tensor:
         return reports.one
 
-    def init(self, layout: Layout, clients: int) -> State:
-        return {}
-
     def lift(self, reports: Reports, sent: State) -> Record:
         gradients, losses = reports.extra["end_gradient"], reports.extra["end_loss"]
         squares = _dot(gradients, gradients)
         ratio = torch.where(squares > 0, losses.double().clamp(min=0.0) / squares.sqrt(), math.inf)  # a negative loss bounds nothing
         kept = {"gradients": Field(gradients, "rows")} if self._keeps_rows else {"gradient": total(gradients)}
-        delta, count = total(reports.delta, reports.one), total(reports.one)
-        return Record(delta=delta, count=count, ratio=Field(ratio.amin(-2), "min"), **kept)
+        return Record(delta=reports.total, count=reports.count, ratio=Field(ratio.amin(-2), "min"), **kept)
 
     def second(self, kept: State, first: Record) -> Record:
         """What clients add when they know D: the vector (m_i / |D_i|^2) D_i and the number (m_i / |D_i|)^2."""
         gradients = kept["end_gradient"]
-        squares, m = _dot(gradients, gradients), _dot(gradients, first.gradient.unsqueeze(-2))
+        squares, m = _dot(gradients, gradients), _dot(gradients, first["gradient"].unsqueeze(-2))
         share = torch.where(squares > 0, m / squares, 0.0)
         return Record(push=total(gradients, share.to(gradients.dtype)), square=total(m * share))
 
@@ -77,14 +73,18 @@ class corrective:
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         if self._keeps_rows:
-            total = Record(**dict(total), **dict(self._second_of(total.gradients)))
+            total = Record(**dict(total), **dict(self._second_of(total["gradients"])))
         if self.constraint == "24":
-            push, square = total.push, total.square
+            push, square = total["push"], total["square"]
         else:
-            push, square = total.gradient, _dot(total.gradient, total.gradient)
+            push, square = total["gradient"], _dot(total["gradient"], total["gradient"])
         # Nobody has a gradient, or they cancel out: there is nothing to follow, and a ratio of infinity bounds it.
-        factor = torch.where(square > 0, self.alpha * total.ratio / square.sqrt(), 0.0)
-        return total.delta / total.count - factor.to(push.dtype) * push, state
+        factor = torch.where(square > 0, self.alpha * total["ratio"] / square.sqrt(), 0.0)
+        return total["delta"] / total["count"] - factor.to(push.dtype) * push, state
+
+    @property
+    def sums_only(self) -> bool:
+        return not self._keeps_rows
 
     @property
     def _keeps_rows(self) -> bool:

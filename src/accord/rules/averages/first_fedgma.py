@@ -8,8 +8,8 @@ from typing import Literal
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.layout import Layout
-from accord.core.record import Record, State, one_pass, total, votes
+from accord.core.protocols import Average
+from accord.core.record import Record, State, tally, total, votes
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.rules.averages.mean import mean
@@ -17,7 +17,7 @@ from accord.rules.masks import enough
 
 
 @dataclass(frozen=True)
-class masked_gradient:
+class masked_gradient(Average):
     """The mean of the clients' updates, less `eta_s` times the mean of their gradients where their net vote on its sign reaches `p`.
 
     `gradient`: that of a client's "last" local step, or of all its data at the "start" of the round. `variant="poster"` is what the poster
@@ -48,21 +48,22 @@ class masked_gradient:
     def weights(self, reports: Reports) -> Tensor:
         return mean(self.weighting).weights(reports)
 
-    def init(self, layout: Layout, clients: int) -> State:
-        return {}
+    @property
+    def label(self) -> str:
+        return ""  # fedgma is the algorithm's name
 
     def lift(self, reports: Reports, sent: State) -> Record:
-        weights, gradients = self.weights(reports), reports.extra[f"{self.gradient}_gradient"]
-        delta = total(reports.delta, weights)
-        with one_pass(self.variant == "workshop"):
-            size = total(gradients if self.variant == "workshop" else gradients.abs(), weights)
-            ballots = votes(gradients)
-        return Record(delta=delta, gradient=size, weight=total(weights), votes=ballots, count=total(reports.one))
+        gradients = reports.extra[f"{self.gradient}_gradient"]
+        if self.variant == "workshop":
+            size, ballots = tally(gradients, reports.weight)
+        else:
+            size, ballots = total(gradients.abs(), reports.weight), votes(gradients)
+        return Record(delta=reports.total, gradient=size, weight=reports.total_weight, votes=ballots, count=reports.count)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         agreed = enough(total, self.p)
         if self.variant == "poster":
-            agreed &= total.votes >= 0
-        extra = (total.gradient / total.weight).masked_fill_(~agreed, 0.0)
+            agreed &= total["votes"] >= 0
+        extra = (total["gradient"] / total["weight"]).masked_fill_(~agreed, 0.0)
         sign = -1.0 if self.variant == "workshop" else 1.0
-        return (total.delta / total.weight).add_(extra, alpha=sign * self.eta_s), state
+        return (total["delta"] / total["weight"]).add_(extra, alpha=sign * self.eta_s), state

@@ -1,21 +1,21 @@
 """The geometric mean, which the AND-mask stands in for (Parascandolo et al., 2021; docs/masks.md)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.layout import Layout
-from accord.core.record import Record, State, exact_total, total, votes
+from accord.core.protocols import Average
+from accord.core.record import Record, State, exact_total
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.rules.masks import enough
 
 
 @dataclass(frozen=True)
-class geometric_mean:
+class geometric_mean(Average):
     """Where all clients agree on a coordinate's sign, the weighted geometric mean of their magnitudes with that sign; 0 elsewhere.
 
     With `agree` below 1, wherever the net vote reaches that share: each side's geometric mean counts by the weight of the clients on it, up
@@ -25,12 +25,11 @@ class geometric_mean:
 
     agree: float = 1.0
     weighting: Literal["samples", "uniform"] = "samples"
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         if isinstance(self.agree, bool) or not isinstance(self.agree, int | float) or not 0.0 <= self.agree <= 1.0:
             raise AccordError(
-                f"agree must be between 0 and 1, got {self.agree!r}: it is the net vote below which a coordinate stands still"
+                f"agree must be between 0 and 1, got {self.agree!r}: it is the net agreement below which a coordinate is set to 0"
             )
         if self.weighting not in ("samples", "uniform"):
             raise AccordError(f"weighting must be 'samples' or 'uniform', got {self.weighting!r}")
@@ -38,24 +37,21 @@ class geometric_mean:
     def weights(self, reports: Reports) -> Tensor:
         return reports.weight if self.weighting == "samples" else reports.one
 
-    def init(self, layout: Layout, clients: int) -> State:
-        return {}
-
     def lift(self, reports: Reports, sent: State) -> Record:
-        weights, delta = self.weights(reports), reports.delta
+        weights, delta = reports.weight, reports.delta
         return Record(
             up=exact_total(delta, _is_up, weights),
             log_up=exact_total(delta, _log_up, weights),
             down=exact_total(delta, lambda x: _is_up(-x), weights),
             log_down=exact_total(delta, lambda x: _log_up(-x), weights),
-            votes=votes(delta),
-            count=total(reports.one),
+            votes=reports.votes,
+            count=reports.count,
             weight=exact_total(weights),
         )
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        update = (_pull(total.up, total.log_up) - _pull(total.down, total.log_down)) / total.weight
-        return update.masked_fill_(~enough(total, self.agree), 0.0).to(total.votes.dtype), state
+        update = (_pull(total["up"], total["log_up"]) - _pull(total["down"], total["log_down"])) / total["weight"]
+        return update.masked_fill_(~enough(total, self.agree), 0.0).to(total["votes"].dtype), state
 
 
 def _is_up(x: Tensor) -> Tensor:

@@ -1,13 +1,12 @@
 """Krum (Blanchard et al., 2017, "Machine learning with adversaries: Byzantine tolerant gradient descent")."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError, check_whole
-from accord.core.layout import Layout
+from accord.core.protocols import Average
 from accord.core.record import BLOCK, Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
@@ -15,7 +14,7 @@ from accord.rules.averages.rows import lift_all
 
 
 @dataclass(frozen=True)
-class krum:
+class krum(Average):
     """The update nearest to its neighbours (Blanchard et al., 2017). A client's score is the sum of its squared distances to the
     K - attackers - 2 others nearest to it; the `keep` clients with the lowest scores are averaged (multi-Krum).
 
@@ -24,7 +23,6 @@ class krum:
 
     attackers: int = 1
     keep: int = 1
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         check_whole("attackers", self.attackers, least=0)
@@ -35,17 +33,18 @@ class krum:
         """The fewest reports it is defined for; of those that are kept none need be an attacker's."""
         return max(2 * self.attackers + 3, self.attackers + self.keep)
 
+    @property
+    def sums_only(self) -> bool:
+        return False
+
     def weights(self, reports: Reports) -> Tensor:
         return reports.one
-
-    def init(self, layout: Layout, clients: int) -> State:
-        return {}
 
     def lift(self, reports: Reports, sent: State) -> Record:
         return lift_all(reports)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        deltas = total.deltas
+        deltas = total["deltas"]
         self.check_cohort(deltas.shape[-2])
         best = self.scores(deltas).argsort(dim=-1, stable=True)[..., : self.keep]
         chosen = best.unsqueeze(-1).expand(*best.shape, deltas.shape[-1])

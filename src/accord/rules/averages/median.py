@@ -1,11 +1,10 @@
 """The median of every coordinate (Yin et al., 2018, "Byzantine-robust distributed learning: towards optimal statistical rates")."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
-from accord.core.layout import Layout
+from accord.core.protocols import Average
 from accord.core.record import Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
@@ -13,20 +12,19 @@ from accord.rules.averages.rows import by_coordinate, lift_all
 
 
 @dataclass(frozen=True)
-class median:
+class median(Average):
     """The median of every coordinate; of an even number of clients, the mean of the two in the middle (Yin et al., 2018)."""
 
-    needs: ClassVar[frozenset[str]] = frozenset()
+    @property
+    def sums_only(self) -> bool:
+        return False
 
     def weights(self, reports: Reports) -> Tensor:
         return reports.one
-
-    def init(self, layout: Layout, clients: int) -> State:
-        return {}
 
     def lift(self, reports: Reports, sent: State) -> Record:
         return lift_all(reports)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        last = total.deltas.shape[-2] - 1
-        return by_coordinate(total.deltas, lambda x: (x[..., last // 2, :] + x[..., -(-last // 2), :]) / 2), state
+        last = total["deltas"].shape[-2] - 1
+        return by_coordinate(total["deltas"], lambda x: (x[..., last // 2, :] + x[..., -(-last // 2), :]) / 2), state

@@ -3,12 +3,11 @@
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
 
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.layout import Layout
+from accord.core.protocols import Average
 from accord.core.record import Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
@@ -16,27 +15,27 @@ from accord.rules.averages.rows import by_coordinate, lift_all
 
 
 @dataclass(frozen=True)
-class trimmed_mean:
+class trimmed_mean(Average):
     """The mean of every coordinate without its largest and its smallest values, a `share` of the clients at either end, rounded down
     (Yin et al., 2018). It bears that share of attackers."""
 
     share: float = 0.2
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0.0 <= self.share < 0.5:
             raise AccordError(f"share must be at least 0 and below 0.5, got {self.share!r}: it is left out at either end")
 
+    @property
+    def sums_only(self) -> bool:
+        return False
+
     def weights(self, reports: Reports) -> Tensor:
         return reports.one
-
-    def init(self, layout: Layout, clients: int) -> State:
-        return {}
 
     def lift(self, reports: Reports, sent: State) -> Record:
         return lift_all(reports)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        clients = total.deltas.shape[-2]
+        clients = total["deltas"].shape[-2]
         cut = math.floor(Fraction(repr(float(self.share))) * clients)  # 0.29 of 100 is 29, though 0.29 * 100 is a little less
-        return by_coordinate(total.deltas, lambda x: x[..., cut : clients - cut, :].mean(-2)), state
+        return by_coordinate(total["deltas"], lambda x: x[..., cut : clients - cut, :].mean(-2)), state

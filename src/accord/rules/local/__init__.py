@@ -1,14 +1,14 @@
-"""What a client does on its own data (docs/mathematics.md, "Local rules").
+"""What a client does on its own data (docs/mathematics.md, "Local rules"); `Training` says how long and how fast it trains."""
 
-A rule is a `Local`, made by `sgd`, `prox` or `control_variates`; `Training` says how long and how fast a client trains under it.
-"""
+from collections.abc import Callable
 
+from accord.core.protocols import Local
 from accord.rules.local.control_variates import control_variates
+from accord.rules.local.own_model import own_model
 from accord.rules.local.prox import prox
-from accord.rules.local.rule import Local
 from accord.rules.local.sgd import sgd
-from accord.rules.local.split import Split
 from accord.rules.local.training import Training
-from accord.rules.local.variates import Variates
 
-__all__ = ["Local", "Split", "Training", "Variates", "control_variates", "prox", "sgd"]
+__all__ = ["LOCALS", "Local", "Training", "control_variates", "own_model", "prox", "sgd"]
+
+LOCALS: dict[str, Callable[..., Local]] = {make.__name__: make for make in (sgd, prox, control_variates, own_model)}

@@ -1,8 +1,18 @@
 """FedProx's proximal term (Li et al., 2020, "Federated optimization in heterogeneous networks", MLSys)."""
 
-from accord.rules.local.rule import Local
+import math
+from dataclasses import dataclass
+
+from accord.core.errors import AccordError
+from accord.core.protocols import Local
 
 
-def prox(mu: float = 0.01) -> Local:
-    """FedProx: each step is pulled back to the round's start point by mu (Li et al., 2020)."""
-    return Local(mu=mu)
+@dataclass(frozen=True)
+class prox(Local):
+    """FedProx: each step is pulled back to the round's start point by mu."""
+
+    mu: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not (self.mu >= 0.0 and math.isfinite(self.mu)):
+            raise AccordError(f"mu must be 0 or more, got {self.mu}: it pulls a client back to where the round began")

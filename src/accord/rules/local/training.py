@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from accord.core.errors import AccordError, check_whole
 from accord.core.schedule import Schedule, as_schedule, constant
-from accord.rules.local.rule import Local
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,3 @@ class Training:
 
     def lr_at(self, round: int) -> float:
         return as_schedule(self.lr).at(round)
-
-    def check(self, local: Local) -> None:
-        """Refuses settings that a local rule has no meaning for."""
-        if self.momentum and local.variates and local.variates.option == "II":
-            raise AccordError(
-                f"momentum must be 0 for SCAFFOLD's option II, got {self.momentum}: it assumes plain SGD; option 'mean' does not"
-            )

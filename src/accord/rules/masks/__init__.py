@@ -1,7 +1,10 @@
 """How far each coordinate of the step may be trusted: a mask is a vector `[P]` that multiplies the server's step (docs/masks.md)."""
 
+from collections.abc import Callable
+
+from accord.core.protocols import Mask
 from accord.rules.masks.and_mask import and_mask
-from accord.rules.masks.control import By, Choosing, scaled
+from accord.rules.masks.control import By, scaled
 from accord.rules.masks.gma import gma
 from accord.rules.masks.magnitude import magnitude
 from accord.rules.masks.sand import sand
@@ -11,7 +14,6 @@ __all__ = [
     "CHOOSING",
     "MASKS",
     "By",
-    "Choosing",
     "Mask",
     "and_mask",
     "check_tau",
@@ -26,9 +28,8 @@ __all__ = [
     "threshold",
 ]
 
-Mask = Choosing | scaled
-CHOOSING = {"gma": gma, "and": and_mask, "sand": sand, "magnitude": magnitude}
-MASKS = {**CHOOSING, "scaled": scaled}
+CHOOSING: dict[str, Callable[..., Mask]] = {"gma": gma, "and": and_mask, "sand": sand, "magnitude": magnitude}
+MASKS: dict[str, Callable[..., Mask]] = {**CHOOSING, "scaled": scaled}
 
 
 def masked(tau: float = 0.4, soft: bool = True) -> gma | and_mask:

@@ -1,20 +1,20 @@
 """The AND-mask (Parascandolo et al., 2021, "Learning explanations that are hard to vary", ICLR)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
 from accord.core.layout import Layout
+from accord.core.protocols import Mask
 from accord.core.record import Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.core.schedule import Schedule
-from accord.rules.masks.votes import Ballot, Scope, check_tau, enough, lift_votes, net_share, rescaled, tau_at
+from accord.rules.masks.votes import Ballot, Scope, check_tau, lift_votes, rescaled, tau_at
 
 
 @dataclass(frozen=True)
-class and_mask:
+class and_mask(Mask):
     """The AND-mask: a coordinate passes when the net vote on its sign reaches tau, and is dropped where it does not
     (Parascandolo et al., 2021). `rescale` divides each parameter tensor by the share of it that was kept. The rest as for `gma`."""
 
@@ -22,7 +22,6 @@ class and_mask:
     rescale: bool = False
     scope: Scope = "coordinate"
     memory: float = 0.0
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         check_tau(self.tau)
@@ -35,11 +34,9 @@ class and_mask:
         return lift_votes(reports)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        tau, ballot = tau_at(self.tau, round.number), Ballot(self.scope, self.memory)
-        _, whole, state = ballot.count(total, tau, state, round.layout)
-        mask = whole.to(total.votes.dtype)
+        state = Ballot(self.scope, self.memory).remember(total, state)
+        mask = self.agreement(total, state, round)[1].to(total["votes"].dtype)
         return rescaled(mask, round.layout) if self.rescale else mask, state
 
-    def agreement(self, total: Record, tau: float) -> tuple[Tensor, Tensor]:
-        """This round's net agreement of every coordinate, and where it reaches tau."""
-        return net_share(total), enough(total, tau)
+    def agreement(self, total: Record, state: State, round: Round) -> tuple[Tensor, Tensor]:
+        return Ballot(self.scope, self.memory).judge(total, state, tau_at(self.tau, round.number), round.layout)

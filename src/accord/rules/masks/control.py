@@ -8,39 +8,36 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.core.record import Record, State, total
+from accord.core.protocols import Mask, check_part
+from accord.core.record import Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.core.schedule import Schedule
-from accord.rules.masks.and_mask import and_mask
 from accord.rules.masks.gma import gma
-from accord.rules.masks.magnitude import magnitude
-from accord.rules.masks.sand import sand
 
-Choosing = gma | and_mask | sand | magnitude  # the masks that tell coordinates apart
 By = Literal["mean", "length"]
 
 
 @dataclass(frozen=True)
-class scaled:
+class scaled(Mask):
     """The whole step times one number, round by round: what a mask gains by a shorter step, this gains too.
 
     The number is the "mean" of `mask` over all coordinates or, since a mask holds back small coordinates more than large ones, the share of
     the averaged update's "length" that it leaves.
     """
 
-    mask: Choosing = field(default_factory=gma)
+    mask: Mask = field(default_factory=gma)
     by: By = "mean"
 
     def __post_init__(self) -> None:
         if self.by not in get_args(By):
             raise AccordError(f"by must be 'mean' or 'length', got {self.by!r}: it is what a control has in common with its mask")
-        if not isinstance(self.mask, Choosing):
+        check_part("mask", self.mask, "gma(0.4), which scaled is the control of")
+        if isinstance(self.mask, scaled):
             raise AccordError(f"scaled takes the mask that it is the control of, such as scaled(gma(0.4)), got {self.mask!r}")
 
     @property
-    def tau(self) -> float | Schedule:
-        return self.mask.tau
+    def label(self) -> str:
+        return f"scaled({self.mask.label}{'' if self.by == 'mean' else f', {self.by}'})"
 
     @property
     def needs(self) -> frozenset[str]:
@@ -51,19 +48,19 @@ class scaled:
 
     def lift(self, reports: Reports, sent: State) -> Record:
         lifted = self.mask.lift(reports, sent)
-        return lifted if self.by == "mean" else Record(mask=lifted, update=total(reports.delta, reports.weight))
+        return lifted if self.by == "mean" else Record(mask=lifted, update=reports.total)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         mask, state = self.mask.lower(self._of_mask(total), state, round)
-        factor = mask.mean(-1, keepdim=True, dtype=torch.float64) if self.by == "mean" else _kept(mask, total.update)
+        factor = mask.mean(-1, keepdim=True, dtype=torch.float64) if self.by == "mean" else _kept(mask, total["update"])
         return factor.to(mask.dtype).expand_as(mask), state
 
-    def agreement(self, total: Record, tau: float) -> tuple[Tensor, Tensor]:
-        return self.mask.agreement(self._of_mask(total), tau)
+    def agreement(self, total: Record, state: State, round: Round) -> tuple[Tensor, Tensor] | None:
+        return self.mask.agreement(self._of_mask(total), state, round)
 
     def _of_mask(self, total: Record) -> Record:
         """What the mask's own part of the record is."""
-        return total if self.by == "mean" else total.mask
+        return total if self.by == "mean" else total.part("mask")
 
 
 def _kept(mask: Tensor, update: Tensor) -> Tensor:

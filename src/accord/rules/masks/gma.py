@@ -1,27 +1,26 @@
 """Gradient masked averaging (Tenison et al., 2023, "Gradient masked averaging for federated learning", TMLR, eq. 3)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
 from accord.core.layout import Layout
+from accord.core.protocols import Mask
 from accord.core.record import Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.core.schedule import Schedule
-from accord.rules.masks.votes import Ballot, Scope, check_tau, enough, lift_votes, net_share, tau_at
+from accord.rules.masks.votes import Ballot, Scope, check_tau, lift_votes, tau_at
 
 
 @dataclass(frozen=True)
-class gma:
+class gma(Mask):
     """Gradient masked averaging: a coordinate passes whole when the clients' net vote on its sign reaches tau, and is scaled by
     the vote where it does not (Tenison et al., TMLR 2023, eq. 3). tau may be a schedule; for `scope` and `memory` see `Ballot`."""
 
     tau: float | Schedule = 0.4
     scope: Scope = "coordinate"
     memory: float = 0.0
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         check_tau(self.tau)
@@ -34,10 +33,9 @@ class gma:
         return lift_votes(reports)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        tau, ballot = tau_at(self.tau, round.number), Ballot(self.scope, self.memory)
-        share, whole, state = ballot.count(total, tau, state, round.layout)
-        return share.masked_fill_(whole, 1.0).to(total.votes.dtype), state
+        state = Ballot(self.scope, self.memory).remember(total, state)
+        share, whole = self.agreement(total, state, round)
+        return share.masked_fill_(whole, 1.0).to(total["votes"].dtype), state
 
-    def agreement(self, total: Record, tau: float) -> tuple[Tensor, Tensor]:
-        """This round's net agreement of every coordinate, and where it reaches tau."""
-        return net_share(total), enough(total, tau)
+    def agreement(self, total: Record, state: State, round: Round) -> tuple[Tensor, Tensor]:
+        return Ballot(self.scope, self.memory).judge(total, state, tau_at(self.tau, round.number), round.layout)

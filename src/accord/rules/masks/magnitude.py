@@ -1,12 +1,11 @@
 """Magnitude agreement: `gma` with the clients' weighted updates in the place of their signs. It is accord's own (docs/masks.md)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from accord.core.layout import Layout
+from accord.core.protocols import Mask
 from accord.core.record import Record, State, total
 from accord.core.reports import Reports
 from accord.core.round import Round
@@ -15,7 +14,7 @@ from accord.rules.masks.votes import check_tau, tau_at
 
 
 @dataclass(frozen=True)
-class magnitude:
+class magnitude(Mask):
     """Magnitude agreement: |sum of w delta| / sum of w |delta| in the place of `gma`'s net vote, with the weights of the average.
 
     A client that hardly moves a coordinate then hardly has a say in it. It is 1 where all pull one way and 0 where they cancel out; a
@@ -23,23 +22,19 @@ class magnitude:
     """
 
     tau: float | Schedule = 0.4
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         check_tau(self.tau)
 
-    def init(self, layout: Layout, clients: int) -> State:
-        return {}
-
     def lift(self, reports: Reports, sent: State) -> Record:
         # Added up in one order, so that where all signs agree both sums have the same bits and their ratio is 1.
-        return Record(net=total(reports.delta, reports.weight), gross=total(reports.delta.abs(), reports.weight))
+        return Record(net=reports.total, gross=total(reports.delta.abs(), reports.weight, "update"))
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        share, whole = self.agreement(total, tau_at(self.tau, round.number))
+        share, whole = self.agreement(total, state, round)
         return share.masked_fill_(whole, 1.0), state
 
-    def agreement(self, total: Record, tau: float) -> tuple[Tensor, Tensor]:
-        """This round's agreement of every coordinate, and where it reaches tau."""
-        share = torch.where(total.gross > 0, total.net.abs() / total.gross, 0.0)
-        return share, share >= tau
+    def agreement(self, total: Record, state: State, round: Round) -> tuple[Tensor, Tensor]:
+        gross = total["gross"]
+        share = torch.where(gross > 0, total["net"].abs() / gross, 0.0)
+        return share, share >= tau_at(self.tau, round.number)

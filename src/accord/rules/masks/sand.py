@@ -2,13 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.layout import Layout
+from accord.core.protocols import Mask
 from accord.core.record import Record, State, exact_total
 from accord.core.reports import Reports
 from accord.core.round import Round
@@ -17,7 +16,7 @@ from accord.rules.masks.votes import check_tau, enough, lift_votes, net_share, r
 
 
 @dataclass(frozen=True)
-class sand:
+class sand(Mask):
     """The SAND-mask: max(0, tanh(k / variance * (A - tau))), A the net vote and the variance that of the clients' updates
     (Shahtalebi et al., 2021). `rescale` divides each parameter tensor by its mask's mean, which the authors' code always does.
 
@@ -28,30 +27,25 @@ class sand:
     tau: float | Schedule = 0.4
     k: float = 10.0
     rescale: bool = False
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         check_tau(self.tau)
         if isinstance(self.k, bool) or not isinstance(self.k, int | float) or not 0.0 < self.k < math.inf:
             raise AccordError(f"k must be a number above 0, got {self.k!r}: it is how steeply the mask rises above tau")
 
-    def init(self, layout: Layout, clients: int) -> State:
-        return {}
-
     def lift(self, reports: Reports, sent: State) -> Record:
         ballots = lift_votes(reports)
         return Record(**dict(ballots), sums=exact_total(reports.delta), squares=exact_total(reports.delta, torch.square))
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        count = total.count.double()
+        count = total["count"].double()
         # Both sides are the floats nearest to their fractions, so a tie at tau is exactly 0.
-        above = total.votes.double().abs() / count - tau_at(self.tau, round.number)
-        spread = (total.squares - total.sums.square() / count).clamp_(min=0.0) / (count - 1).clamp(min=1.0)
+        above = total["votes"].double().abs() / count - tau_at(self.tau, round.number)
+        spread = (total["squares"] - total["sums"].square() / count).clamp_(min=0.0) / (count - 1).clamp(min=1.0)
         # Where clients do not differ, and one client cannot, the slope is infinite: the limit is 1 above tau and 0 elsewhere.
         rising = torch.where(spread > 0, torch.tanh(self.k * above / spread), above.sign())
-        mask = rising.clamp_(min=0.0).to(total.votes.dtype)
+        mask = rising.clamp_(min=0.0).to(total["votes"].dtype)
         return rescaled(mask, round.layout) if self.rescale else mask, state
 
-    def agreement(self, total: Record, tau: float) -> tuple[Tensor, Tensor]:
-        """This round's net agreement of every coordinate, and where it reaches tau."""
-        return net_share(total), enough(total, tau)
+    def agreement(self, total: Record, state: State, round: Round) -> tuple[Tensor, Tensor]:
+        return net_share(total), enough(total, tau_at(self.tau, round.number))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.core.record import Field, Record, State, total, votes
+from accord.core.record import Field, Record, State
 from accord.core.reports import Reports
 from accord.core.schedule import Schedule
 
@@ -40,22 +40,22 @@ def _as_written(tau: float) -> Fraction:
 
 def net_share(total: Record) -> Tensor:
     """A, the net agreement of every coordinate: |sum of signs| / clients, between 0 and 1."""
-    return total.votes.abs().div_(total.count)
+    return total["votes"].abs().div_(total["count"])
 
 
 def enough(total: Record, tau: float) -> Tensor:
     """Where the net vote reaches tau. Counts may differ by lane, so the threshold has the shape of `count: [..., 1]`."""
-    counts, share = total.count, _as_written(tau)
+    counts, share = total["count"], _as_written(tau)
     if share.numerator < 1 << 38:  # then 64 bits hold the product for as many clients as votes can count, and the device need not be asked
         least = -(-counts.round().long() * share.numerator // share.denominator)
     else:
         exact = [threshold(tau, round(count)) for count in counts.reshape(-1).tolist()]
         least = torch.tensor(exact, device=counts.device).view(counts.shape)
-    return total.votes.abs() >= least.to(total.votes.dtype)
+    return total["votes"].abs() >= least.to(total["votes"].dtype)
 
 
 def lift_votes(reports: Reports) -> Record:
-    return Record(votes=votes(reports.delta), count=total(reports.one))
+    return Record(votes=reports.votes, count=reports.count)
 
 
 def check_tau(tau: float | Schedule, name: str = "tau") -> None:
@@ -102,7 +102,7 @@ class Ballot:
                 f"scope must be 'coordinate', 'layer' or 'model', got {self.scope!r}: it is what passes or is held back as one"
             )
         if isinstance(self.memory, bool) or not isinstance(self.memory, int | float) or not 0.0 <= self.memory < 1.0:
-            raise AccordError(f"memory must be at least 0 and below 1, got {self.memory!r}: it is what a vote still counts a round later")
+            raise AccordError(f"memory must be at least 0 and below 1, got {self.memory!r}: it is the decay of past votes")
 
     def init(self, layout: Layout) -> State:
         """No votes and no voters. In float64, because what is added up over hundreds of rounds is compared with a threshold."""
@@ -110,25 +110,28 @@ class Ballot:
             return {}
         return {"votes": torch.zeros(layout.size, dtype=torch.float64), "count": torch.zeros(1, dtype=torch.float64)}
 
-    def count(self, total: Record, tau: float, state: State, layout: Layout) -> tuple[Tensor, Tensor, State]:
-        """The share of net agreement `[..., P]`, where it reaches tau, and what is remembered."""
+    def remember(self, total: Record, state: State) -> State:
+        """What is remembered after a round: nothing, or the votes and voters so far."""
+        return {name: self.memory * state[name] + total[name] for name in ("votes", "count")} if self.memory else {}
+
+    def judge(self, total: Record, state: State, tau: float, layout: Layout) -> tuple[Tensor, Tensor]:
+        """The share of net agreement `[..., P]`, and where it reaches tau. `state` is what is remembered after the round."""
         if self.memory:
-            state = {name: self.memory * state[name] + getattr(total, name) for name in ("votes", "count")}
             total = Record(**{name: Field(value) for name, value in state.items()})
         if self.scope == "coordinate":
-            return net_share(total), self._enough(total, tau), state
+            return net_share(total), self._enough(total, tau)
         groups = list(self._groups(total, layout))
         share = torch.cat([net_share(group).expand(shape) for group, shape in groups], -1)
-        return share, torch.cat([self._enough(group, tau).expand(shape) for group, shape in groups], -1), state
+        return share, torch.cat([self._enough(group, tau).expand(shape) for group, shape in groups], -1)
 
     def _enough(self, total: Record, tau: float) -> Tensor:
         if not self.memory:
             return enough(total, tau)
-        return total.votes.abs() >= tau * (1 - _ROUNDING) * total.count
+        return total["votes"].abs() >= tau * (1 - _ROUNDING) * total["count"]
 
     def _groups(self, total: Record, layout: Layout) -> Iterator[tuple[Record, torch.Size]]:
         """What is judged as one: its net votes over all coordinates, as many voters for each of them, and the shape of what it judges."""
-        parts = [part for _, part in layout.layers(total.votes)] if self.scope == "layer" else [total.votes]
-        for part in parts:
+        votes = total["votes"]
+        for part in [part for _, part in layout.layers(votes)] if self.scope == "layer" else [votes]:
             net = part.abs().sum(-1, keepdim=True, dtype=torch.float64)
-            yield Record(votes=Field(net), count=Field(total.count.double() * part.shape[-1])), part.shape
+            yield Record(votes=Field(net), count=Field(total["count"].double() * part.shape[-1])), part.shape

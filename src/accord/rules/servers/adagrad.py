@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
+from accord.core.protocols import Server
 from accord.core.record import State
 from accord.rules.servers.step import Placement, check
 
@@ -28,7 +29,7 @@ def check_eps(eps: float) -> None:
 
 
 @dataclass(frozen=True)
-class adagrad:
+class adagrad(Server):
     """FedAdagrad: v = v + update^2, along update / (sqrt(v) + eps)."""
 
     lr: float = 0.02

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from accord.core.protocols import Server
 from accord.core.record import State
 from accord.rules.servers.adagrad import check_eps, normalise, start
 from accord.rules.servers.step import Placement, check
 
 
 @dataclass(frozen=True)
-class adam:
+class adam(Server):
     """FedAdam, without bias correction: z and v are running means of the update and its square, along z / (sqrt(v) + eps).
 
     `bounded` moves v as Yogi does, by no more than a share of the square: v = v - (1 - beta2) update^2 sign(v - update^2).

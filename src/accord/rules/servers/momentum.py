@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from accord.core.protocols import Server
 from accord.core.record import State
 from accord.rules.servers.step import Placement, check
 
 
 @dataclass(frozen=True)
-class momentum:
+class momentum(Server):
     """Heavy-ball momentum on the server (FedAvgM): z = beta z + update, along z."""
 
     lr: float = 1.0

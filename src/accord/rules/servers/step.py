@@ -7,6 +7,7 @@ from typing import Literal
 from torch import Tensor
 
 from accord.core.errors import AccordError
+from accord.core.protocols import Server
 from accord.core.record import State
 
 Placement = Literal["after", "before"]
@@ -24,7 +25,7 @@ def check(lr: float, placement: str, **shares: float) -> None:
 
 
 @dataclass(frozen=True)
-class step:
+class step(Server):
     """The update as it is: FedAvg, FedProx, SCAFFOLD."""
 
     lr: float = 1.0
@@ -32,9 +33,6 @@ class step:
 
     def __post_init__(self) -> None:
         check(self.lr, self.placement)
-
-    def init(self, vector: Tensor) -> State:
-        return {}
 
     def direction(self, state: State, update: Tensor) -> tuple[State, Tensor]:
         return state, update

@@ -1,15 +1,17 @@
-"""CausalFed's local rule: a network cut in two. What is exchanged, and how, is in `accord.causal` (docs/causalfed.md)."""
+"""CausalFed as an algorithm: a network cut in two, trained by an engine of its own (docs/causalfed.md)."""
 
 import math
 from dataclasses import dataclass
 from typing import Literal
 
 from accord.core.errors import AccordError, check_whole
+from accord.core.protocols import Local
+from accord.rules.algorithm import Algorithm
 
 
 @dataclass(frozen=True)
-class Split:
-    """CausalFed's rule: clients hold the network's layers before `at`, the server the rest, and a round is an exchange of representations.
+class split_network(Local):
+    """Clients hold the network's layers before `at`, the server the rest, and a round is an exchange of representations.
 
     `penalty` weighs how far the classifier is from being optimal for each client by itself (lambda of IRMv1); for the first `warmup` rounds
     it is `warmup_penalty`. `reduction` says how a client's losses make its risk.
@@ -32,6 +34,26 @@ class Split:
         if self.reduction not in ("mean", "sum"):
             raise AccordError(f"reduction must be 'mean' or 'sum', got {self.reduction!r}")
 
+    @property
+    def reports_updates(self) -> bool:
+        return False
+
+    @property
+    def engine(self) -> str:
+        return "causal"
+
     def penalty_at(self, round: int) -> float:
         """The penalty's weight in a round (from 1)."""
         return self.penalty if round > self.warmup else self.warmup_penalty
+
+
+def causalfed(
+    at: int = -1,
+    penalty: float = 1.0,
+    warmup: int = 0,
+    warmup_penalty: float = 0.0,
+    reduction: Literal["mean", "sum"] = "mean",
+) -> Algorithm:
+    """CausalFed: clients hold the first `at` layers and send representations; the server minimises risk + `penalty` x IRM penalty over them
+    (docs/causalfed.md)."""
+    return Algorithm(split_network(at, penalty, warmup, warmup_penalty, reduction), name="causalfed")
