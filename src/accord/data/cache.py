@@ -23,9 +23,9 @@ _TENSORS = ("x", "y", "test", "owner")
 
 def folder() -> Path:
     """Where data sets are kept: ACCORD_CACHE, or `accord` in the user's cache folder."""
-    if chosen := os.environ.get("ACCORD_CACHE"):
-        return Path(chosen).expanduser()
     try:
+        if chosen := os.environ.get("ACCORD_CACHE"):
+            return Path(chosen).expanduser()
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accord"
     except RuntimeError:  # as in a container whose user has no name
         raise AccordError("there is no home folder to keep data in: set ACCORD_CACHE to a folder that you may write to") from None
