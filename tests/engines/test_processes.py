@@ -189,7 +189,7 @@ def test_the_client_loop_handles_uncommon_parameters() -> None:
             trained[k].data = master[k].to(trained[k].dtype)
     delta = torch.cat([m.reshape(-1) for m in master]) - work.vector
     assert delta.abs().max() > 0.01
-    assert torch.allclose(outcome.record.average.delta / len(cohort[0].rows), delta, atol=1e-5)
+    assert torch.allclose(outcome.record.part("average")["delta"] / len(cohort[0].rows), delta, atol=1e-5)
     assert_same_run(job, 2, rounds=1)
 
 

@@ -162,8 +162,8 @@ def test_lanes_on_every_device_agree_with_one_process(engine: Callable[..., Any]
     job = make_job(accord.scaffold(mask=accord.gma(0.4)), module=mlp(), momentum=0.0)
     work, cohort = make_work(job)
     here, there = Sequential(job).train(work, cohort), engine(job, "vectorised").train(work, cohort)
-    assert torch.allclose(here.record.average.delta, there.record.average.delta, atol=1e-5)
-    assert torch.equal(here.record.mask.votes, there.record.mask.votes)
+    assert torch.allclose(here.record.part("average")["delta"], there.record.part("average")["delta"], atol=1e-5)
+    assert torch.equal(here.record.part("mask")["votes"], there.record.part("mask")["votes"])
     assert [row.client for row in here.rows] == [row.client for row in there.rows]
 
 
@@ -237,8 +237,8 @@ def test_a_node_killed_with_the_records_of_shards_that_were_done(
     monkeypatch.setattr(there, "_added", killing)
     outcome = there.train(work, cohort)
     alone = Sequential(job).train(work, cohort)
-    assert torch.equal(outcome.record.average.delta, alone.record.average.delta)
-    assert torch.equal(outcome.record.mask.votes, alone.record.mask.votes)
+    assert torch.equal(outcome.record.part("average")["delta"], alone.record.part("average")["delta"])
+    assert torch.equal(outcome.record.part("mask")["votes"], alone.record.part("mask")["votes"])
     assert len(trained) >= 2 and third.node_id not in {node for node, _ in trained[-1]}
     assert set(trained[0]) & set(trained[-1])  # some were kept
 
@@ -291,7 +291,7 @@ def test_a_node_that_joins_is_used_from_then_on(cluster: Any, engine: Callable[.
         there.close()
         cluster.remove_node(node)
     alone = Sequential(job).train(work, cohort)
-    assert all(torch.equal(alone.record.average.delta, each.record.average.delta) for each in outcomes)
+    assert all(torch.equal(alone.record.part("average")["delta"], each.record.part("average")["delta"]) for each in outcomes)
 
 
 # ------------------------------------------------------------------------------------------------------------- bytes and memory

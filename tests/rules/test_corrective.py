@@ -19,7 +19,6 @@ from accord.experiments.cost import cost as bytes_of
 from accord.experiments.experiment import parse
 from accord.rules.algorithm import Algorithm
 from accord.rules.combine import combine
-from accord.rules.label import label
 from conftest import Point, blobs, cost, mlp, quadratics, sentence
 
 KINDS = {
@@ -286,7 +285,7 @@ def test_an_experiment_file_can_ask_for_it() -> None:
     text = '[algorithm]\naverage = "corrective"\nalpha = 0.3\npasses = 2'
     experiment = parse(text)
     assert experiment.algorithm == accord.fedavg(average=corrective(0.3, passes=2))
-    assert label(experiment.algorithm) == "fedavg by corrective"
+    assert experiment.algorithm.label == "fedavg by corrective"
     resolved = experiment.resolved()["algorithm"]
     assert (resolved["alpha"], resolved["constraint"], resolved["passes"]) == (0.3, "24", 2)
     assert parse(text, ["algorithm.average=mean"]).algorithm == accord.fedavg()

@@ -18,7 +18,6 @@ from accord.core.schedule import cosine, exponential, ramp
 from accord.experiments.cost import as_text
 from accord.experiments.experiment import parse
 from accord.rules.combine import combine
-from accord.rules.label import label
 from accord.rules.masks import Mask
 from accord.runs.fingerprint import describe
 from conftest import blobs, mlp, sentence
@@ -334,10 +333,10 @@ def test_what_a_round_tells_is_what_the_mask_sees() -> None:
 
 
 def test_labels() -> None:
-    assert label(accord.fedavg(mask=scaled(and_mask(0.8)))) == "fedavg + scaled(and_mask(0.8))"
-    assert label(accord.fedavg(mask=scaled(gma(0.4), by="length"))) == "fedavg + scaled(gma(0.4), length)"
-    assert label(accord.fedadam(mask=sand())) == "fedadam + sand(0.4)"
-    assert label(accord.fedavg(mask=gma(ramp(0.8, over=9)))) == "fedavg + gma(0.8 ramp)"
+    assert accord.fedavg(mask=scaled(and_mask(0.8))).label == "fedavg + scaled(and_mask(0.8))"
+    assert accord.fedavg(mask=scaled(gma(0.4), by="length")).label == "fedavg + scaled(gma(0.4), length)"
+    assert accord.fedadam(mask=sand()).label == "fedadam + sand(0.4)"
+    assert accord.fedavg(mask=gma(ramp(0.8, over=9))).label == "fedavg + gma(0.8 ramp)"
 
 
 def test_masks_as_they_were_keep_their_recorded_names() -> None:

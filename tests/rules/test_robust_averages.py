@@ -20,7 +20,6 @@ from accord.experiments.cost import as_text
 from accord.experiments.experiment import parse
 from accord.rules.averages import AVERAGES
 from accord.rules.combine import combine
-from accord.rules.label import label
 from accord.runs.fingerprint import describe
 from conftest import blobs, mlp, sentence
 
@@ -203,7 +202,7 @@ def test_engines_agree(average: Average, engine: str) -> None:
 @pytest.mark.parametrize("name", ["fedavg", "fedsgd", "fedprox", "scaffold", "fedavgm", "fedadagrad", "fedadam", "fedyogi"])
 def test_every_algorithm_takes_an_average(name: str) -> None:
     algorithm = getattr(accord, name)(average=median())
-    assert algorithm.average == median() and label(algorithm) == f"{name} by median"
+    assert algorithm.average == median() and algorithm.label == f"{name} by median"
     assert accord.fit(mlp(), blobs(), algorithm, rounds=2, sample=4).last.vector.isfinite().all()
 
 

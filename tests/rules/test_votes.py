@@ -23,7 +23,7 @@ def reports_of(deltas: torch.Tensor) -> Reports:
 
 
 def lower(rule: gma | and_mask, record: Record, layout: Layout | None = None) -> torch.Tensor:
-    layout = layout or Layout.flat(record.votes.shape[-1])
+    layout = layout or Layout.flat(record["votes"].shape[-1])
     return rule.lower(record, {}, Round(1, layout, 10))[0]
 
 
@@ -108,7 +108,7 @@ def test_order_and_blocks_of_clients_change_neither_votes_nor_mask(rows: list[li
         added = parts[0]
         for part in parts[1:]:
             added = added + part
-        assert torch.equal(whole.votes, added.votes)
+        assert torch.equal(whole["votes"], added.votes)
         assert torch.equal(lower(rule, whole), lower(rule, added))
 
 
