@@ -9,6 +9,7 @@ import mmap
 import os
 import pickle
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import connection, reduction
 from typing import Any
@@ -57,8 +58,8 @@ class Area:
     def __reduce__(self) -> tuple[Any, ...]:
         return _sent_along, (reduction.DupFd(self._file),)
 
-    def __del__(self) -> None:
-        os.close(self._file)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # bound here: when Python ends, `os` may be gone before this is
+        close(self._file)
 
 
 def end_of(place: Place) -> int:
