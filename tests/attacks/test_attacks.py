@@ -21,7 +21,7 @@ from accord.engines.vectorised import Vectorised
 from accord.experiments.cost import as_text
 from accord.experiments.experiment import parse
 from accord.experiments.lockstep import Shared, alike, together
-from accord.rules.local import Training, sgd
+from accord.rules.local import Training
 from accord.runs.fingerprint import describe
 from accord.training.fit import make_job
 from accord.training.loop import Loop
@@ -78,16 +78,16 @@ def test_normal_draws_are_normal() -> None:
 
 def test_who_attacks_is_a_keyed_draw_of_a_share_of_all_clients() -> None:
     fed = blobs()  # twelve participating clients
-    drawn = {share: attackers(sign_flip(share), fed, sgd(), 0).clients for share in (0.0, 0.2, 0.25, 0.5, 1.0)}
+    drawn = {share: attackers(sign_flip(share), fed, accord.fedavg(), 0).clients for share in (0.0, 0.2, 0.25, 0.5, 1.0)}
     assert [len(clients) for clients in drawn.values()] == [0, 2, 3, 6, 12]
     assert drawn[0.2] < drawn[0.25] < drawn[0.5]  # the same ones, and others
     assert drawn[1.0] == set(fed.clients)
-    assert attackers(noise(0.5), fed, sgd(), 0).clients == drawn[0.5] != attackers(noise(0.5), fed, sgd(), 1).clients
+    assert attackers(noise(0.5), fed, accord.fedavg(), 0).clients == drawn[0.5] != attackers(noise(0.5), fed, accord.fedavg(), 1).clients
 
 
 def test_a_run_tells_how_many_attackers_took_part() -> None:
     run = accord.fit(mlp(), blobs(), attack=sign_flip(0.5), **SETTINGS)
-    guilty = attackers(sign_flip(0.5), blobs(), sgd(), 0).clients
+    guilty = attackers(sign_flip(0.5), blobs(), accord.fedavg(), 0).clients
     for row in run.rows:
         invited = [blobs().clients[i] for i in draws.choose(12, 6, 0, "sample", row["round"])]
         assert row["attackers"] == len(guilty & set(invited))
@@ -177,7 +177,7 @@ def test_runs_in_lockstep_have_attackers_of_their_own() -> None:
 def test_a_report_blown_out_of_all_bounds_is_left_out_and_named() -> None:
     for engine in ("sequential", "vectorised"):
         run = accord.fit(mlp(), blobs(), attack=scaled(0.5, factor=1e39), engine=engine, **SETTINGS)
-        guilty = attackers(scaled(0.5), blobs(), sgd(), 0).clients
+        guilty = attackers(scaled(0.5), blobs(), accord.fedavg(), 0).clients
         assert all(set(row["left_out"]) <= guilty and row["attackers"] == 0 for row in run.rows)
         assert "infinity in the update" in {why for row in run.rows for why in row["left_out"].values()}
 
@@ -295,7 +295,7 @@ def test_a_resumed_run_meets_the_same_attackers(tmp_path) -> None:
 
 
 def test_a_job_names_its_attackers_once() -> None:
-    made = attackers(sign_flip(0.5), blobs(), sgd(), 5)
+    made = attackers(sign_flip(0.5), blobs(), accord.fedavg(), 5)
     job = Job(
         mlp(),
         Layout.of(mlp()),
@@ -308,4 +308,4 @@ def test_a_job_names_its_attackers_once() -> None:
         torch.device("cpu"),
         attack=made,
     )
-    assert job.attack == attackers(sign_flip(0.5), blobs(), sgd(), 5)
+    assert job.attack == attackers(sign_flip(0.5), blobs(), accord.fedavg(), 5)

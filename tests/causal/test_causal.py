@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import accord
 from accord import causal
-from accord.causal import Client, Extractor, Far, Gradient, Halved, Near, Representation, Server, Share, attend, cut, talk
+from accord.causal import Client, Extractor, Far, Gradient, Halved, Near, Representation, Server, Share, attend, cut, split_network, talk
 from accord.causal.engine import Causal
 from accord.causal.traffic import traffic
 from accord.core.losses import cross_entropy
@@ -24,7 +24,7 @@ from accord.data import Federation
 from accord.engines.contract import Job, Member, Work, batches
 from accord.experiments.experiment import parse
 from accord.experiments.sweep import preview, read
-from accord.rules.local import Split, Training
+from accord.rules.local import Training
 from accord.training.engine_choice import make_engine
 from accord.training.fit import make_job
 from accord.training.plan import Plan
@@ -32,19 +32,19 @@ from conftest import blobs, mlp, sentence
 
 NO_BUFFERS = torch.zeros(0, dtype=torch.float64)
 SPLITS = {
-    "risk alone": Split(2, penalty=0.0),
-    "penalty": Split(2, penalty=3.0),
-    "summed": Split(2, penalty=0.01, reduction="sum"),
-    "another place": Split(1, penalty=3.0),
+    "risk alone": split_network(2, penalty=0.0),
+    "penalty": split_network(2, penalty=3.0),
+    "summed": split_network(2, penalty=0.01, reduction="sum"),
+    "another place": split_network(1, penalty=3.0),
 }
 
 
-def job_of(split: Split = SPLITS["penalty"], fed: Federation | None = None, module: nn.Module | None = None, **training) -> Job:
+def job_of(split: split_network = SPLITS["penalty"], fed: Federation | None = None, module: nn.Module | None = None, **training) -> Job:
     algorithm = accord.causalfed(split.at, split.penalty, split.warmup, split.warmup_penalty, split.reduction)
     return make_job(module or mlp(), fed or blobs(clients=4), algorithm, Training(**training), Plan(), "cpu")
 
 
-def own_objective(z: Tensor, y: Tensor, split: Split, round: int = 1) -> Tensor:
+def own_objective(z: Tensor, y: Tensor, split: split_network, round: int = 1) -> Tensor:
     """One client's objective, written from the equation, with the penalty's inner derivative by hand: for cross-entropy the derivative of a
     sample's loss by a scale on its logits z is (softmax(z) - onehot(y)) . z."""
     slopes = ((F.softmax(z, 1) - F.one_hot(y, z.shape[1])) * z).sum(1)
@@ -53,7 +53,7 @@ def own_objective(z: Tensor, y: Tensor, split: Split, round: int = 1) -> Tensor:
     return F.cross_entropy(z, y, reduction="sum") + split.penalty_at(round) * slopes.sum() ** 2
 
 
-def objective(module: nn.Module, fed: Federation, rows: list[Tensor], split: Split, round: int = 1) -> Tensor:
+def objective(module: nn.Module, fed: Federation, rows: list[Tensor], split: split_network, round: int = 1) -> Tensor:
     """That of the whole network: the mean over clients."""
     return torch.stack([own_objective(module(x), y, split, round) for x, y in map(fed.read, rows)]).mean()
 
@@ -149,7 +149,7 @@ def test_what_a_round_tells_of_itself(reduction: str) -> None:
     x, y = fed.read(torch.cat(list(fed.train.values())))
     assert row["train_loss"] == pytest.approx(F.cross_entropy(mlp()(x), y).item(), rel=1e-5)
     outputs = [(mlp()(x), y) for x, y in map(fed.read, fed.train.values())]
-    one = Split(penalty=1.0, reduction=reduction), Split(penalty=0.0, reduction=reduction)
+    one = split_network(penalty=1.0, reduction=reduction), split_network(penalty=0.0, reduction=reduction)
     penalties = [(own_objective(*output, one[0]) - own_objective(*output, one[1])).item() for output in outputs]
     assert row["penalty"] == pytest.approx(sum(penalties) / 3, rel=1e-3)
     assert (row["accepted"], row["steps"], row["samples"]) == (3, 3, len(y))
@@ -408,7 +408,7 @@ def test_a_sweep_trains_it_by_itself(tmp_path) -> None:
 @pytest.mark.parametrize("name", ["binary-cmnist", "rotated-mnist", "rotated-fashion-mnist"])
 def test_the_experiment_files_are_valid(name: str) -> None:
     experiment = parse((Path(__file__).parents[2] / "experiments" / f"causalfed-{name}.toml").read_text())
-    assert experiment.algorithm.local.split is not None and experiment.algorithm.local.split.penalty > 0
+    assert isinstance(experiment.algorithm.local, split_network) and experiment.algorithm.local.penalty > 0
 
 
 def test_bytes_of_an_exchange_are_those_of_its_messages() -> None:
@@ -492,5 +492,5 @@ def test_settings_that_make_no_sense(settings: dict, parts: tuple[str, ...]) -> 
 
 
 def test_warm_up() -> None:
-    rule = Split(penalty=5.0, warmup=3, warmup_penalty=0.5)
+    rule = split_network(penalty=5.0, warmup=3, warmup_penalty=0.5)
     assert [rule.penalty_at(round) for round in (1, 3, 4)] == [0.5, 0.5, 5.0]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from accord.core.layout import Layout
-from accord.core.record import Field, Record, total, votes
+from accord.core.record import Field, Record, tally, total, votes
 from accord.core.reports import why_leave_out
 
 
@@ -12,24 +12,39 @@ def test_fields_combine_by_sum_minimum_and_rows() -> None:
     a = Record(s=Field(torch.tensor([1.0])), m=Field(torch.tensor([2.0]), "min"), r=Field(torch.tensor([[1.0, 2.0]]), "rows"))
     b = Record(s=Field(torch.tensor([10.0])), m=Field(torch.tensor([-1.0]), "min"), r=Field(torch.tensor([[3.0, 4.0]]), "rows"))
     both = a + b
-    assert both.s.item() == 11
-    assert both.m.item() == -1
-    assert both.r.tolist() == [[1, 2], [3, 4]]
-    assert a.s.item() == 1 and b.s.item() == 10  # adding made a new record
+    assert both["s"].item() == 11
+    assert both["m"].item() == -1
+    assert both["r"].tolist() == [[1, 2], [3, 4]]
+    assert a["s"].item() == 1 and b["s"].item() == 10  # adding made a new record
 
 
 def test_records_of_parts_add_part_by_part() -> None:
     nested = Record(part=Record(x=Field(torch.tensor([1.0]))))
-    assert (nested + nested).part.x.item() == 2
+    assert (nested + nested).part("part")["x"].item() == 2
+
+
+def test_a_copy_shares_no_memory_and_fields_have_paths() -> None:
+    value = torch.ones(2)
+    record = Record(a=Field(value, kind="update"), part=Record(b=Field(value, kind="update")))
+    apart = record.copy().add_(record)
+    assert apart["a"].tolist() == apart.part("part")["b"].tolist() == [2.0, 2.0] and value.tolist() == [1.0, 1.0]
+    assert {path: field.kind for path, field in record.fields().items()} == {"a": "update", "part.b": "update"}
+
+
+def test_the_total_and_the_votes_of_one_pass_are_those_of_two() -> None:
+    x, weight = torch.randn(9, 50), torch.rand(9, 1)
+    both, apart = tally(x, weight), (total(x, weight), votes(x))
+    assert all(torch.equal(one.value, other.value) for one, other in zip(both, apart, strict=True))
+    assert [field.kind for field in both] == ["update", "votes"]
 
 
 def test_records_of_different_rules_do_not_add() -> None:
     with pytest.raises(ValueError, match="different rules"):
         Record(a=Field(torch.zeros(1))) + Record(b=Field(torch.zeros(1)))
-    with pytest.raises(ValueError, match="combines by sum met one that combines by min"):
+    with pytest.raises(ValueError, match="a sum of number met a min of number"):
         Record(a=Field(torch.zeros(1))) + Record(a=Field(torch.zeros(1), "min"))
-    with pytest.raises(AttributeError, match="no field 'b', only a"):
-        _ = Record(a=Field(torch.zeros(1))).b
+    with pytest.raises(KeyError, match="the record has no 'b', only a"):
+        _ = Record(a=Field(torch.zeros(1)))["b"]
 
 
 def test_totals_with_leading_lanes() -> None:

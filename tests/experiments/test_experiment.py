@@ -15,12 +15,13 @@ from accord.core.schedule import SCHEDULES, cosine
 from accord.experiments.cost import as_text
 from accord.experiments.data_options import NO_AUGMENT, NO_SHIFT, WAYS
 from accord.experiments.experiment import Experiment, parse, read
+from accord.experiments.rule_options import ALGORITHMS
 from accord.experiments.settings import SECTIONS, Settings, keys
 from accord.models import MODELS
 from accord.rules.averages import AVERAGES
 from accord.rules.local import Training
 from accord.rules.masks import MASKS, and_mask, gma
-from accord.rules.named import ALGORITHMS, fedadam
+from accord.rules.named import fedadam
 from accord.training.engine_choice import ENGINES
 
 QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.toml"

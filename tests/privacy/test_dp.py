@@ -60,9 +60,11 @@ def test_replacing_a_client_moves_the_sums_by_no_more_than_the_stated_sensitivit
     before = lifted(algorithm, deltas)
     for replacement in (-deltas[2:3], torch.zeros(1, 400), 1e6 * torch.randn(1, 400, generator=generator)):
         after = lifted(algorithm, torch.cat([deltas[:2], replacement, deltas[3:]]))
-        assert float((after.average.delta - before.average.delta).norm()) <= 2 * 0.7 + 1e-5
-        assert float((after.mask.votes - before.mask.votes).norm()) <= 2 * math.sqrt(400)
-    assert float((lifted(algorithm, -deltas).mask.votes + before.mask.votes).abs().max()) == 0.0, "clipping changes no sign"
+        assert float((after.part("average")["delta"] - before.part("average")["delta"]).norm()) <= 2 * 0.7 + 1e-5
+        assert float((after.part("mask")["votes"] - before.part("mask")["votes"]).norm()) <= 2 * math.sqrt(400)
+    assert float((lifted(algorithm, -deltas).part("mask")["votes"] + before.part("mask")["votes"]).abs().max()) == 0.0, (
+        "clipping changes no sign"
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------------- noise
@@ -89,12 +91,16 @@ def test_noise_has_the_stated_deviation_and_counts_are_fixed() -> None:
     round = Round(3, Layout.flat(size), clients=50, seed=1, cohort=10)
     seen = algorithm.released(record, round)
     tolerance = 4 / math.sqrt(2 * size)  # four standard errors of a standard deviation
-    assert float(seen.average.delta.std()) == pytest.approx(0.5 * 3.0, rel=tolerance)
-    assert float(seen.mask.votes.std()) == pytest.approx(2.0 * math.sqrt(size), rel=tolerance)
-    assert abs(float(torch.corrcoef(torch.stack([seen.average.delta, seen.mask.votes]))[0, 1])) < 4 / math.sqrt(size)
-    assert seen.average.weight.item() == seen.mask.count.item() == 10, "four reports came, ten were asked for: the number tells nothing"
+    assert float(seen.part("average")["delta"].std()) == pytest.approx(0.5 * 3.0, rel=tolerance)
+    assert float(seen.part("mask")["votes"].std()) == pytest.approx(2.0 * math.sqrt(size), rel=tolerance)
+    assert abs(float(torch.corrcoef(torch.stack([seen.part("average")["delta"], seen.part("mask")["votes"]]))[0, 1])) < 4 / math.sqrt(size)
+    assert seen.part("average")["weight"].item() == seen.part("mask")["count"].item() == 10, (
+        "four reports came, ten were asked for: the number tells nothing"
+    )
     later = algorithm.released(record, Round(4, round.layout, 50, 1, 10))
-    assert abs(float(torch.corrcoef(torch.stack([seen.average.delta, later.average.delta]))[0, 1])) < 4 / math.sqrt(size)
+    assert abs(float(torch.corrcoef(torch.stack([seen.part("average")["delta"], later.part("average")["delta"]]))[0, 1])) < 4 / math.sqrt(
+        size
+    )
 
 
 def test_noise_goes_on_once() -> None:
@@ -104,7 +110,7 @@ def test_noise_goes_on_once() -> None:
     assert algorithm.released(seen, round) is seen
     memory = algorithm.init(round.layout, 6, torch.zeros(30))
     assert torch.equal(algorithm.lower(record, memory, round)[0].update, algorithm.lower(seen, memory, round)[0].update)
-    assert torch.allclose(seen.average.delta / 6, algorithm.lower(seen, memory, round)[0].update)
+    assert torch.allclose(seen.part("average")["delta"] / 6, algorithm.lower(seen, memory, round)[0].update)
 
 
 def test_a_mask_told_from_the_noised_sum_is_the_share_of_smaller_noise() -> None:
@@ -113,7 +119,7 @@ def test_a_mask_told_from_the_noised_sum_is_the_share_of_smaller_noise() -> None
     votes = algorithm.privacy.told(torch.tensor([1.0, -2.0, 3.0, 0.0]), cohort=10)
     assert torch.allclose(votes / 10, torch.tensor([0.6827, -0.9545, 0.9973, 0.0]), atol=1e-4)
     record, round = lifted(algorithm, torch.zeros(10, 100_000)), Round(1, Layout.flat(100_000), 10)
-    shares = algorithm.released(record, round).mask.votes.abs() / 10
+    shares = algorithm.released(record, round).part("mask")["votes"].abs() / 10
     assert stats.kstest(shares.numpy(), "uniform").pvalue > 0.001, "where there is nothing but noise"
 
 
@@ -261,7 +267,7 @@ def test_settings_without_a_finite_epsilon(options: dict[str, float], told: str)
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        (["algorithm.weighting=samples"], "[privacy] weighting must be 'uniform' with privacy, got 'samples'"),
+        (["algorithm.weighting=samples"], "[privacy] weighting must be 'uniform' with privacy, got mean(weighting='samples')"),
         (["algorithm.name=scaffold"], "[privacy] scaffold asks more of clients than an update"),
         (["algorithm.name=local_only"], "[privacy] "),
         (["privacy.noise=0"], "privacy.noise must be above 0 and finite, got 0"),

@@ -99,7 +99,7 @@ def test_a_summed_record_gives_the_step_of_the_plain_one(weighting: Literal["sam
 
 
 def test_only_sums_can_be_summed() -> None:
-    with sentence("a secure sum adds, and the field rows combines by rows"):
+    with sentence("a secure sum adds, and average.rows combines by rows"):
         SecureSum(3, 1.0).encode(Record(average=Record(rows=Field(torch.zeros(1, 4), "rows"))))
 
 

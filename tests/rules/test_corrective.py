@@ -45,7 +45,7 @@ def total(algorithm: Algorithm, given: Reports, parts: int = 1) -> Record:
 
 def update(average: corrective, given: Reports, parts: int = 1) -> Tensor:
     layout = Layout.flat(given.delta.shape[-1], given.delta.dtype)
-    moved, _ = average.lower(total(Algorithm(average=average), given, parts).average, {}, Round(1, layout, given.delta.shape[-2]))
+    moved, _ = average.lower(total(Algorithm(average=average), given, parts).part("average"), {}, Round(1, layout, given.delta.shape[-2]))
     return moved
 
 
@@ -294,13 +294,16 @@ def test_an_experiment_file_can_ask_for_it() -> None:
     assert len(names | {experiment.folder(0)}) == 4
 
 
-@pytest.mark.parametrize(("passes", "down", "up"), [(1, 1, 2), (2, 2, 3)])
-def test_a_dry_run_counts_the_vectors_of_both_exchanges(passes: int, down: int, up: int) -> None:
+@pytest.mark.parametrize(("passes", "down", "up", "numbers"), [(1, 1, 2, 4), (2, 2, 3, 4 + 8)])
+def test_a_dry_run_counts_the_vectors_of_both_exchanges(passes: int, down: int, up: int, numbers: int) -> None:
     experiment = parse('[data]\nname = "digits"\nclients = 4\n[model]\nname = "logistic"\n[algorithm]\naverage = "corrective"')
     experiment = replace(experiment, algorithm=accord.fedavg(average=corrective(0.1, passes=passes)))
     spent = bytes_of(experiment, SimpleNamespace(data=None))  # type: ignore[arg-type]
     vector = 4 * 4 * spent["parameters"]
-    assert (spent["bytes_down_a_round"], spent["bytes_up_a_round"]) == (down * vector, up * vector)
+    assert (spent["bytes_down_a_round"], spent["bytes_up_a_round"]) == (
+        down * vector,
+        up * vector + 4 * numbers,
+    )  # a loss, and a square in float64
 
 
 def test_bad_settings_name_their_key() -> None:

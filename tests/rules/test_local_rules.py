@@ -5,7 +5,7 @@ import pytest
 import accord
 from accord import AccordError
 from accord.core import schedule
-from accord.rules.local import Local, Training, Variates, control_variates
+from accord.rules.local import Training, control_variates, prox, sgd
 from accord.rules.named import ALGORITHMS
 
 
@@ -38,9 +38,9 @@ def test_a_schedule_changes_the_rounds_it_says(fed) -> None:
         (lambda: Training(momentum=1.0), "momentum must be at least 0 and below 1, got 1.0"),
         (lambda: Training(weight_decay=-1.0), "weight_decay must be 0 or more"),
         (lambda: Training(clip=0.0), "clip must be above 0"),
-        (lambda: Local(mu=-1.0), "mu must be 0 or more, got -1.0"),
-        (lambda: Variates("III"), "option must be 'mean', 'I' or 'II', got 'III'"),
-        (lambda: Training(momentum=0.9).check(control_variates("II")), "momentum must be 0 for SCAFFOLD.s option II, got 0.9"),
+        (lambda: prox(-1.0), "mu must be 0 or more, got -1.0"),
+        (lambda: control_variates("III"), "option must be 'mean', 'I' or 'II', got 'III'"),
+        (lambda: control_variates("II").check(momentum=0.9), "momentum must be 0 for SCAFFOLD.s option II, got 0.9"),
         (lambda: schedule.cosine(1.0, over=0), "over must be at least 1"),
         (lambda: schedule.cosine(1.0, over=5, floor=2.0), "floor must be between 0 and lr"),
         (lambda: schedule.steps(1.0, every=0), "every must be at least 1"),
@@ -54,7 +54,7 @@ def test_bad_settings_are_refused(make, says: str) -> None:
 
 
 def test_the_papers_algorithms_are_combinations_of_parts() -> None:
-    assert accord.fedprox(0.0).local == accord.fedavg().local
+    assert accord.fedprox(0.0).local.mu == accord.fedavg().local.mu == 0.0 and accord.fedavg().local == sgd()
     assert accord.fedadam(mask=accord.gma(0.3)).mask == accord.gma(0.3)
     assert accord.fedadam().server != accord.fedyogi().server
     assert accord.scaffold().needs == {"mean_gradient"}

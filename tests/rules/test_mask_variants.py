@@ -134,10 +134,8 @@ def test_a_control_by_length_takes_a_step_as_long_as_the_masks(inner: Mask) -> N
 
 
 def test_only_a_mask_that_chooses_has_a_control() -> None:
-    with sentence("scaled takes the mask that it is the control of", "got 0.4"):
+    with sentence("mask must be the mask that scaled is the control of", "got 0.4"):
         scaled(0.4)
-    with sentence("scaled takes the mask", "got scaled(mask=gma("):
-        scaled(scaled(gma()))
     with sentence("by must be 'mean' or 'length', got 'size'"):
         scaled(gma(), by="size")
 

@@ -262,7 +262,7 @@ def test_what_does_not_fit_is_a_sentence() -> None:
         accord.fit(mlp(), blobs(), fedavg(average=krum(2)), rounds=1, sample=5)
     with sentence("average must be an average such as mean() or median(), got 'median'"):
         fedavg(average="median")
-    with sentence("average must be an average", "got <class"):
+    with sentence("average must be an average", "got the class median: call it"):
         fedavg(average=median)
     with sentence("weighting must be 'samples' or 'uniform', got 'size'"):
         geometric_mean(weighting="size")

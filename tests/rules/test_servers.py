@@ -4,15 +4,25 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
-from accord import AccordError
-from accord.rules.servers import adagrad, adam, momentum, step, take_step, yogi
+from accord import AccordError, Algorithm
+from accord.core.protocols import Server
+from accord.core.record import State
+from accord.rules.algorithm import Lowered
+from accord.rules.servers import adagrad, adam, momentum, step, yogi
+
+
+def stepped(server: Server, state: State, update: Tensor, mask: Tensor | None) -> tuple[State, Tensor]:
+    """The server's next state and what it adds to the model."""
+    change, memory = Algorithm(server=server).step(Lowered(update, mask), {"server": state})
+    return memory["server"], change
 
 
 def first_step(server, delta: float, mask: float | None = None) -> float:
     vector = torch.zeros(1, dtype=torch.float64)
     update = torch.tensor([delta], dtype=torch.float64)
-    _, change = take_step(server, server.init(vector), update, None if mask is None else torch.tensor([mask], dtype=torch.float64))
+    _, change = stepped(server, server.init(vector), update, None if mask is None else torch.tensor([mask], dtype=torch.float64))
     return change.item()
 
 
@@ -23,8 +33,8 @@ def test_plain_step() -> None:
 
 def test_momentum_two_steps() -> None:
     server, update = momentum(lr=1.0, beta=0.5), torch.ones(1)
-    state, first = take_step(server, server.init(update), update, None)
-    _, second = take_step(server, state, update, None)
+    state, first = stepped(server, server.init(update), update, None)
+    _, second = stepped(server, state, update, None)
     assert (first.item(), second.item()) == (1.0, 1.5)
 
 
@@ -73,7 +83,7 @@ def test_the_mask_scales_the_step_by_default_and_the_update_if_placed_before(mak
 def test_moments_see_the_unmasked_update() -> None:
     update, mask = torch.ones(2), torch.tensor([1.0, 0.0])
     server = adam()
-    state, change = take_step(server, server.init(update), update, mask)
+    state, change = stepped(server, server.init(update), update, mask)
     assert state["z"][0] == state["z"][1]
     assert change[1] == 0
 

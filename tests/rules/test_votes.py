@@ -108,7 +108,7 @@ def test_order_and_blocks_of_clients_change_neither_votes_nor_mask(rows: list[li
         added = parts[0]
         for part in parts[1:]:
             added = added + part
-        assert torch.equal(whole["votes"], added.votes)
+        assert torch.equal(whole["votes"], added["votes"])
         assert torch.equal(lower(rule, whole), lower(rule, added))
 
 

@@ -11,8 +11,8 @@ from accord.core.layout import Layout
 from accord.core.record import Field, Record
 from accord.core.round import Round
 from accord.data import Federation
+from accord.experiments.rule_options import ALGORITHMS
 from accord.rules.algorithm import Lowered
-from accord.rules.named import ALGORITHMS
 from accord.training.diagnostics import of_round
 from accord.training.loop import SkippedRound
 from conftest import Point, blobs, cost, mlp, quadratics

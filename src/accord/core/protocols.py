@@ -241,11 +241,12 @@ def check_part(what: str, part: Any, example: str) -> None:
     """Refuses, once and in a sentence, what does not satisfy the protocol of that part or needs what no engine reports."""
     protocol = _MEMBERS[what]
     if isinstance(part, type):
-        raise AccordError(f"{what} must be an object such as {example}, got the class {part.__name__}: call it")
+        raise AccordError(f"{what} must be {example}, got the class {part.__name__}: call it")
     if not isinstance(part, protocol):
-        missing = [name for name in dir(protocol) if not name.startswith("_") and not hasattr(part, name)]
-        missing += [name for name in protocol.__annotations__ if not hasattr(part, name)]
-        raise AccordError(f"{what} must be something such as {example}, got {part!r}: it has no {missing[0]}")
+        members = [name for name in (*protocol.__annotations__, *vars(protocol)) if not name.startswith("_")]
+        missing = [name for name in members if not hasattr(part, name)]
+        why = f": it has no {missing[0]}" if len(missing) < len(members) else ""
+        raise AccordError(f"{what} must be {example}, got {part!r}{why}")
     unknown = sorted(getattr(part, "needs", frozenset()) - NEEDS) if what != "server" else []
     if unknown:
         raise AccordError(f"{what} needs {unknown[0]!r}, which no engine reports: choose of {', '.join(sorted(NEEDS))}")

@@ -36,13 +36,12 @@ from accord.experiments.data_options import (
     make_supply,
 )
 from accord.experiments.options import Makers, blaming, chosen, defaults, known, without_defaults
-from accord.experiments.rule_options import ATTACK_KEYS, ATTACK_MAKERS, AVERAGE_KEYS, AVERAGE_MAKERS, MASK_KEYS, MASK_MAKERS
+from accord.experiments.rule_options import ALGORITHMS, ATTACK_KEYS, ATTACK_MAKERS, AVERAGE_KEYS, AVERAGE_MAKERS, MASK_KEYS, MASK_MAKERS
 from accord.experiments.settings import AlgorithmSection, AttackSection, PrivacySection, Settings, TrainSection, problems
 from accord.models import MODELS, shaped, warm_start
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
 from accord.rules.masks import Mask
-from accord.rules.named import ALGORITHMS
 from accord.runs.fingerprint import describe, folder_name
 from accord.training.cohort import Conditions
 from accord.training.engine_choice import ENGINES

@@ -5,11 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 from accord.attacks import ATTACKS
+from accord.causal.rule import causalfed
 from accord.core.errors import AccordError
 from accord.core.schedule import Schedule, ramp
 from accord.experiments.options import Makers
+from accord.rules import named
 from accord.rules.averages import AVERAGES
 from accord.rules.masks import CHOOSING, By, check_tau, scaled
+
+ALGORITHMS: Makers = {**named.ALGORITHMS, "causalfed": causalfed}
 
 # Keys whose meaning hangs on a choice: each choice's constructor says which of them it takes.
 MASK_KEYS = ("tau", "tau_to", "tau_over", "scope", "memory", "rescale", "k", "like", "by")

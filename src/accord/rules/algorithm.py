@@ -46,11 +46,11 @@ class Algorithm:
     pools: bool = False
 
     def __post_init__(self) -> None:
-        check_part("local", self.local, "sgd()")
-        check_part("average", self.average, "mean() or median()")
+        check_part("local", self.local, "a local rule such as sgd()")
+        check_part("average", self.average, "an average such as mean() or median()")
         if self.mask is not None:
-            check_part("mask", self.mask, "gma(0.4), or None")
-        check_part("server", self.server, "step() or adam()")
+            check_part("mask", self.mask, "None or a mask such as gma(0.4)")
+        check_part("server", self.server, "a server rule such as step() or adam()")
         if self.privacy is not None:
             self._check_privacy(self.privacy)
 
@@ -63,7 +63,7 @@ class Algorithm:
         layout = Layout.flat(1)
         sample = self.sample_reports(layout)
         if not torch.equal(self.average.weights(sample), sample.one):
-            raise AccordError("weighting must be 'uniform' with privacy, got another: a client that counts more would be protected less")
+            raise AccordError(f"weighting must be 'uniform' with privacy, got {self.average!r}: who counts more would be protected less")
         privacy.check_record(replace(self, privacy=None).lift(sample, self.init(layout, 1, torch.zeros(1))))
 
     def with_privacy(self, clip: float, noise: float, delta: float = 1e-5, vote_noise: float | None = None) -> "Algorithm":

@@ -37,7 +37,7 @@ class Masked(FlowerStrategy):
     def __init__(self, inner: FlowerStrategy, mask: Mask, unmasked: Sequence[str] = BUFFERS) -> None:
         if not isinstance(inner, FlowerStrategy):
             raise AccordError(f"inner must be a Flower strategy, such as FedAvg(), got {inner!r}")
-        check_part("mask", mask, "accord.gma(0.4)")
+        check_part("mask", mask, "a mask such as accord.gma(0.4)")
         kind = type(inner).__name__
         if kind.startswith("DifferentialPrivacy"):
             raise AccordError(f"{kind} would not cover the votes, which no noise is put on: mask what is within it, and mind the votes")

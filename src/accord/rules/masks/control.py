@@ -31,9 +31,7 @@ class scaled(Mask):
     def __post_init__(self) -> None:
         if self.by not in get_args(By):
             raise AccordError(f"by must be 'mean' or 'length', got {self.by!r}: it is what a control has in common with its mask")
-        check_part("mask", self.mask, "gma(0.4), which scaled is the control of")
-        if isinstance(self.mask, scaled):
-            raise AccordError(f"scaled takes the mask that it is the control of, such as scaled(gma(0.4)), got {self.mask!r}")
+        check_part("mask", self.mask, "the mask that scaled is the control of, such as gma(0.4)")
 
     @property
     def label(self) -> str:
