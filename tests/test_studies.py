@@ -94,12 +94,15 @@ ASKED_FOR = [
 ]
 
 
-def test_every_table_and_figure_of_the_papers_has_its_entry(tmp_path: Path) -> None:
+def test_every_table_and_figure_of_the_papers_has_its_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCORD_CACHE", str(tmp_path))
     told = inside(tmp_path, "reproduce", "--list")[1].splitlines()
     names = [line.split()[0] for line in told]
     assert set(ASKED_FOR) <= set(names) == set(everything())
     assert names.index("tmlr-table2") < names.index("tmlr-table10"), "in the papers' order"
-    assert "(analysis: participation)" in told[names.index("tmlr-table4")] and "(75 cells)" in told[names.index("tmlr-table10")]
+    assert "(analysis: participation" in told[names.index("tmlr-table4")] and "(75 cells" in told[names.index("tmlr-table10")]
+    assert "(9 cells; not here: femnist)" in told[names.index("corrective-table1")]
+    assert told[names.index("theory-stability")].endswith("(analysis: stability)")
 
 
 # -------------------------------------------------------------------------------------------------------------- the analyses

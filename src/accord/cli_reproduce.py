@@ -59,6 +59,7 @@ def reproduce(
 
     * `accord reproduce tmlr-table9 --rounds 1000 --until-flat 50`
     """
+    from accord.data import available
     from accord.studies import Analysis, everything, find
     from accord.studies.grow import grown
     from accord.studies.outcome import gather, plain
@@ -67,7 +68,8 @@ def reproduce(
     if listing or study is None:
         for name, each in everything().items():
             what = f"analysis: {each.analysis}" if isinstance(each, Analysis) else f"{len(each.cells)} cells"
-            print(f"{name:28s} {each.title} ({what})")
+            lacking = [data for data in each.data if not available(data)]
+            print(f"{name:28s} {each.title} ({what}{'; not here: ' + ', '.join(lacking) if lacking else ''})")
         return
     more = {"train.rounds": rounds, "train.until_flat": until_flat}
     given = [*(overrides or []), *(f"{key}={value}" for key, value in more.items() if value)]

@@ -53,6 +53,11 @@ class Analysis:
         """What the paper has in its place."""
         return find(self.paper, self.table, {}) if self.table else []
 
+    @property
+    def data(self) -> list[str]:
+        """The data set that it takes, if it trains."""
+        return [self.settings["data.name"]] if "data.name" in self.settings else []
+
     def place(self, printed: Printed) -> dict[str, Any]:
         """Which row and `column` of the analysis a printed number belongs to; empty if the file does not say."""
         found: dict[str, Any] = {}

@@ -98,6 +98,11 @@ class Study:
             cells.append(Cell(values, settings, self._grid(values)))
         return cells
 
+    @property
+    def data(self) -> list[str]:
+        """The data sets that its cells take."""
+        return list(dict.fromkeys(cell.settings.get("data.name", "mnist") for cell in self.cells))
+
     def place(self, values: Mapping[str, str]) -> Place:
         """Where a cell stands, whichever rival it is of."""
         return tuple(value for axis, value in values.items() if axis != self.compare)
