@@ -121,6 +121,11 @@ participants = [2]
 "model.name" = "logistic"
 "train.rounds" = 9
 "run.seeds" = [0, 1]
+[places.aggregation]
+gma = { rule = "fedavg + gma(0.4)" }
+[places.split]
+"participating trial mean" = { column = "participating (%)" }
+"nonparticipating trial 1" = { trial = 0, column = "others (%)" }
 """
 
 
@@ -169,6 +174,11 @@ def test_an_analysis_is_carried_out_and_told(analysed: Path) -> None:
     )
     assert told["command"] == "accord reproduce one.toml --rounds 2 --seeds 0 run.engine=sequential"
     assert [row["rule"] for row in told["rows"]][:3] == ["before the round", "fedavg", "fedavg + gma(0.4)"] and len(told["printed"]) == 16
+    ours = {number["split"]: number["ours"] for number in told["printed"] if "ours" in number}
+    assert ours == {
+        "participating trial mean": told["rows"][2]["participating (%)"],
+        "nonparticipating trial 1": told["rows"][2]["others (%)"],
+    }
     assert sorted(file.name for file in (analysed / "wells").iterdir()) == ["surfaces-points.csv", "surfaces.csv", "surfaces.png"]
     assert len(list((analysed / "runs").glob("digits-fedavg-*-s0"))) == 6, "a model, and a round from it as it is and by each of four rules"
 
@@ -198,6 +208,8 @@ def test_bad_analyses_are_one_sentence(tmp_path: Path) -> None:
         "analysis = 'surfaces'\n[options]\nstep = 3": ("has an option 'step'", "did you mean 'steps'"),
         "analysis = ['surfaces']": ("asks for an analysis ['surfaces']",),
         "analysis = 'surfaces'\noptions = 3": ("has options = 3, which must be a section",),
+        "analysis = 'surfaces'\n[places.agregation]\ngma = {}": ("has places by 'agregation'", "did you mean 'aggregation'"),
+        "analysis = 'surfaces'\n[places]\nsplit = 3": ("has places.split = 3, which must be such as",),
         "analysis = 'surfaces'\nruns = 'other'": ("has a key 'runs' that analyses do not have",),
         "analysis = 'participation'\n[options]\nparticipants = '5'": ("has participants = '5'", "it takes such as (5, 2)"),
         "analysis = 'participation'\n[options]\nparticipants = [true]": ("has participants = [True]",),

@@ -25,7 +25,7 @@ from accord.experiment import override
 from accord.files import flat, plain
 from accord.settings import did_you_mean, shown
 from accord.studies.file import toml
-from accord.studies.published import Printed, find
+from accord.studies.published import Printed, find, numbers
 
 KEYS = ("title", "paper", "table", "about", "analysis", "options", "settings", "places")
 
@@ -62,8 +62,10 @@ class Analysis:
         """Which row and `column` of the analysis a printed number belongs to; empty if the file does not say."""
         found: dict[str, Any] = {}
         for column, names in self.places.items():
-            found |= names.get(printed.columns.get(column, ""), {})
-        return found if "column" in found else {}
+            if printed.columns[column] not in names:
+                return {}
+            found |= names[printed.columns[column]]
+        return found
 
     def ours(self, printed: Printed, result: Result) -> float | None:
         """The analysis's own number in the place of a printed one: of its table or, where that has no such row, of a single point."""
@@ -109,7 +111,20 @@ def make(name: str, tables: dict[str, Any]) -> Analysis:
     settings = flat(tables.get("settings", {}))
     title, told = tables.get("title", name), tables.get("about", "")
     places = tables.get("places", {})
+    _check_places(name, places)
     return Analysis(name, title, told, **about, analysis=analysis, options=options, settings=settings, places=places)
+
+
+def _check_places(name: str, places: Any) -> None:
+    """Refuses columns that the papers' numbers do not have, and names that are no tables."""
+    known = list(numbers()[0].columns)
+    for column, names in places.items() if isinstance(places, dict) else [(places, None)]:
+        if column not in known:
+            raise AccordError(
+                f"{name} has places by {column!r}, which is no column of the papers' numbers: {did_you_mean(str(column), known)}"
+            )
+        if not isinstance(names, dict) or not all(isinstance(of, dict) for of in names.values()):
+            raise AccordError(f'{name} has places.{column} = {names!r}, which must be such as {{ gma = {{ rule = "fedavg + gma(0.4)" }} }}')
 
 
 def _fits(value: Any, usual: Any) -> bool:
