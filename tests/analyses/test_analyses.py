@@ -127,7 +127,7 @@ def test_softness_layers_and_curves_of_the_same_runs(command: Command, tmp_path:
     code, out, _ = command("softness", *TINY, "--target", "20", "--figure", "svg")
     assert code == 0 and "target 20.0 %" in out
     table = rows(tmp_path / "analyses" / "softness.csv")
-    assert [row["rule"] for row in table] == ["fedavg", "fedavg + gma(0.4)", "fedavg + scaled(gma(0.4))", "fedavg + and_mask(0.4)"]
+    assert [row["rule"] for row in table] == ["fedavg", "fedavg + gma(0.4)", "fedavg + scaled(gma(0.4), length)", "fedavg + and_mask(0.4)"]
     assert float(table[0]["step of the update (%)"]) == pytest.approx(100)
     assert all(float(row["step of the update (%)"]) < 95 for row in table[1:])
     picture = (tmp_path / "analyses" / "softness.svg").read_text()
@@ -207,7 +207,7 @@ def test_participation_starts_from_the_trained_model_and_judges_both_groups(comm
         "before the round",
         "fedavg",
         "fedavg + gma(0.4)",
-        "fedavg + scaled(gma(0.4))",
+        "fedavg + scaled(gma(0.4), length)",
         "fedavg + and_mask(0.4)",
     ]
     given = ["data.name=digits", "run.seeds=0,1", "train.rounds=4", *SMALL, *TINY[-2:]]
@@ -233,7 +233,12 @@ def test_membership_has_the_figures_of_an_attack_on_each_run(command: Command, t
     code, out, err = command("membership", *SMALL, "--data", "digits", "--rounds", "2", "--seeds", "0,1", "--steps", "50")
     assert code == 0, err
     points = rows(tmp_path / "analyses" / "membership-points.csv")
+    curves = [point for point in points if point["step"]]
+    points = [point for point in points if not point["step"]]
     assert [point["attack"] for point in points[:2]] == ["logits", "loss"] and len(points) == 3 * 2 * 2
+    first, last = ([point for point in curves if point["step"] == step] for step in ("0", "50"))
+    assert len(first) == len(last) == 3 * 2 and {round(float(point["attacker's loss (nats)"]), 6) for point in first} == {0.693147}
+    assert [point["attacker's loss (nats)"] for point in last] == [p["attacker's loss (nats)"] for p in points if p["attack"] == "logits"]
     runs = {run.name.rpartition("-s")[0]: run for run in sorted((tmp_path / "runs/analyse/membership").glob("*-s0"))}
     assert len(runs) == 3
     (plain,) = (run for run in runs.values() if json.loads((run / "experiment.json").read_text())["algorithm"]["mask"] == "none")
@@ -243,7 +248,7 @@ def test_membership_has_the_figures_of_an_attack_on_each_run(command: Command, t
     found = json.loads((plain / "membership.json").read_text())["attacks"]
     ours = [point for point in points if (point["rule"], point["seed"]) == ("fedavg", "0")]
     assert [float(point["attack accuracy (%)"]) for point in ours] == [pytest.approx(100 * attack["accuracy"]) for attack in found]
-    assert "fedavg + scaled(gma(0.4))" in out and is_picture(tmp_path / "analyses" / "membership.png")
+    assert "fedavg + scaled(gma(0.4), length)" in out and is_picture(tmp_path / "analyses" / "membership.png")
 
 
 def test_surfaces_have_the_papers_minima() -> None:

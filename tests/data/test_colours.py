@@ -10,6 +10,7 @@ from torch import Tensor
 from accord.core.errors import AccordError
 from accord.data.colours import binary, coloured, hsv, paint, two_by_two
 from accord.data.shift import Shift
+from accord.experiments.experiment import parse
 
 
 def names(count: int) -> list[str]:
@@ -69,6 +70,24 @@ def test_palettes_of_clients_differ_unless_shared() -> None:
     assert gaps.min() > 0  # not even one class has the same colour at two clients
     shared = coloured("shared").tables(names(300), 10, seed=0)["foreground"]
     assert shared.flatten(1).unique(dim=0).shape[0] == 2 and not torch.equal(shared[0], shared[-1])
+
+
+@pytest.mark.parametrize("palettes", [2, 5, 10])
+def test_so_many_palettes_are_shared_evenly(palettes: int) -> None:
+    """Whatever order the owners come in, a name has its palette; the test set's colours are in none of them."""
+    table = coloured(palettes=palettes).tables(names(20), 10, seed=0)["foreground"].flatten(1)
+    kinds, counts = table[:-1].unique(dim=0, return_counts=True)
+    assert len(kinds) == palettes and counts.tolist() == [20 // palettes] * palettes
+    assert not (table[:-1] == table[-1]).all(1).any()
+    order = list(reversed(names(20)))
+    assert torch.equal(coloured(palettes=palettes).tables(order, 10, seed=0)["foreground"].flatten(1)[:-1].flip(0), table[:-1])
+
+
+def test_one_palette_is_the_shared_one() -> None:
+    assert coloured(palettes=1) == coloured("shared") != coloured(palettes=2)
+    where = ("data.name=fedcmnist",)
+    assert parse("", (*where, "data.palettes=1")).folder(0) == parse("", (*where, "data.palette=shared")).folder(0)
+    assert len({parse("", (*where, f"data.palettes={n}")).folder(0) for n in (1, 2, 5)} | {parse("", where).folder(0)}) == 4
 
 
 @pytest.mark.parametrize("colours", [1, 2, 4])
@@ -156,6 +175,8 @@ def test_binary_gives_unseen_clients_rates_from_the_whole_range() -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
+        (lambda: coloured(palettes=0), "palettes must be a whole number of at least 1, got 0"),
+        (lambda: coloured("shared", palettes=3), "palettes must be 1 with palette = 'shared', got 3"),
         (lambda: coloured("own"), "palette must be 'client' (each client has its own colours) or 'shared' (all the same), got 'own'"),
         (lambda: coloured(colours=5), "colours must be a whole number from 1 to 4, got 5"),
         (lambda: coloured(colours=True), "colours must be a whole number from 1 to 4, got True"),

@@ -480,7 +480,9 @@ def test_agreement_of_a_large_layer_is_exact() -> None:
     """A sum in float32 over so many equal numbers would be off in the third digit."""
     layout, algorithm = Layout.flat(3_000_000), accord.fedavg(mask=accord.gma(1.0))
     votes = Record(votes=Field(torch.full((layout.size,), 8.0)), count=Field(torch.tensor([10.0])))
-    told = of_round(algorithm, Record(mask=votes), Lowered(torch.ones(layout.size), None), torch.ones(layout.size), Round(1, layout, 10))
+    told = of_round(
+        algorithm, Record(mask=votes), Lowered(torch.ones(layout.size), None), {"mask": {}}, torch.ones(layout.size), Round(1, layout, 10)
+    )
     assert told["agreement"] == pytest.approx(0.8, rel=1e-6) and told["below_tau"] == 1.0
 
 

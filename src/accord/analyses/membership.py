@@ -1,5 +1,7 @@
-"""Can samples that a model was trained on be told from others by its logits, with and without the mask? (appendix F of the TMLR paper)"""
+"""Can samples that a model was trained on be told from others by its logits, with and without the mask? (appendix F and figure 6b of the
+TMLR paper, figure 4.3b of the thesis)"""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +29,9 @@ folder = "runs/analyse/membership"
 """
 
 
+LOSS = "attacker's loss (nats)"
+
+
 def carry_out(given: Sequence[str], train: Train, *, tau: float = 0.4, against: str = "test", steps: int = 5000) -> Result:
     """Trains a model by plain averaging, by the soft mask and by its control, and attacks each."""
     arms = plan(BASE, given, masks(tau)[:3])
@@ -37,8 +42,10 @@ def carry_out(given: Sequence[str], train: Train, *, tau: float = 0.4, against: 
 
 
 def read(arms: Sequence[Arm], against: str, steps: int) -> Result:
-    """How often each attacker is right about the last model of every run; guessing has 50 %."""
+    """How often each attacker is right about the last model of every run, where guessing has 50 %, and the regression's loss as it
+    learns."""
     points: list[dict[str, Any]] = []
+    curves: list[dict[str, Any]] = []
     for one in arms:
         for run, history in zip(one.runs, one.histories(), strict=True):
             fed = run.experiment.federation(run.seed)
@@ -47,19 +54,25 @@ def read(arms: Sequence[Arm], against: str, steps: int) -> Result:
             gap = figure_of(history[-1][1], "train", "accuracy") - figure_of(history[-1][1], found.against, "accuracy")
             for way in found.attacks:
                 figures = {"attack accuracy (%)": 100 * way.accuracy, "AUC": way.auc, f"train - {found.against} (%)": gap}
-                points.append({"rule": one.name, "attack": way.name, "seed": run.seed, **figures})
+                names = {"rule": one.name, "attack": way.name, "seed": run.seed}
+                points.append({**names, **figures, "step": None, LOSS: way.losses[-1][1] if way.losses else None})
+                empty = dict.fromkeys(figures)
+                curves += [{**names, **empty, "step": step, LOSS: loss} for step, loss in way.losses]
     table = []
     for name, way in dict.fromkeys((point["rule"], point["attack"]) for point in points):
         some = [point for point in points if (point["rule"], point["attack"]) == (name, way)]
-        right, area, gaps = ([point[column] for point in some] for column in list(some[0])[3:])
+        columns = list(some[0])[3:6]
+        right, area, gaps = ([point[column] for point in some] for column in columns)
+        losses = [point[LOSS] for point in some if point[LOSS] is not None]
         row: dict[str, Any] = {"rule": name, "attack": way, "seeds": len(some), "attack accuracy (%)": mean(right), "sd": deviation(right)}
-        table.append(row | {"AUC": mean(area), list(some[0])[-1]: mean(gaps)})
+        table.append(row | {"AUC": mean(area), columns[-1]: mean(gaps), LOSS: mean(losses) if losses else None})
     notes = ("logits: logistic regression on the model's outputs; loss: a threshold on the sample's loss; half of the samples train them",)
-    return Result("membership", table, points, lambda: _draw(table, points), notes)
+    return Result("membership", table, [*points, *curves], lambda: _draw(table, points, curves), notes)
 
 
-def _draw(table: Sequence[dict[str, Any]], points: Sequence[dict[str, Any]]) -> Any:
-    figure, (axes,) = style.panels(size=(6.4, 3.2))
+def _draw(table: Sequence[dict[str, Any]], points: Sequence[dict[str, Any]], curves: Sequence[dict[str, Any]]) -> Any:
+    figure, (axes, right) = style.panels(2)
+    _draw_losses(right, curves)
     rules = list(dict.fromkeys(row["rule"] for row in table))
     ways = list(dict.fromkeys(row["attack"] for row in table))
     for shift, (way, colour) in enumerate(zip(ways, style.COLOURS, strict=False)):
@@ -75,3 +88,15 @@ def _draw(table: Sequence[dict[str, Any]], points: Sequence[dict[str, Any]]) -> 
     axes.set(title="Dots are means, strokes are seeds", xlabel="attack accuracy on members and others in equal numbers (%)", ylabel="rule")
     figure.legend(loc="outside lower center", ncols=len(ways) + 1)
     return figure
+
+
+def _draw_losses(axes: Any, curves: Sequence[dict[str, Any]]) -> None:
+    """The regression's loss on samples it was not told of, against its steps: a band over seeds for every rule."""
+    for rule, colour in zip(dict.fromkeys(point["rule"] for point in curves), style.COLOURS, strict=False):
+        own = [point for point in curves if point["rule"] == rule]
+        seeds = dict.fromkeys(point["seed"] for point in own)
+        losses = [[point[LOSS] for point in own if point["seed"] == seed] for seed in seeds]
+        style.band(axes, list(dict.fromkeys(point["step"] for point in own)), losses, rule, colour)
+    axes.axhline(math.log(2), color=style.GREY, linestyle="--", linewidth=1.0)
+    axes.set(title="The attacker's loss as it learns", xlabel="step of the logistic regression", ylabel=LOSS)
+    axes.legend()

@@ -60,9 +60,9 @@ def check(start: Arm, participants: Sequence[int]) -> None:
 
 def plan(given: Sequence[str], start: Arm, participants: Sequence[int], epochs: int, tau: float) -> list[Arm]:
     """For every number of participants: the trained model as it is, then one round by each rule."""
-    settings = start.runs[0].experiment.settings
+    steps = start.runs[0].experiment.training.steps
     own = [text for text in given if ".".join(override(text)[:2]) not in _BASE_ONLY]
-    limit = {} if settings.train.steps is None else {"train.steps": epochs * settings.train.steps}
+    limit = {"train.steps": "all" if steps is None else epochs * steps}
     arms = []
     for count in participants:
         # A server that takes no step leaves the model as it is, judged by the same clients' data.

@@ -35,9 +35,9 @@ def carry_out(given: Sequence[str], train: Train, *, tau: float = 0.4, target: f
 
 
 def masks(tau: float) -> list[dict[str, Any]]:
-    """No mask, the soft one, the soft one's control, the binary one, as settings."""
+    """No mask, the soft one, the soft one's control of equal length, the binary one, as settings."""
     soft = {"algorithm.mask": "gma", "algorithm.tau": tau}
-    control = {"algorithm.mask": "scaled", "algorithm.like": "gma", "algorithm.tau": tau}
+    control = {"algorithm.mask": "scaled", "algorithm.like": "gma", "algorithm.by": "length", "algorithm.tau": tau}
     return [{"algorithm.mask": "none"}, soft, control, {"algorithm.mask": "and", "algorithm.tau": tau}]
 
 

@@ -9,6 +9,7 @@ is told the membership of half of both, and is judged on the other half:
   known from shadow models that were trained alike (Carlini et al., 2022).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -26,8 +27,10 @@ from accord.engines.device import pick_device
 from accord.runs.text import Cells, align
 
 Train = Callable[[Federation, int], nn.Module]  # a model trained on a federation, with a seed
+Look = Callable[[int, np.ndarray], None]  # steps taken, and the scores of all samples after them
 GROUPS = {"heldout": "held-out", "unseen": "unseen", "test": "test"}
 _BATCH = 1000
+_LOOKS = 50  # points of an attacker's loss over its training
 _OWN_VARIANCE = 32  # shadow models, with a sample or without, from which its own variance is known better than that of all samples
 
 
@@ -98,10 +101,14 @@ def attack(
     where = pick_device(device)
     logits, labels = outputs(module, fed, chosen.rows, where)
     losses = F.cross_entropy(logits, labels, reduction="none").numpy()
-    attacks = [
-        judged("logits", regressed(logits.numpy(), chosen.member, chosen.known, steps), chosen.member, chosen.known, threshold=0.0),
-        judged("loss", -losses, chosen.member, chosen.known),
-    ]
+    curve: list[tuple[int, float]] = []
+
+    def look(step: int, scores: np.ndarray) -> None:
+        curve.append((step, cross_entropy(scores[~chosen.known], chosen.member[~chosen.known])))
+
+    scores = regressed(logits.numpy(), chosen.member, chosen.known, steps, look)
+    by_logits = judged("logits", scores, chosen.member, chosen.known, threshold=0.0)
+    attacks = [replace(by_logits, losses=tuple(curve)), judged("loss", -losses, chosen.member, chosen.known)]
     if shadows and train:
         inside, confidences = shadowed(fed, chosen, shadows, train, seed, where, tell)
         online = against == "heldout"  # only these can be given to shadow models: they are participating clients' own
@@ -162,19 +169,29 @@ def outputs(module: nn.Module, fed: Federation, rows: Tensor, device: torch.devi
 # ---------------------------------------------------------------------------------------------------------- the attackers
 
 
-def regressed(features: np.ndarray, member: np.ndarray, known: np.ndarray, steps: int) -> np.ndarray:
+def regressed(features: np.ndarray, member: np.ndarray, known: np.ndarray, steps: int, look: Look | None = None) -> np.ndarray:
     """Scores of a logistic regression on `features: [n, d]`, trained on the known samples with binary cross-entropy. Gradient descent over
-    all of them at once; features are standardised, and the rate is one over the loss's largest curvature, so that the loss never rises."""
+    all of them at once; features are standardised, and the rate is one over the loss's largest curvature, so that the loss never rises.
+    `look` is shown the scores before the first step, after some of the others and after the last."""
     centre, width = features[known].mean(0), features[known].std(0) + 1e-12
     x = np.concatenate([(features - centre) / width, np.ones((len(features), 1))], axis=1)
     own, truth = x[known], member[known].astype(float)
     rate = 4.0 / np.linalg.eigvalsh(own.T @ own / len(own))[-1]
     weights = np.zeros(x.shape[1])
-    for _ in range(steps):
+    for step in range(steps):
+        if look and step % math.ceil(steps / _LOOKS) == 0:
+            look(step, x @ weights)
         guess = 0.5 * (1.0 + np.tanh(own @ weights / 2))  # the logistic function, which cannot overflow in this form
         weights -= rate * (own.T @ (guess - truth)) / len(own)
     scores: np.ndarray = x @ weights
+    if look:
+        look(steps, scores)
     return scores
+
+
+def cross_entropy(scores: np.ndarray, member: np.ndarray) -> float:
+    """The mean loss of a logistic regression's scores, in nats; guessing has log 2."""
+    return float(np.logaddexp(0.0, np.where(member, -scores, scores)).mean())
 
 
 def confidence(logits: Tensor, labels: Tensor) -> np.ndarray:

@@ -22,6 +22,7 @@ class Attack:
     members: int
     nonmembers: int
     note: str | None = None
+    losses: tuple[tuple[int, float], ...] = ()  # of an attacker that is trained: steps, and its loss on those samples after them, in nats
 
 
 def judged(name: str, scores: np.ndarray, member: np.ndarray, known: np.ndarray, threshold: float | None = None) -> Attack:

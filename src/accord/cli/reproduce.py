@@ -36,7 +36,10 @@ def reproduce(
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds, in place of the study's: `0,1`.")] = None,
     grid: Annotated[bool, typer.Option(help="Tune every method over the study's grid; without it, methods run with the settings.")] = True,
-    folder: Annotated[Path, typer.Option(help="Where run folders and results go.")] = Path("runs/reproduce"),
+    grow: Annotated[
+        int, typer.Option(min=0, help="Widen a grid whose best point lies on its edge, for all rivals alike, at most so many times.")
+    ] = 0,
+    folder: Annotated[Path, typer.Option(help="Where run folders, which all studies share, and results go.")] = Path("runs/reproduce"),
     plan: Annotated[bool, typer.Option("--plan", help="Tell how many runs there are and how long they may take here, and stop.")] = False,
     select: Annotated[str | None, typer.Option(help="The rule of the table: held-out, last10, oracle, or one of the study's own.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
@@ -56,13 +59,17 @@ def reproduce(
 
     * `accord reproduce tmlr-table9 --rounds 1000 --until-flat 50`
     """
+    from accord.data import available
     from accord.studies import Analysis, everything, find
+    from accord.studies.grow import grown
     from accord.studies.outcome import gather, plain
+    from accord.studies.study import POOL
 
     if listing or study is None:
         for name, each in everything().items():
             what = f"analysis: {each.analysis}" if isinstance(each, Analysis) else f"{len(each.cells)} cells"
-            print(f"{name:28s} {each.title} ({what})")
+            lacking = [data for data in each.data if not available(data)]
+            print(f"{name:28s} {each.title} ({what}{'; not here: ' + ', '.join(lacking) if lacking else ''})")
         return
     more = {"train.rounds": rounds, "train.until_flat": until_flat}
     given = [*(overrides or []), *(f"{key}={value}" for key, value in more.items() if value)]
@@ -73,28 +80,34 @@ def reproduce(
         _analyse(chosen.changed([*given, *([f"run.seeds={seeds}"] if seeds else [])]), folder, plan, as_json)
         return
     chosen = chosen.only(_axes(only))
-    rule = select or chosen.rules[0]
+    rule = select or ("held-out" if "held-out" in chosen.rules else chosen.rules[0])
     if rule not in chosen.rules:
         raise AccordError(f"there is no rule {rule!r} for the table of {chosen.name}: choose one of {', '.join(chosen.rules)}")
     chosen = chosen.changed(given, _numbers(seeds), grid)
-    named = chosen.named(folder / chosen.home)
-    runs = _runs(named)
     if plan:
         points = sum(len(cell.points) for cell in chosen.cells)
-        _print_plan(f"{chosen.title}: {len(chosen.cells)} cells, {points} points of the grid", runs)
+        title = f"{chosen.title}: {len(chosen.cells)} cells, {points} points of the grid"
+        _print_plan(title, _runs(chosen.named(folder / POOL)))
         return
-    for experiment in {id(run.experiment): run.experiment for run in runs}.values():
-        experiment.check_here()
-    stopped, _ = train_all(runs, f"To go on: {this_command()}")
-    results = gather(chosen, named)
-    written = plain(chosen, results, this_command())
+    for left in reversed(range(grow + 1)):  # what a grid has grown by may lie on its edge again
+        named = chosen.named(folder / POOL)
+        runs = _runs(named)
+        for experiment in {id(run.experiment): run.experiment for run in runs}.values():
+            experiment.check_here()
+        stopped, _ = train_all(runs, f"To go on: {this_command()}")
+        results = gather(chosen, named)
+        wider = grown(chosen, results, rule)
+        if stopped or wider is chosen or not left:
+            break
+        chosen = wider
+    written = plain(chosen, results, this_command(), runs)
     _write(folder / f"{chosen.name}.json", written)
     print(json.dumps(written, indent=2)) if as_json else _print(chosen, results, rule)
     if stopped:
         missing = sum(not result.complete for result in results)
         tell(Console(stderr=True), f"Stopped early: {missing} cells are not complete. The same command goes on.")
         raise typer.Exit(130)
-    page = shlex.join(["accord", "report", str(folder / chosen.home), str(folder / f"{chosen.name}.json")])
+    page = shlex.join(["accord", "report", str(folder / f"{chosen.name}.json")])
     Console(stderr=True).print(f"A page of it: {page}", style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -105,6 +118,7 @@ def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> N
     from accord.cli.analyse import train_arms
     from accord.cli.analysis_output import print_analysis, ready
     from accord.studies.analysis import written
+    from accord.studies.study import POOL
     from accord.studies.text import printed_cells
 
     def train(arms: "Sequence[Arm]") -> None:
@@ -121,7 +135,7 @@ def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> N
         tell(Console(stderr=True), "There will be no figure, which needs matplotlib: pip install 'accord-fl[plot]'")
     if not plan:
         ready(folder / analysis.name, kind)
-    result = analysis.carry_out(folder / analysis.home, train)
+    result = analysis.carry_out(folder / POOL, train)
     files = write(result, folder / analysis.name, kind)
     told = written(analysis, result, files, this_command())
     _write(folder / f"{analysis.name}.json", told)
@@ -136,8 +150,9 @@ def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> N
 
 
 def _runs(named: "list[Named]") -> "list[One]":
-    """All runs of the cells. Those whose data are not here are told of and left out; if there are no others, that is an error."""
-    runs = [run for one in named for _, run in one.runs]
+    """All runs of the cells, each once. Those whose data are not here are told of and left out; if there are no others, that is an
+    error."""
+    runs = list({run.folder: run for one in named for _, run in one.runs}.values())
     missing = Counter(one.missing for one in named if one.missing is not None)
     if missing and not runs:
         raise AccordError(next(iter(missing)))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from accord.core import draws
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, check_whole
 
 Tables = Mapping[str, Tensor]
 BRIGHT, DARK = 1.0, 0.3  # of foregrounds, of backgrounds: on 0.4, blue digits are hard to see
@@ -28,13 +28,15 @@ FRESH = 10  # colours of two_by_two's test set, foreground and background each
 class coloured:
     """FedCMNIST (the thesis): a digit's colour goes with its class, and the test set has colours that no client has.
 
-    `palette`: "client" gives every client colours of its own for each class, "shared" gives all clients the same. `colours`: how many a
-    class has; which of them a sample gets is drawn. `background=True` replaces black by darker colours that go with the class too.
+    `palette`: "client" gives every client colours of its own for each class, "shared" gives all clients the same; `palettes` lies between
+    them, so many different palettes that clients take in turn, in the order of their names (1 is "shared"). `colours`: how many a class
+    has; which of them a sample gets is drawn. `background=True` replaces black by darker colours that go with the class too.
     """
 
     palette: Literal["client", "shared"] = "client"
     colours: int = 1
     background: bool = False
+    palettes: int | None = None
     channels: ClassVar[int | None] = 3
 
     def __post_init__(self) -> None:
@@ -46,6 +48,13 @@ class coloured:
             raise AccordError(f"colours must be a whole number from 1 to 4, got {self.colours!r}: it counts the colours of a class")
         if not isinstance(self.background, bool):
             raise AccordError(f"background must be true or false, got {self.background!r}")
+        if self.palettes is not None:
+            check_whole("palettes", self.palettes)
+            if self.palette == "shared" and self.palettes > 1:
+                raise AccordError(f"palettes must be 1 with palette = 'shared', got {self.palettes}: leave out one of them")
+            if self.palettes == 1:  # one setting under two names is one run
+                object.__setattr__(self, "palette", "shared")
+                object.__setattr__(self, "palettes", None)
 
     def relabel(self, y: Tensor) -> Tensor:
         return y
@@ -56,13 +65,19 @@ class coloured:
         parts = {"foreground": BRIGHT, "background": DARK} if self.background else {"foreground": BRIGHT}
         tables = {"key": sample_keys(owners, seed)}
         for part, brightness in parts.items():
-            if self.palette == "client":
-                rows = [training_hues(count, count, seed, part, "client", name) for name in owners]
-            else:
-                rows = [training_hues(count, count, seed, part, "shared")] * len(owners)
+            rows = [training_hues(count, count, seed, part, *path) for path in self._paths(owners)]
             rows.append(fresh_hues(count, count, seed, part))
             tables[part] = hsv(np.stack(rows), brightness).view(len(rows), classes, self.colours, 3)
         return tables
+
+    def _paths(self, owners: Sequence[str]) -> list[tuple[str, ...]]:
+        """What each owner's palette is drawn from: its name, or the number of the palette it shares."""
+        if self.palette == "shared":
+            return [("shared",)] * len(owners)
+        if self.palettes is None:
+            return [("client", name) for name in owners]
+        place = np.argsort(np.argsort(owners))  # by name, so that as many clients as can be have each palette
+        return [("palette", str(number % self.palettes)) for number in place]
 
     def apply(self, x: Tensor, y: Tensor, owner: Tensor, sample: Tensor, tables: Tables) -> Tensor:
         return paint(x, *draw_colours(y, owner, sample, tables))

@@ -214,9 +214,8 @@ def _sizes_by_kind(owners: Sequence[Owner]) -> dict[str, Sizes]:
 def _settings(part: Any) -> dict[str, Any]:
     """What a shift or an augmentation is, and with which settings."""
     kind = getattr(part, "__name__", type(part).__name__)
-    return {"kind": kind.replace("_", "-")} | (
-        {field.name: getattr(part, field.name) for field in fields(part)} if is_dataclass(part) else {}
-    )
+    values = {field.name: getattr(part, field.name) for field in fields(part)} if is_dataclass(part) else {}
+    return {"kind": kind.replace("_", "-")} | {name: value for name, value in values.items() if value is not None}
 
 
 def _memory(fed: Federation) -> dict[str, int]:

@@ -18,7 +18,7 @@ from accord.runs.fingerprint import describe
 
 # Keys whose meaning hangs on a choice: each choice's constructor says which of them it takes.
 SPLIT_KEYS = ("classes", "noise", "alpha", "beta", "population")
-SHIFT_KEYS = ("palette", "colours", "background", "flip_low", "flip_high", "flip_test", "angles", "by")
+SHIFT_KEYS = ("palette", "palettes", "colours", "background", "flip_low", "flip_high", "flip_test", "angles", "by")
 AUGMENT_KEYS = ("pad",)
 FILE_KEYS = ("client", "label", "size", "channels")
 

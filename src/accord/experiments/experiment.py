@@ -259,8 +259,8 @@ def _build(settings: Settings, text: str) -> Experiment:
     _, model_options = chosen("model", settings.model, "name", MODELS, _MODEL_KEYS)
     algorithm = _private(_algorithm(settings.algorithm), settings.privacy)
     with blaming("train", "momentum"):
-        batch = None if train.batch == "all" else train.batch
-        training = Training(train.epochs, batch, train.steps, _schedule(train), train.momentum, train.weight_decay, train.clip)
+        batch, steps = (None if value == "all" else value for value in (train.batch, train.steps))
+        training = Training(train.epochs, batch, steps, _schedule(train), train.momentum, train.weight_decay, train.clip)
         algorithm.local.check(training.momentum)
     experiment = Experiment(settings, text, algorithm, training, supply, model_options, _attack(settings.attack, algorithm))
     with blaming("train"):

@@ -48,6 +48,9 @@ class DataSection(Section):
         None, description="what looks different at every client: none, coloured, two-by-two, binary, rotated; left out, the data set's own"
     )
     palette: str | None = Field(None, description="coloured: each client its own colours (client), or all the same (shared)")
+    palettes: int | None = Field(
+        None, description="coloured: so many different palettes, which clients take in turn; 1: all the same; left out, see palette"
+    )
     colours: int | None = Field(None, description="coloured: colours of a class at a client")
     background: bool | None = Field(None, description="coloured: colour the background too")
     flip_low: float | None = Field(None, description="binary: how often colour and label disagree at the first client")
@@ -90,7 +93,7 @@ class TrainSection(Section):
     sample: Whole = Field("all", description="clients per round")
     epochs: int = Field(1, description="passes over its data a client makes per round")
     batch: Whole = Field(32, description="samples per local step")
-    steps: int | None = Field(None, description="at most so many local steps per round, whatever the epochs")
+    steps: Whole | None = Field(None, description="at most so many local steps per round, whatever the epochs; all, or left out: no limit")
     lr: float = Field(0.01, description="the clients' learning rate")
     schedule: str = Field("constant", description="how lr goes over rounds: constant, exponential, steps or cosine")
     decay: float | None = Field(None, description="exponential, steps: factor of lr")

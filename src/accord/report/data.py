@@ -17,7 +17,7 @@ from accord.core.errors import AccordError
 from accord.core.files import plain
 from accord.core.version import __version__
 from accord.report.grids import grids
-from accord.report.papers import holds_results, paper
+from accord.report.papers import holds_results, paper, runs_of
 from accord.runs.comparison import labels, rule_for
 from accord.runs.evaluation import GAPS, TITLES
 from accord.runs.folder import read_json
@@ -44,12 +44,14 @@ class Sources:
 
 
 def look(paths: Sequence[Path], *, waiting: bool = False) -> Sources:
-    """Run folders and results at or below the paths. Only who waits for runs may give a folder without any."""
+    """Run folders and results at or below the paths, and the runs of results that are named. Only who waits for runs may give a folder
+    without any."""
     runs: list[Path] = []
     results: list[Path] = []
     for path in paths:
         if path.suffix == ".json" and path.is_file():
             results.append(path)
+            runs += [folder for folder in runs_of(path) if folder not in runs]
             continue
         here = [file for file in sorted(path.glob("*.json")) if holds_results(file)]
         results += here

@@ -1,5 +1,6 @@
 """Results of `accord reproduce` as points: what a paper prints against what we found, by each selection rule."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from accord.core.errors import AccordError
 from accord.studies.outcome import Result
+from accord.studies.study import POOL
 from accord.studies.verdict import Read, read
 
 
@@ -16,6 +18,16 @@ def holds_results(file: Path) -> bool:
         return '"study":' in file.read_text(encoding="utf-8")[:200]
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def runs_of(file: Path) -> list[Path]:
+    """The run folders that results came from, in the folder beside them that all studies share; none of a damaged file."""
+    try:
+        names = json.loads(file.read_text(encoding="utf-8")).get("runs", [])
+        folders = [file.parent / POOL / str(name) for name in names]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return []
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def paper(path: Path, notices: list[str]) -> dict[str, Any] | None:
@@ -34,10 +46,11 @@ def paper(path: Path, notices: list[str]) -> dict[str, Any] | None:
 
 
 def _points(result: Result, compare: str) -> list[dict[str, Any]]:
-    """A point for every number printed in the cell's place: both in percent, ours on the test set."""
+    """A point for every number on the test set that is printed in the cell's place, in percent, and ours."""
     ours = {}
     for rule, figures in result.figures.items():
         if values := [100 * value for value in figures.of("test")]:
             ours[rule] = [float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None]
     where = {"cell": str(result.cell), "rival": result.cell.values[compare], "ours": ours}
-    return [{**where, "printed": p.value, "std": p.std, "window": p.columns["window"]} for p in result.printed]
+    numbers = [number for number in result.printed if not number.note.startswith("train accuracy")]
+    return [{**where, "printed": p.value, "std": p.std, "window": p.columns["window"]} for p in numbers]

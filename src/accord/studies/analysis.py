@@ -5,6 +5,10 @@ analysis = "participation"
 participants = [5]
 [settings]            # settings of its runs, if it trains
 "train.rounds" = 100
+[places.aggregation]  # where the paper's numbers stand among its rows: what a value of a column of published.csv is called here
+gma = { rule = "fedavg + gma(0.4)" }
+[places.split]        # `column` is the column of the number, everything else says which row it is in
+"participating trial mean" = { column = "participating (%)" }
 """
 
 import inspect
@@ -21,9 +25,9 @@ from accord.core.files import flat, plain
 from accord.experiments.experiment import override
 from accord.experiments.settings import did_you_mean, shown
 from accord.studies.files import toml
-from accord.studies.published import Printed, find
+from accord.studies.published import Printed, find, numbers
 
-KEYS = ("title", "paper", "table", "about", "analysis", "options", "settings", "runs")
+KEYS = ("title", "paper", "table", "about", "analysis", "options", "settings", "places")
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Analysis:
     analysis: str
     options: dict[str, Any]
     settings: dict[str, Any]
-    home: str  # the folder of its runs: its own, or that of the analysis whose runs it shares
+    places: dict[str, dict[str, dict[str, Any]]]  # column of published.csv -> its value -> what it is called here
 
     @property
     def trains(self) -> bool:
@@ -48,6 +52,28 @@ class Analysis:
     def printed(self) -> list[Printed]:
         """What the paper has in its place."""
         return find(self.paper, self.table, {}) if self.table else []
+
+    @property
+    def data(self) -> list[str]:
+        """The data set that it takes, if it trains."""
+        return [self.settings["data.name"]] if "data.name" in self.settings else []
+
+    def place(self, printed: Printed) -> dict[str, Any]:
+        """Which row and `column` of the analysis a printed number belongs to; empty if the file does not say."""
+        found: dict[str, Any] = {}
+        for column, names in self.places.items():
+            if printed.columns[column] not in names:
+                return {}
+            found |= names[printed.columns[column]]
+        return found
+
+    def ours(self, printed: Printed, result: Result) -> float | None:
+        """The analysis's own number in the place of a printed one: of its table or, where that has no such row, of a single point."""
+        row = self.place(printed)
+        column = row.pop("column", None)
+        rows = result.table if all(key in result.table[0] for key in row) else result.points
+        found = [each[column] for each in rows if column in each and all(each.get(key) == value for key, value in row.items())]
+        return found[0] if found else None
 
     def changed(self, overrides: Sequence[str]) -> "Analysis":
         """With settings that go before its own."""
@@ -70,11 +96,9 @@ def make(name: str, tables: dict[str, Any]) -> Analysis:
     for key in tables:
         if key not in KEYS:
             raise AccordError(f"{name} has a key {key!r} that analyses do not have: {did_you_mean(key, KEYS)}")
-    analysis, options, home = tables["analysis"], tables.get("options", {}), tables.get("runs", name)
+    analysis, options = tables["analysis"], tables.get("options", {})
     if not isinstance(options, dict):
         raise AccordError(f"{name} has options = {shown(options)}, which must be a section: write [options] on a line of its own")
-    if not isinstance(home, str):
-        raise AccordError(f"{name} has runs = {shown(home)}, which must be the name of the study whose runs it shares")
     if not isinstance(analysis, str) or analysis not in ANALYSES:
         raise AccordError(f"{name} asks for an analysis {analysis!r} that there is not: {did_you_mean(str(analysis), ANALYSES)}")
     takes = {key: p.default for key, p in inspect.signature(ANALYSES[analysis]).parameters.items() if key not in ("given", "train")}
@@ -86,7 +110,21 @@ def make(name: str, tables: dict[str, Any]) -> Analysis:
     about = {key: tables.get(key) for key in ("paper", "table")}
     settings = flat(tables.get("settings", {}))
     title, told = tables.get("title", name), tables.get("about", "")
-    return Analysis(name, title, told, **about, analysis=analysis, options=options, settings=settings, home=home)
+    places = tables.get("places", {})
+    _check_places(name, places)
+    return Analysis(name, title, told, **about, analysis=analysis, options=options, settings=settings, places=places)
+
+
+def _check_places(name: str, places: Any) -> None:
+    """Refuses columns that the papers' numbers do not have, and names that are no tables."""
+    known = list(numbers()[0].columns)
+    for column, names in places.items() if isinstance(places, dict) else [(places, None)]:
+        if column not in known:
+            raise AccordError(
+                f"{name} has places by {column!r}, which is no column of the papers' numbers: {did_you_mean(str(column), known)}"
+            )
+        if not isinstance(names, dict) or not all(isinstance(of, dict) for of in names.values()):
+            raise AccordError(f'{name} has places.{column} = {names!r}, which must be such as {{ gma = {{ rule = "fedavg + gma(0.4)" }} }}')
 
 
 def _fits(value: Any, usual: Any) -> bool:
@@ -99,7 +137,11 @@ def _fits(value: Any, usual: Any) -> bool:
 
 def written(analysis: Analysis, result: Result, files: Sequence[Path], command: str) -> dict[str, Any]:
     """What came of it, as data that can be written down."""
-    printed = [{**{key: value for key, value in p.columns.items() if value}, "value": p.value} for p in analysis.printed]
+    printed = []
+    for number in analysis.printed:
+        columns = {key: value for key, value in number.columns.items() if value}
+        ours = analysis.ours(number, result)
+        printed.append({**columns, "value": number.value, **({} if ours is None else {"ours": ours})})
     told = {key: value for key, value in asdict(analysis).items() if key in ("name", "title", "paper", "table", "options", "settings")}
     found = {"rows": list(result.table), "notes": list(result.notes), "files": [str(file) for file in files], "printed": printed}
     return plain({"analysis": analysis.analysis, **told, "command": command, **found})

@@ -34,14 +34,14 @@ def _in_order(path: Path) -> list[tuple[bool, int, str]]:
 
 def tables_at(path: Path) -> dict[str, Any]:
     """A file's tables, with those of the files it includes below them. An axis takes over the named values of an included one:
-    `dataset = ["mnist", "fmnist"]`."""
+    `dataset = ["mnist", "fmnist"]`. Entries of `when` are added to the included ones."""
     try:
         own = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise AccordError(f"{path} cannot be read as a study: {error}") from None
     below: dict[str, Any] = {}
     for name in own.pop("include", []):
-        below = _merged(below, tables_at(path.parent / name))
+        below = _merged(below, tables_at(_included(path, name)))
     known = below.get("axes", {})
     axes: dict[str, Any] = {}
     for axis, values in own.get("axes", {}).items():
@@ -55,9 +55,22 @@ def tables_at(path: Path) -> dict[str, Any]:
     return {**merged, "axes": axes or known} if axes or known else merged
 
 
+def _included(by: Path, name: Any) -> Path:
+    """The file that another includes: one beside it, or else one of accord's own."""
+    if not isinstance(name, str):
+        raise AccordError(f'{by.name} includes {name!r}, which is no file: write include = ["common/papers.toml"]')
+    for path in (by.parent / name, FILES / name):
+        if path.is_file():
+            return path
+    raise AccordError(f"{by.name} includes {name!r}, which is neither beside it nor among accord's own studies ({FILES})")
+
+
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     out = copy.deepcopy(below)
     for key, value in above.items():
+        if key == "when":
+            out[key] = [*out.get(key, []), *copy.deepcopy(value)]
+            continue
         out[key] = _merged(out[key], value) if isinstance(value, dict) and isinstance(out.get(key), dict) else copy.deepcopy(value)
     return out
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accord.core.errors import AccordError
+from accord.experiments.sweep import One
 from accord.runs.reader import Recorded, load
 from accord.runs.selection import History, select
-from accord.studies.published import Printed, find
+from accord.studies.published import Printed, elsewhere, find, own_rules
 from accord.studies.study import Cell, Named, Settings, Study
 
 CONTROLS = ("scaled", "length")  # the control of a rival `gma` is the rival `gma-scaled`, or `gma-length`
@@ -78,7 +79,7 @@ def _figures(rule: str, histories: Mapping[int, Mapping[int, History]], points: 
     tried = {}
     for index, by_seed in histories.items():
         try:
-            tried[index] = {seed: select(history, rule).values for seed, history in by_seed.items()}
+            tried[index] = {seed: _tested(select(history, rule).values) for seed, history in by_seed.items()}
         except AccordError:  # the data have no split that the rule needs
             return None
     judge = "test" if rule == "oracle" else "heldout"  # which split says which point of the grid is best
@@ -88,6 +89,11 @@ def _figures(rule: str, histories: Mapping[int, Mapping[int, History]], points: 
         return None
     best = max(sound, key=lambda index: sound[index])
     return Figures(points[best], {seed: dict(values) for seed, values in tried[best].items()})
+
+
+def _tested(values: dict[str, float]) -> dict[str, float]:
+    """Where there is no test set, as of data by writer, clients that never train are the test."""
+    return {**values, "test": values["unseen"]} if "test" not in values and "unseen" in values else values
 
 
 def _average(by_seed: Mapping[int, Mapping[str, float]], split: str) -> float:
@@ -170,8 +176,8 @@ def _gap(result: Result, other: Result, split: str, rule: str) -> Difference | N
     return paired(ours, theirs)
 
 
-def plain(study: Study, results: Sequence[Result], command: str) -> dict[str, Any]:
-    """The results, and the command they came from, as data that can be written down."""
+def plain(study: Study, results: Sequence[Result], command: str, runs: Sequence[One] = ()) -> dict[str, Any]:
+    """The results, and the command and the runs that they came from, as data that can be written down."""
     return {
         "study": study.name,
         "title": study.title,
@@ -183,6 +189,8 @@ def plain(study: Study, results: Sequence[Result], command: str) -> dict[str, An
         "against": study.against,
         "rules": list(study.rules),
         "seeds": list(study.seeds),
+        "runs": [run.folder.name for run in runs],
+        "own_rules": list(own_rules(study.paper, study.table)),
         "cells": [
             {
                 "values": result.cell.values,
@@ -191,8 +199,15 @@ def plain(study: Study, results: Sequence[Result], command: str) -> dict[str, An
                 "rounds": result.rounds,
                 "flat": result.flat,
                 "figures": {rule: {"point": f.point, "by_seed": f.by_seed} for rule, f in result.figures.items()},
-                "printed": [{"value": p.value, "std": p.std, "note": p.note, "window": p.columns["window"]} for p in result.printed],
+                "grid": result.cell.grid,
+                "printed": [_plain_number(p) for p in result.printed],
+                "elsewhere": [_plain_number(other) for p in result.printed for other in elsewhere(p)],
             }
             for result in results
         ],
     }
+
+
+def _plain_number(printed: Printed) -> dict[str, Any]:
+    columns = {key: printed.columns[key] for key in ("paper", "table", "metric", "window")}
+    return {"value": printed.value, "std": printed.std, "note": printed.note, **columns}

@@ -3,10 +3,14 @@
 A cell is one combination of the values of the study's axes (data set, skew, algorithm, rule): what a table prints in one place. Each value
 of an axis brings settings of an experiment. A cell is run with every seed and, so that no method is tuned more than another, with every
 combination of the study's grid.
+
+A file has `settings` of all cells, `axes` whose values bring settings, `when` for settings of some cells alone, and `keep` or `skip` where
+not every combination is a cell. All studies' runs lie in one folder, under names that their settings give them: what one has trained,
+another finds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -18,10 +22,15 @@ from accord.experiments.experiment import Experiment, assemble, override
 from accord.experiments.settings import did_you_mean
 from accord.experiments.sweep import One
 from accord.studies.files import all_tables, path_of, tables_at, toml
+from accord.studies.published import own_rules
 
 RULES = ("held-out", "last10", "oracle")
 Settings = dict[str, Any]  # "section.key" -> value
-_KEYS = ("title", "paper", "table", "about", "include", "compare", "against", "rules", "settings", "axes", "grid", "skip", "seeds", "runs")
+Place = tuple[str, ...]  # the values of a cell's axes but the one whose values are rivals
+Chosen = Mapping[str, Sequence[str]]  # axis -> those of its values that are meant
+_ABOUT = ("title", "paper", "table", "about", "include")
+_KEYS = (*_ABOUT, "compare", "against", "rules", "settings", "axes", "when", "grid", "keep", "skip", "seeds")
+POOL = "runs"  # the folder, beside the results, that has the runs of all studies
 
 
 @dataclass(frozen=True)
@@ -61,31 +70,51 @@ class Study:
     table: str | None
     compare: str
     against: str
-    rules: tuple[str, ...]  # how rounds are chosen; the first is the table's own
+    rules: tuple[str, ...]  # how rounds are chosen; the first is the table's own, where the paper says it
     seeds: tuple[int, ...]
     settings: Settings
     axes: dict[str, dict[str, Settings]]
     grids: dict[str, dict[str, list[Any]]]
-    skip: tuple[dict[str, str], ...] = ()
-    home: str = ""  # the folder of its runs: its own, or that of the study whose runs it shares
+    when: tuple[tuple[Chosen, Settings], ...] = ()  # settings of some cells alone
+    keep: tuple[Chosen, ...] = ()  # the cells there are; empty, all
+    skip: tuple[Chosen, ...] = ()
+    wider: dict[Place, dict[str, list[Any]]] = field(default_factory=dict)  # values that a place's grid has grown by
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """Every combination of the axes' values but those that the file skips."""
+        """Every combination of the axes' values that the file keeps and does not skip."""
         cells = []
         for combination in product(*(axis.items() for axis in self.axes.values())):
             values = dict(zip(self.axes, (name for name, _ in combination), strict=True))
-            if any(all(values.get(axis) == value for axis, value in skipped.items()) for skipped in self.skip):
+            if self.keep and not any(_within(values, chosen) for chosen in self.keep):
                 continue
-            settings = {**self.settings, **{key: value for _, more in combination for key, value in more.items()}}
+            if any(_within(values, chosen) for chosen in self.skip):
+                continue
+            settings = dict(self.settings)
+            for _, more in combination:
+                settings |= more
+            for chosen, more in self.when:
+                settings |= more if _within(values, chosen) else {}
             cells.append(Cell(values, settings, self._grid(values)))
         return cells
 
+    @property
+    def data(self) -> list[str]:
+        """The data sets that its cells take."""
+        return list(dict.fromkeys(cell.settings.get("data.name", "mnist") for cell in self.cells))
+
+    def place(self, values: Mapping[str, str]) -> Place:
+        """Where a cell stands, whichever rival it is of."""
+        return tuple(value for axis, value in values.items() if axis != self.compare)
+
     def _grid(self, values: Mapping[str, str]) -> dict[str, list[Any]]:
-        """The grid for a cell: the general one, and what the file has for a value of an axis (`[grid.fedadam]`) in place of it."""
+        """The grid for a cell: the general one, what the file has for a value of an axis (`[grid.fedadam]`) in place of it, and what it
+        has grown by, which is the same for all rivals."""
         grid = dict(self.grids.get("", {}))
         for value in values.values():
             grid |= self.grids.get(value, {})
+        for key, more in self.wider.get(self.place(values), {}).items():
+            grid[key] = [*grid[key], *more]
         return {key: values for key, values in grid.items() if values}  # an empty list takes a key out of an included grid
 
     def only(self, chosen: Mapping[str, Sequence[str]]) -> "Study":
@@ -98,14 +127,15 @@ class Study:
                 if value not in axes[axis]:
                     raise AccordError(f"{axis} of {self.name} has no value {value!r}: {did_you_mean(value, axes[axis])}")
             axes[axis] = {name: settings for name, settings in axes[axis].items() if name in wanted}
-        return _with(self, axes=axes)
+        return replace(self, axes=axes)
 
     def changed(self, overrides: Iterable[str] = (), seeds: Sequence[int] | None = None, grid: bool = True) -> "Study":
         """The study with settings that go before all others, other seeds, or no grid: then the settings say what a method runs with."""
         given = {f"{section}.{key}": value for section, key, value in map(override, overrides)}
         axes = {axis: {name: {**more, **given} for name, more in values.items()} for axis, values in self.axes.items()}
         grids = {name: {k: v for k, v in of.items() if k not in given} for name, of in self.grids.items()} if grid else {}
-        return _with(self, axes=axes, grids=grids, seeds=tuple(self.seeds if seeds is None else seeds))
+        when = tuple((chosen, {**more, **given}) for chosen, more in self.when)
+        return replace(self, axes=axes, when=when, grids=grids, seeds=tuple(self.seeds if seeds is None else seeds))
 
     def experiments(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, Experiment]]:
         """What the cell tries: a point of the grid, and the experiment it comes to."""
@@ -141,9 +171,8 @@ class Study:
         return "\n".join(lines) + "\n"
 
 
-def _with(study: Study, **changes: Any) -> Study:
-    fields = {name: getattr(study, name) for name in Study.__dataclass_fields__}
-    return Study(**{**fields, **changes})
+def _within(values: Mapping[str, str], chosen: Chosen) -> bool:
+    return all(values.get(axis) in wanted for axis, wanted in chosen.items())
 
 
 # ------------------------------------------------------------------------------------------------------------------- reading
@@ -171,22 +200,50 @@ def make(name: str, tables: dict[str, Any]) -> Study:
     compare = tables.get("compare", list(axes)[-1])
     if compare not in axes:
         raise AccordError(f"{name} compares by {compare!r}, which is no axis of it: {did_you_mean(compare, axes)}")
+    paper, table = tables.get("paper"), tables.get("table")
     return Study(
         name=name,
         title=tables.get("title", name),
         about=tables.get("about", ""),
-        paper=tables.get("paper"),
-        table=tables.get("table"),
+        paper=paper,
+        table=table,
         compare=compare,
         against=tables.get("against", next(iter(axes[compare]))),
-        rules=tuple(tables.get("rules", RULES)),
+        rules=tuple(tables.get("rules", dict.fromkeys([*own_rules(paper, table), *RULES]))),
         seeds=tuple(tables.get("seeds", [0, 1, 2, 3])),
         settings=flat(tables.get("settings", {})),
         axes=axes,
         grids=_grids(tables.get("grid", {})),
-        skip=tuple(tables.get("skip", [])),
-        home=tables.get("runs", name),
+        when=tuple(_when(name, entry) for entry in tables.get("when", [])),
+        keep=tuple(_there(name, "keep", entry, axes) for entry in tables.get("keep", [])),
+        skip=tuple(_there(name, "skip", entry, axes) for entry in tables.get("skip", [])),
     )
+
+
+def _when(name: str, entry: Any) -> tuple[Chosen, Settings]:
+    """Which cells an entry of `when` is about, and their settings. A file that is included may name cells that this study has not."""
+    if not isinstance(entry, dict) or set(entry) != {"cells", "settings"}:
+        raise AccordError(f"{name} has an entry of `when` that is not {{ cells = {{ AXIS = [VALUES] }}, settings = {{ ... }} }}: {entry!r}")
+    return _chosen(name, "when", entry["cells"]), flat(entry["settings"])
+
+
+def _there(name: str, key: str, entry: Any, axes: Mapping[str, Mapping[str, Any]]) -> Chosen:
+    """An entry of `keep` or `skip`, which must name axes and values that the study has."""
+    chosen = _chosen(name, key, entry)
+    for axis, values in chosen.items():
+        if axis not in axes:
+            raise AccordError(f"{name} has {key} with an axis {axis!r} that it has not: {did_you_mean(axis, axes)}")
+        for value in values:
+            if value not in axes[axis]:
+                raise AccordError(f"{name} has {key} with a value {value!r} that {axis} has not: {did_you_mean(str(value), axes[axis])}")
+    return chosen
+
+
+def _chosen(name: str, key: str, entry: Any) -> Chosen:
+    """Cells by values of axes, one or several of each."""
+    if not isinstance(entry, dict) or not entry:
+        raise AccordError(f"{name} has {key} = {entry!r}, which names no cells: write {{ AXIS = [VALUES] }}")
+    return {axis: values if isinstance(values, list) else [values] for axis, values in entry.items()}
 
 
 def _grids(table: Mapping[str, Any]) -> dict[str, dict[str, list[Any]]]:

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accord.runs.text import Cells, spread
+from accord.studies.grow import edges
 from accord.studies.outcome import CONTROLS, Comparison, Difference, Result
-from accord.studies.published import Printed
+from accord.studies.published import Printed, elsewhere, find
 from accord.studies.study import Study
 
 
@@ -18,10 +19,12 @@ def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:
     for result in results:
         figures = [_figure(result, "test", by) for by in (rule, *others)]
         point = result.figures[rule].point if rule in result.figures else {}
-        chosen = ", ".join(f"{key}={value}" for key, value in point.items())
+        beyond = edges(result.cell.grid, point)
+        chosen = ", ".join(f"{key}={value}" + " (edge)" * (key in beyond) for key, value in point.items())
         missing = "" if result.complete else f" ({result.done} of {result.runs} runs)"
         unseen = _figure(result, "unseen", rule)
-        rows.append([*result.cell.values.values(), *figures, unseen, _rounds(result), chosen + missing, _printed(result)])
+        printed = _printed(find(study.paper, study.table, result.cell.values))
+        rows.append([*result.cell.values.values(), *figures, unseen, _rounds(result), chosen + missing, printed])
     return rows
 
 
@@ -38,22 +41,31 @@ def _rounds(result: Result) -> str:
     return (str(low) if low == high else f"{low}-{high}") + f", {result.flat} flat" * bool(result.flat)
 
 
-def _printed(result: Result) -> str:
-    """What the paper has: several numbers where it prints several for one cell."""
-    return ", ".join(_number(printed) for printed in result.printed)
+def _printed(numbers: Sequence[Printed]) -> str:
+    """What the paper has: several numbers where it prints several for one cell, and what another document has in the same place."""
+    words = []
+    for number in numbers:
+        words.append(_number(number))
+        words += [f"in {other.document}: {_number(other)}" for other in elsewhere(number)]
+    return ", ".join(words)
 
 
 def _number(printed: Printed) -> str:
     """`96.24 ± 0.03 (oracle)`."""
-    window = printed.columns["window"]
-    return f"{printed.value:g}" + f" ± {printed.std}" * bool(printed.std) + f" ({window})" * bool(window)
+    words = [*(["train"] if printed.split == "train" else []), *filter(None, [printed.columns["window"]])]
+    return f"{printed.value:g}" + f" ± {printed.std}" * bool(printed.std) + f" ({', '.join(words)})" * bool(words)
 
 
 def printed_cells(printed: Sequence[Mapping[str, Any]]) -> Cells:
-    """A paper's numbers of one table: a column for everything that is not the same in all of them, and the number."""
-    keys = list(dict.fromkeys(key for row in printed for key in row if key != "value"))
+    """A paper's numbers of one table: a column for everything that is not the same in all of them, the number, and ours."""
+    keys = list(dict.fromkeys(key for row in printed for key in row if key not in ("value", "ours")))
     apart = [key for key in keys if len({row.get(key) for row in printed}) > 1]
-    return [[*apart, "value"], *([*(str(row.get(key, "")) for key in apart), f"{row['value']:g}"] for row in printed)]
+    ours = ["ours"] if any(row.get("ours") is not None for row in printed) else []
+    rows = [[*apart, "value", *ours]]
+    for row in printed:
+        found = [f"{row['ours']:.2f}" if row.get("ours") is not None else "-"] if ours else []
+        rows.append([*(str(row.get(key, "")) for key in apart), f"{row['value']:g}", *found])
+    return rows
 
 
 def comparison_cells(comparisons: Sequence[Comparison]) -> Cells:

@@ -34,7 +34,11 @@ class Claim:
     study: str
     only: dict[str, list[str]]
     rival: str
-    expects: str  # "ahead" or "not behind"
+    expects: str  # "ahead", "not behind", "grows", "falls" or "described": see claims.toml
+    metric: str = "test"
+    axis: str = ""
+    how: str = ""
+    parts: str = ""
 
     def about(self, comparison: Comparison) -> bool:
         return comparison.rival == self.rival and all(comparison.where.get(axis) in values for axis, values in self.only.items())
@@ -55,6 +59,8 @@ def claims() -> list[Claim]:
 
 def judge(claim: Claim, comparisons: Sequence[Comparison]) -> Verdict:
     """What the comparisons of the claim's study say of it."""
+    if claim.expects not in ("ahead", "not behind"):
+        return Verdict(claim, "open", claim.how or f"a slope over {claim.axis} is not computed")
     found = [(c, _standing(c)) for c in comparisons if claim.about(c) and c.difference is not None]
     if not found:
         return Verdict(claim, "open", "no cell of it has been run")
@@ -186,7 +192,7 @@ def page(results: Sequence[Read | ReadAnalysis]) -> str:
     ]
     for claim in claims():
         one = by_name.get(claim.study)
-        verdicts = [judge(claim, compare(one.study, one.results, "test", rule) if one else []) for rule in ("held-out", "oracle")]
+        verdicts = [judge(claim, compare(one.study, one.results, claim.metric, rule) if one else []) for rule in ("held-out", "oracle")]
         said = " | ".join(f"**{verdict.kind}**: {verdict.why}" for verdict in verdicts)
         lines.append(f"| {claim.text} | {claim.source} | {said} |")
     for one in read_studies:

@@ -1,0 +1,37 @@
+"""Grids that grow: where the best point of a grid lies on its edge, a better one may lie beyond it.
+
+The rule: if, in a place of the table, any rival's chosen value of a key is the smallest or the largest of those tried, all rivals of the
+place get the next value on that side, as far from the edge as the edge is from its neighbour (as a ratio).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from accord.studies.outcome import Result
+from accord.studies.study import Place, Settings, Study
+
+
+def edges(grid: dict[str, list[Any]], point: Settings) -> dict[str, float]:
+    """The keys whose value in `point` is on the edge of the grid, each with the value beyond it."""
+    found = {}
+    for key, value in point.items():
+        tried = sorted(grid.get(key, []))
+        if len(tried) < 2 or value not in (tried[0], tried[-1]) or min(tried) <= 0:
+            continue
+        neighbour = tried[1] if value == tried[0] else tried[-2]
+        found[key] = float(f"{value * value / neighbour:.2g}")
+    return found
+
+
+def grown(study: Study, results: Sequence[Result], rule: str) -> Study:
+    """The study with wider grids where a rival's choice by the rule lies on the edge; the study itself where none does."""
+    wider: dict[Place, dict[str, list[Any]]] = {place: dict(keys) for place, keys in study.wider.items()}
+    for result in results:
+        if rule not in result.figures:
+            continue
+        beyond = edges(result.cell.grid, result.figures[rule].point)
+        keys = wider.setdefault(study.place(result.cell.values), {}) if beyond else {}
+        for key, value in beyond.items():
+            keys[key] = [*keys.get(key, []), *([] if value in keys.get(key, []) else [value])]
+    return study if wider == study.wider else replace(study, wider=wider)

@@ -1,0 +1,44 @@
+"""A study that takes a second, and ways to give commands about it."""
+
+import subprocess
+from pathlib import Path
+
+from command import run_command
+
+TINY = """
+title = "A tiny study"
+seeds = [0, 1]
+compare = "rule"
+against = "mean"
+
+[settings]
+"data.name" = "digits"
+"data.clients" = 6
+"data.split" = "labels"
+"data.unseen" = 2
+"model.name" = "logistic"
+"train.rounds" = 4
+"train.sample" = 3
+"train.evaluate_every" = 2
+
+[axes.algorithm]
+fedavg = { "algorithm.name" = "fedavg" }
+
+[axes.rule]
+mean = { "algorithm.mask" = "none" }
+gma = { "algorithm.mask" = "gma" }
+gma-scaled = { "algorithm.mask" = "scaled", "algorithm.like" = "gma" }
+
+[grid]
+"train.lr" = [0.05, 0.1]
+"""
+
+
+def accord(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return run_command(cwd, *words)
+
+
+def inside(folder: Path, *words: str) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    done = run_command(folder, *words)
+    return done.returncode, done.stdout, done.stderr
