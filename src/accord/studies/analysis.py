@@ -21,6 +21,7 @@ from accord.experiment import override
 from accord.files import flat, plain
 from accord.settings import did_you_mean, shown
 from accord.studies.file import toml
+from accord.studies.outcome import PROTOCOL
 from accord.studies.published import Printed, find
 
 KEYS = ("title", "paper", "table", "about", "analysis", "options", "settings", "runs")
@@ -102,4 +103,4 @@ def written(analysis: Analysis, result: Result, files: Sequence[Path], command: 
     printed = [{**{key: value for key, value in p.columns.items() if value}, "value": p.value} for p in analysis.printed]
     told = {key: value for key, value in asdict(analysis).items() if key in ("name", "title", "paper", "table", "options", "settings")}
     found = {"rows": list(result.table), "notes": list(result.notes), "files": [str(file) for file in files], "printed": printed}
-    return plain({"analysis": analysis.analysis, **told, "command": command, **found})
+    return plain({"analysis": analysis.analysis, "protocol": PROTOCOL, **told, "command": command, **found})
