@@ -29,7 +29,8 @@ def page(results: Sequence[Results]) -> str:
     studies = [one for one in results if isinstance(one, StudyResults)]
     analyses = [one for one in results if isinstance(one, AnalysisResults)]
     by_name = {one.study.name: one for one in studies}
-    lines = [f"{sum(one.answered(SEEDS) for one in results)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n")]
+    answered = {number for one in results for number in one.answered(SEEDS)}  # a number may have its place in several studies
+    lines = [f"{len(answered)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n")]
     lines += [f"| {claim.text} | {claim.source} | {' | '.join(_verdicts(claim, by_name.get(claim.study)))} |" for claim in claims()]
     lines += [line for one in studies for line in _study(one)]
     lines += [line for one in analyses for line in _analysis(one)]

@@ -9,7 +9,7 @@ from typing import Any
 from accord.analyse.output import cells as analysis_cells
 from accord.errors import AccordError
 from accord.studies.outcome import PROTOCOL, Figures, Result
-from accord.studies.published import Printed
+from accord.studies.published import Printed, find
 from accord.studies.study import Cell, Study
 from accord.studies.text import printed_cells
 from accord.tables import Cells
@@ -23,9 +23,10 @@ class StudyResults:
     results: list[Result]
     command: str
 
-    def answered(self, seeds: int) -> int:
-        """How many printed numbers have a cell with so many seeds."""
-        return sum(len(result.printed) for result in self.results if result.seeds >= seeds)
+    def answered(self, seeds: int) -> set[int]:
+        """The printed numbers that have a cell with so many seeds, by identity: they are read once and stay."""
+        cells = [result.cell.values for result in self.results if result.seeds >= seeds]
+        return {id(number) for values in cells for number in find(self.study.paper, self.study.table, values)}
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,12 @@ class AnalysisResults:
     printed: Cells
     notes: list[str]
     files: list[str]
+    paper: str | None
+    place: str | None  # the paper's table
     seeds: int
 
-    def answered(self, seeds: int) -> int:
-        return len(self.printed) - 1 if self.seeds >= seeds else 0
+    def answered(self, seeds: int) -> set[int]:
+        return {id(number) for number in find(self.paper, self.place, {})} if self.place and self.seeds >= seeds else set()
 
 
 Results = StudyResults | AnalysisResults
@@ -83,7 +86,8 @@ def _analysis(content: Mapping[str, Any]) -> AnalysisResults:
     texts = {name: content[name] for name in ("name", "title", "command", "notes", "files")}
     seeds = content["settings"].get("run.seeds", [])
     count = len(seeds) if isinstance(seeds, list) else 1
-    return AnalysisResults(**texts, table=analysis_cells(content["rows"]), printed=printed_cells(content["printed"]), seeds=count)
+    table, printed = analysis_cells(content["rows"]), printed_cells(content["printed"])
+    return AnalysisResults(**texts, table=table, printed=printed, paper=content["paper"], place=content["table"], seeds=count)
 
 
 def _study(content: Mapping[str, Any]) -> StudyResults:
