@@ -43,7 +43,7 @@ def _verdicts(claim: Claim, results: StudyResults | None) -> list[str]:
     texts = []
     for rule in dict.fromkeys((MAIN_RULE, own)):
         comparisons = compare(results.study, results.results, claim.metric, rule) if results else []
-        verdict = judge(claim, comparisons, claim.places() if claim.study else None)
+        verdict = judge(claim, comparisons, claim.places() if comparisons else None)
         named = "" if rule == MAIN_RULE else f"{rule}: "
         texts.append(f"{named}**{verdict.kind}**: {verdict.why}")
     return texts if len(texts) == 2 else [*texts, "the same" if results else ""]
