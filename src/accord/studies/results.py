@@ -116,7 +116,7 @@ def _result(content: Mapping[str, Any]) -> Result:
     figures = {rule: Figures(of["point"], _by_seed(of["by_seed"])) for rule, of in content["figures"].items()}
     printed = [Printed({"window": p["window"]}, p["value"], p["std"], p["note"]) for p in content["printed"]]
     rounds = tuple(content["rounds"]) if content.get("rounds") else None
-    cell, ended = Cell(content["values"], {}, {}), (content.get("flat", 0), content.get("missing"))
+    cell, ended = Cell(content["values"], {}, content.get("grid", {})), (content.get("flat", 0), content.get("missing"))
     return Result(cell, figures, printed, content["done"], content["runs"], rounds, *ended)
 
 
