@@ -93,9 +93,9 @@ def test_equations_need_no_script_and_pages_no_network(site: Path) -> None:
 def test_figures_are_small_and_made_by_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib", reason="figures are drawn with matplotlib: pip install 'accord-fl[plot]'")
     figures = sorted((DOCS / "figures").glob("*.svg"))
-    concepts = (DOCS / "start" / "concepts.md").read_text()
-    assert [path.name for path in figures] == ["agreement.svg", "round.svg", "three-ways.svg"]
-    assert all(path.stat().st_size < 150_000 and f"../figures/{path.name}" in concepts for path in figures)
+    pages = (DOCS / "start" / "concepts.md").read_text() + (DOCS / "judge.md").read_text()
+    assert [path.name for path in figures] == ["agreement.svg", "judge.svg", "round.svg", "three-ways.svg"]
+    assert all(path.stat().st_size < 150_000 and f"figures/{path.name}" in pages for path in figures)
     spec = importlib.util.spec_from_file_location("make_figures", DOCS / "figures" / "make.py")
     assert spec is not None and spec.loader is not None
     make = importlib.util.module_from_spec(spec)

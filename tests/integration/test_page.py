@@ -29,8 +29,8 @@ pytestmark = [
 EVIL = "<img src=x onerror=document.title='broken'>"
 WIDE, NARROW = {"width": 1200, "height": 900}, {"width": 390, "height": 800}
 STUDY = {
-    "study": "s", "title": "A study", "command": "accord reproduce s", "paper": "tmlr", "table": "2", "axes": ["rule"], "compare": "rule",
-    "against": "mean", "seeds": [0], "rules": ["held-out", "last10"],
+    "study": "s", "protocol": 1, "title": "A study", "command": "accord reproduce s", "paper": "tmlr", "table": "2",
+    "axes": ["rule"], "compare": "rule", "against": "mean", "seeds": [0], "rules": ["held-out", "last10"],
     "cells": [
         {
             "values": {"rule": rule}, "done": 1, "runs": 1,

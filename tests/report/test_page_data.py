@@ -162,7 +162,7 @@ def test_a_run_made_in_python_may_leave_out_the_default() -> None:
 
 
 FROZEN = {
-    "study": "frozen", "title": "A frozen study", "command": "accord reproduce frozen", "paper": "tmlr", "table": "2",
+    "study": "frozen", "protocol": 1, "title": "A frozen study", "command": "accord reproduce frozen", "paper": "tmlr", "table": "2",
     "axes": ["dataset", "rule"], "compare": "rule", "against": "mean", "seeds": [0, 1], "rules": ["held-out"],
     "cells": [
         {

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,5 +78,4 @@ def deviation(values: Sequence[float]) -> float | None:
     """The standard deviation over seeds, if there is more than one."""
     if len(values) < 2:
         return None
-    middle = mean(values)
-    return float((sum((value - middle) ** 2 for value in values) / (len(values) - 1)) ** 0.5)
+    return statistics.stdev(values)

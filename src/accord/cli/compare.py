@@ -49,7 +49,7 @@ def compare(
     where = _SPLITS[split]
     if as_json:
         told = {"one": labels[0], "other": labels[1], "metric": metric, "on": split, "select": select, "seeds": difference.seeds}
-        numbers = {"difference": difference.mean, "low": difference.low, "high": difference.high}
+        numbers = {"difference": difference.mean, "low": difference.interval.low, "high": difference.interval.high}
         print(json.dumps({**told, **{k: v if abs(v) < float("inf") else None for k, v in numbers.items()}}, indent=2))
         return
     seeds = f"{difference.seeds} seed{'s' * (difference.seeds > 1)}"

@@ -167,14 +167,16 @@ def verdicts(
 ) -> None:
     """Write the replication report: ours beside theirs for every study in a folder, and a verdict on every claim of the papers."""
     from accord.core.files import write_text
-    from accord.studies.verdict import page, read
+    from accord.studies.page import page
+    from accord.studies.results import read_all
 
     files = sorted(folder.glob("*.json"))
     if not files:
         raise AccordError(f"there are no results in {folder}: accord reproduce STUDY writes them")
-    text = page([read(path) for path in files])
+    text = page(read_all(files))
     output.parent.mkdir(parents=True, exist_ok=True)
     write_text(output, text)
+    print(text.partition("\n")[0])
     print(f"{output}: {len(files)} stud{'y' if len(files) == 1 else 'ies'}")
 
 
@@ -218,9 +220,15 @@ def _print(study: "Study", results: "list[Result]", rule: str) -> None:
     console.print(f"[bold]{study.title}[/bold]")
     print_cells(console, result_cells(study, results, rule))
     comparisons = compare(study, results, "test", rule)
-    if comparisons:
-        console.print(f"\nahead of {study.against} on the test set, paired by seed, by {rule} (95 % interval)")
-        print_cells(console, comparison_cells(comparisons))
+    if not comparisons:
+        return
+    try:
+        cells = comparison_cells(comparisons)
+    except AccordError as error:  # no scipy: what was trained is kept, and its table printed
+        tell(Console(stderr=True), f"There are no differences in the table: {error}")
+        return
+    console.print(f"\nahead of {study.against} on the test set, paired by seed, by {rule} (95 % interval; called after Holm's correction)")
+    print_cells(console, cells)
 
 
 def _print_plan(title: str, runs: "list[One]") -> None:

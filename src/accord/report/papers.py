@@ -8,8 +8,8 @@ import numpy as np
 
 from accord.core.errors import AccordError
 from accord.studies.outcome import Result
+from accord.studies.results import StudyResults, read
 from accord.studies.study import POOL
-from accord.studies.verdict import Read, read
 
 
 def holds_results(file: Path) -> bool:
@@ -37,7 +37,7 @@ def paper(path: Path, notices: list[str]) -> dict[str, Any] | None:
     except AccordError as error:
         notices.append(str(error))
         return None
-    if not isinstance(one, Read):
+    if not isinstance(one, StudyResults):
         notices.append(f"{path} holds an analysis, {one.title}: its table and figure are {', '.join(one.files)}")
         return None
     points = [point for result in one.results for point in _points(result, one.study.compare)]

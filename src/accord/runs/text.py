@@ -1,6 +1,7 @@
 """Results as rows of text, for `print(run)` and for the terminal."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,11 +79,8 @@ def numeric(cells: Cells) -> list[bool]:
 
 def spread(values: Sequence[float], metric: str) -> str:
     """The mean over seeds, with the standard deviation where there is more than one."""
-    mean = sum(values) / len(values)
-    if len(values) == 1:
-        return figure(mean, metric)
-    deviation = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5
-    return f"{figure(mean, metric)} ± {figure(deviation, metric)}"
+    mean = figure(statistics.fmean(values), metric)
+    return mean if len(values) == 1 else f"{mean} ± {figure(statistics.stdev(values), metric)}"
 
 
 def in_words(since: int) -> str:

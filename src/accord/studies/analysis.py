@@ -25,6 +25,7 @@ from accord.core.files import flat, plain
 from accord.experiments.experiment import override
 from accord.experiments.settings import did_you_mean, shown
 from accord.studies.files import toml
+from accord.studies.outcome import PROTOCOL
 from accord.studies.published import Printed, find, numbers
 
 KEYS = ("title", "paper", "table", "about", "analysis", "options", "settings", "places")
@@ -144,4 +145,4 @@ def written(analysis: Analysis, result: Result, files: Sequence[Path], command: 
         printed.append({**columns, "value": number.value, **({} if ours is None else {"ours": ours})})
     told = {key: value for key, value in asdict(analysis).items() if key in ("name", "title", "paper", "table", "options", "settings")}
     found = {"rows": list(result.table), "notes": list(result.notes), "files": [str(file) for file in files], "printed": printed}
-    return plain({"analysis": analysis.analysis, **told, "command": command, **found})
+    return plain({"analysis": analysis.analysis, "protocol": PROTOCOL, **told, "command": command, **found})

@@ -6,16 +6,26 @@ the papers report and nobody could do in practice; `last10` goes by held-out dat
 """
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from accord.core.errors import AccordError
 from accord.experiments.sweep import One
 from accord.runs.reader import Recorded, load
 from accord.runs.selection import History, select
 from accord.studies.published import Printed, elsewhere, find, own_rules
+from accord.studies.statistics import Estimate, estimate
 from accord.studies.study import Cell, Named, Settings, Study
+
+# Of what a results file holds and how its figures were chosen. Results of different protocols are not to be judged together.
+PROTOCOL = 1
+MAIN_RULE = "held-out"  # what claims are judged by, whatever the table's own rule
+_GAPS = {"out_of_sample": "train - heldout", "participation": "heldout - unseen"}
 
 CONTROLS = ("scaled", "length")  # the control of a rival `gma` is the rival `gma-scaled`, or `gma-length`
 
@@ -46,10 +56,16 @@ class Result:
     runs: int
     rounds: tuple[int, int] | None = None  # fewest and most of the runs that are done
     flat: int = 0  # runs that ended because held-out data rose no more
+    missing: str | None = None  # why there are no runs, where data are not here
 
     @property
     def complete(self) -> bool:
         return self.done == self.runs
+
+    @property
+    def seeds(self) -> int:
+        """The fewest seeds of any rule that has figures."""
+        return min((len(figures.by_seed) for figures in self.figures.values()), default=0)
 
 
 def gather(study: Study, named: Sequence[Named]) -> list[Result]:
@@ -67,11 +83,11 @@ def _result(study: Study, named: Named) -> Result:
             done.append(load(run.folder))
             histories.setdefault(points.index(point), {})[run.seed] = done[-1].history
     whole = {index: by_seed for index, by_seed in histories.items() if len(by_seed) == len(study.seeds)}
-    figures = {rule: chosen for rule in study.rules if (chosen := _figures(rule, whole, points)) is not None}
+    figures = {rule: chosen for rule in dict.fromkeys((*study.rules, MAIN_RULE)) if (chosen := _figures(rule, whole, points)) is not None}
     ended = [run.rounds for run in done]
     span = (min(ended), max(ended)) if ended else None
     printed = find(study.paper, study.table, cell.values)
-    return Result(cell, figures, printed, len(done), runs, span, sum(run.flat is not None for run in done))
+    return Result(cell, figures, printed, len(done), runs, span, sum(run.flat is not None for run in done), named.missing)
 
 
 def _figures(rule: str, histories: Mapping[int, Mapping[int, History]], points: Sequence[Settings]) -> Figures | None:
@@ -106,36 +122,32 @@ def _average(by_seed: Mapping[int, Mapping[str, float]], split: str) -> float:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one rival is ahead of another on a split, paired by seed: the mean, and a 95 % interval where there are seeds enough."""
+    """How far one rival is ahead of another, paired by seed: the mean, and a 95 % interval (Student's t) where there are seeds enough."""
 
-    mean: float
-    low: float
-    high: float
-    seeds: int
+    by_seed: dict[int, float]
+
+    @property
+    def seeds(self) -> int:
+        return len(self.by_seed)
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.by_seed.values())
+
+    @cached_property
+    def interval(self) -> Estimate:
+        return estimate(np.array([list(self.by_seed.values())]))
 
     @property
     def clear(self) -> bool:
         """Whether the interval leaves out 0."""
-        return self.seeds > 1 and (self.low > 0 or self.high < 0)
-
-
-# Student's t at 97.5 %, by degrees of freedom: what an interval over few seeds needs.
-_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 14: 2.145, 19: 2.093, 29: 2.045}
+        return self.interval.low > 0 or self.interval.high < 0
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:
     """Differences over the seeds that both have; None if there is none."""
-    gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-    if not gaps:
-        return None
-    mean = sum(gaps) / len(gaps)
-    if len(gaps) == 1:
-        return Difference(mean, -math.inf, math.inf, 1)
-    deviation = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / (len(gaps) - 1))
-    freedom = len(gaps) - 1
-    t = _T[max(known for known in _T if known <= freedom)]  # the next smaller one: a little too wide, never too narrow
-    reach = t * deviation / math.sqrt(len(gaps))
-    return Difference(mean, mean - reach, mean + reach, len(gaps))
+    gaps = {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
+    return Difference(gaps) if gaps else None
 
 
 @dataclass(frozen=True)
@@ -148,10 +160,11 @@ class Comparison:
     difference: Difference | None
     printed: float | None = None  # the difference as the paper has it
     controls: dict[str, Difference | None] = field(default_factory=dict)  # against rivals that take a step as short: see `CONTROLS`
+    compare: str = ""  # the axis that the rivals are values of
 
 
-def compare(study: Study, results: Sequence[Result], split: str, rule: str) -> list[Comparison]:
-    """Every rival against `study.against`, wherever both have figures."""
+def compare(study: Study, results: Sequence[Result], metric: str, rule: str) -> list[Comparison]:
+    """Every rival against `study.against`, wherever both have figures. `metric` is a split, or a gap: see `measured`."""
     found: dict[tuple[tuple[str, str], ...], dict[str, Result]] = {}
     for result in results:
         where = tuple((axis, value) for axis, value in result.cell.values.items() if axis != study.compare)
@@ -163,23 +176,38 @@ def compare(study: Study, results: Sequence[Result], split: str, rule: str) -> l
             if base is None or name == study.against:
                 continue
             printed = result.printed[0].value - base.printed[0].value if result.printed and base.printed else None
-            gap = _gap(result, base, split, rule)
-            controls = {kind: _gap(result, rivals[f"{name}-{kind}"], split, rule) for kind in CONTROLS if f"{name}-{kind}" in rivals}
-            comparisons.append(Comparison(dict(where), name, study.against, gap, printed, controls))
+            gap = _gap(result, base, metric, rule)
+            controls = {kind: _gap(result, rivals[f"{name}-{kind}"], metric, rule) for kind in CONTROLS if f"{name}-{kind}" in rivals}
+            comparisons.append(Comparison(dict(where), name, study.against, gap, printed, controls, study.compare))
     return comparisons
 
 
-def _gap(result: Result, other: Result, split: str, rule: str) -> Difference | None:
+def _gap(result: Result, other: Result, metric: str, rule: str) -> Difference | None:
     if rule not in result.figures or rule not in other.figures:
         return None
-    ours, theirs = ({seed: values[split] for seed, values in of.figures[rule].by_seed.items() if split in values} for of in (result, other))
+    ours, theirs = (_measured_by_seed(of.figures[rule], metric) for of in (result, other))
     return paired(ours, theirs)
+
+
+def _measured_by_seed(figures: Figures, metric: str) -> dict[int, float]:
+    by_seed = {seed: measured(values, metric) for seed, values in figures.by_seed.items()}
+    return {seed: value for seed, value in by_seed.items() if value is not None}
+
+
+def measured(values: Mapping[str, float], metric: str) -> float | None:
+    """A metric of one run, the more the better: a split (`test`), or a gap with its sign turned (`train - test`, `participation`)."""
+    first, minus, second = _GAPS.get(metric, metric).partition(" - ")
+    if first not in values or (minus and second not in values):
+        return None
+    value = values[second] - values[first] if minus else values[first]
+    return value if math.isfinite(value) else None  # a model that diverged
 
 
 def plain(study: Study, results: Sequence[Result], command: str, runs: Sequence[One] = ()) -> dict[str, Any]:
     """The results, and the command and the runs that they came from, as data that can be written down."""
     return {
         "study": study.name,
+        "protocol": PROTOCOL,
         "title": study.title,
         "command": command,
         "paper": study.paper,
@@ -198,6 +226,7 @@ def plain(study: Study, results: Sequence[Result], command: str, runs: Sequence[
                 "runs": result.runs,
                 "rounds": result.rounds,
                 "flat": result.flat,
+                "missing": result.missing,
                 "figures": {rule: {"point": f.point, "by_seed": f.by_seed} for rule, f in result.figures.items()},
                 "grid": result.cell.grid,
                 "printed": [_plain_number(p) for p in result.printed],

@@ -1,6 +1,5 @@
 """A study's results as rows of text."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ from accord.runs.text import Cells, spread
 from accord.studies.grow import edges
 from accord.studies.outcome import CONTROLS, Comparison, Difference, Result
 from accord.studies.published import Printed, elsewhere, find
+from accord.studies.statistics import Estimate, holm
 from accord.studies.study import Study
 
 
@@ -69,21 +69,36 @@ def printed_cells(printed: Sequence[Mapping[str, Any]]) -> Cells:
 
 
 def comparison_cells(comparisons: Sequence[Comparison]) -> Cells:
+    """A row per rival and place. `called` is ahead or behind where the difference is clear after Holm's correction over all rows."""
     where = list(comparisons[0].where)
     controls = [kind for kind in CONTROLS if any(kind in c.controls for c in comparisons)]
-    rows = [[*where, "rival", "ahead by", *(f"of its {kind} control by" for kind in controls), "printed"]]
-    for c in comparisons:
+    rows = [[*where, "rival", "ahead by", "called", *(f"of its {kind} control by" for kind in controls), "printed"]]
+    for c, called in zip(comparisons, after_holm(comparisons), strict=True):
         printed = "" if c.printed is None else f"{c.printed:+.2f}"
         over = (points(c.controls.get(kind)) for kind in controls)
-        rows.append([*c.where.values(), c.rival, points(c.difference), *over, printed])
+        rows.append([*c.where.values(), c.rival, points(c.difference), called, *over, printed])
     return rows
+
+
+def after_holm(comparisons: Sequence[Comparison]) -> list[str]:
+    """Of each: `ahead`, `behind`, or nothing where it is neither at 5 % after Holm's correction over all that have seeds enough."""
+    tested = [c.difference for c in comparisons if c.difference is not None and c.difference.seeds > 1]
+    corrected = iter(holm([difference.interval.p for difference in tested]))
+    called = []
+    for c in comparisons:
+        sound = c.difference is not None and c.difference.seeds > 1 and next(corrected) < 0.05
+        called.append("" if not sound or c.difference is None else "ahead" if c.difference.mean > 0 else "behind")
+    return called
 
 
 def points(difference: Difference | None) -> str:
     """`+0.80 (0.30 to 1.30)` in percentage points."""
     if difference is None:
         return "-"
-    mean = f"{100 * difference.mean:+.2f}"
-    if not math.isfinite(difference.low):
-        return f"{mean} (one seed)"
-    return f"{mean} ({100 * difference.low:.2f} to {100 * difference.high:.2f})"
+    if difference.seeds == 1:
+        return f"{100 * difference.mean:+.2f} (one seed)"
+    return interval_text(difference.interval)
+
+
+def interval_text(interval: Estimate) -> str:
+    return f"{100 * interval.value:+.2f} ({100 * interval.low:.2f} to {100 * interval.high:.2f})"

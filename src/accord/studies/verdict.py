@@ -1,27 +1,34 @@
-"""From results to verdicts: what a paper claims, what our runs say, and a page that puts both beside each other.
+"""A paper's claim and a verdict on it, by rules set before the results were seen (docs/judge.md).
 
-A claim is about one rival in some cells of a study. In each cell it is ahead, behind, or neither: the 95 % interval of the differences over
-seeds decides. From one seed nothing is decided. A claim is confirmed if every cell that decides is as claimed and most do decide; it is not
-confirmed if no cell that decides is as claimed; else it depends, and the page says on what.
+A claim pools its cells: a random-effects estimate of the paired difference with its 95 % interval (`statistics.estimate`).
+
+    ahead       confirmed: the interval lies above 0. Refuted: it lies below 0, or within the margin around 0.
+    not behind  confirmed: it lies above minus the margin. Refuted: it lies below minus the margin.
+    grows       as ahead, for the change of the difference from the axis's smallest value to its largest; falls: with the sign turned.
+
+Else the claim is open. Cells need three seeds to count, and a claim about several cells needs two that count. Where cells differ by
+more than their seeds explain, and an axis tells them apart, each of its values has a verdict of its own and the pool has none.
 """
 
-import json
+import math
+import re
 import tomllib
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from accord.analyses.output import cells as analysis_cells
+import numpy as np
+
 from accord.core.errors import AccordError
-from accord.runs.text import Cells
+from accord.experiments.settings import did_you_mean
 from accord.studies.files import FILES
-from accord.studies.outcome import Comparison, Figures, Result, compare
-from accord.studies.published import Printed
-from accord.studies.study import Cell, Study
-from accord.studies.text import comparison_cells, printed_cells, result_cells
+from accord.studies.outcome import Comparison, Difference
+from accord.studies.statistics import Array, Estimate, estimate, explains, heterogeneity
+from accord.studies.study import load
+from accord.studies.text import interval_text
 
+MARGIN = 0.002  # 0.2 points of accuracy: a smaller difference is none
+SEEDS = 3  # fewer say nothing about how much seeds vary
+EXPECTS = ("ahead", "not behind", "grows", "falls", "described")
 _CLAIMS = FILES / "common" / "claims.toml"
 
 
@@ -31,183 +38,173 @@ class Claim:
 
     text: str
     source: str
-    study: str
-    only: dict[str, list[str]]
-    rival: str
-    expects: str  # "ahead", "not behind", "grows", "falls" or "described": see claims.toml
-    metric: str = "test"
-    axis: str = ""
-    how: str = ""
-    parts: str = ""
+    study: str = ""
+    only: dict[str, list[str]] = field(default_factory=dict)
+    rival: str = ""
+    expects: str = "ahead"
+    metric: str = "test"  # or another split, or a gap: `outcome.measured`
+    axis: str = ""  # what it grows or falls with
+    how: str = ""  # of a claim that is described, not judged: what to look at
+    parts: str = ""  # an axis whose values the claim names one by one: each has a verdict
+
+    def __post_init__(self) -> None:
+        if self.expects not in EXPECTS:
+            raise AccordError(f"the claim {self.text!r} expects {self.expects!r}: {did_you_mean(self.expects, EXPECTS)}")
+        if self.expects in ("grows", "falls") and not self.axis:
+            raise AccordError(f"the claim {self.text!r} needs an axis that it {self.expects} with")
 
     def about(self, comparison: Comparison) -> bool:
-        return comparison.rival == self.rival and all(comparison.where.get(axis) in values for axis, values in self.only.items())
+        values = {**comparison.where, comparison.compare: comparison.rival}
+        rival = comparison.rival == self.rival or self.axis == comparison.compare
+        return rival and all(values.get(axis) in wanted for axis, wanted in self.only.items())
+
+    def places(self) -> int:
+        """How many cells of its study it is about."""
+        study = load(self.study)
+        wanted = {study.compare: [self.rival], **self.only}
+        return sum(all(cell.values.get(axis) in values for axis, values in wanted.items()) for cell in study.cells)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`kind` is confirmed, not confirmed, depends or open; `why` says it with numbers."""
+    """`kind` is confirmed, refuted, open, or depends: then `why` has a verdict for each value of an axis."""
 
-    claim: Claim
     kind: str
     why: str
 
 
 def claims() -> list[Claim]:
-    return [Claim(**claim) for claim in tomllib.loads(_CLAIMS.read_text(encoding="utf-8"))["claim"]]
+    content = tomllib.loads(_CLAIMS.read_text(encoding="utf-8"))
+    for claim in content["claim"]:
+        for key in claim:
+            if key not in Claim.__dataclass_fields__:
+                raise AccordError(f"a claim has a key {key!r} that claims do not have: {did_you_mean(key, Claim.__dataclass_fields__)}")
+    return [Claim(**claim) for claim in content["claim"]]
 
 
-def judge(claim: Claim, comparisons: Sequence[Comparison]) -> Verdict:
-    """What the comparisons of the claim's study say of it."""
-    if claim.expects not in ("ahead", "not behind"):
-        return Verdict(claim, "open", claim.how or f"a slope over {claim.axis} is not computed")
-    found = [(c, _standing(c)) for c in comparisons if claim.about(c) and c.difference is not None]
-    if not found:
-        return Verdict(claim, "open", "no cell of it has been run")
-    counts = Counter(standing for _, standing in found)
-    as_claimed = counts["ahead"] + (counts["neither"] if claim.expects == "not behind" else 0)
-    against = counts["behind"]
-    said = ", ".join(f"{counts[kind]} {kind}" for kind in ("ahead", "neither", "behind", "undecided") if counts[kind])
-    total = f"{len(found)} cell{'s' * (len(found) > 1)}: {said}; {_range(found)}"
-    if counts["undecided"] == len(found):
-        return Verdict(claim, "open", f"{total}; one seed decides nothing")
-    if not against and as_claimed * 2 > len(found):
-        return Verdict(claim, "confirmed", total)
-    if not as_claimed:
-        return Verdict(claim, "not confirmed", total)
-    return Verdict(claim, "depends", f"{total}; {_on_what(found)}")
+def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = None) -> Verdict:
+    """What the comparisons of the claim's study say of it. `places` is how many cells it is about, run or not."""
+    if claim.expects == "described":
+        return Verdict("open", claim.how or "a description, which no rule of the judge decides")
+    run = [c for c in comparisons if claim.about(c) and c.difference is not None]
+    if not run:
+        return Verdict("open", "no cell of it has been run")
+    cells = [c for c in run if c.difference is not None and c.difference.seeds >= SEEDS]
+    total = max(places or 0, len(run))
+    if len(cells) < min(2, total):
+        return Verdict("open", f"{len(cells)} of {total} cells with {SEEDS} seeds or more, and a verdict needs {min(2, total)}")
+    if claim.expects in ("grows", "falls"):
+        return _trend(claim, cells)
+    spread = heterogeneity(_matrix([c.difference for c in cells]))
+    differ = spread is not None and spread.p < 0.05
+    axis = claim.parts or (_telling_axis(cells) if differ else "")
+    verdict = _by_value(claim, cells, axis) if axis else _pooled(claim, cells, 0.95)
+    notes = [f"{len(cells)} of {total} cells have been run"] * (len(cells) < total)
+    if spread is not None:
+        more = "cells differ by more than their seeds explain" + ", along no one axis" * (not axis)
+        notes.append((f"{more}: " if differ else "") + f"Q p = {spread.p:.2g}, tau {100 * spread.tau:.2f}, I2 {100 * spread.i2:.0f} %")
+    return Verdict(verdict.kind, "; ".join([verdict.why, *notes]))
 
 
-def _standing(comparison: Comparison) -> str:
-    difference = comparison.difference
-    assert difference is not None
-    if difference.seeds < 2:
-        return "undecided"
-    return "neither" if not difference.clear else "ahead" if difference.mean > 0 else "behind"
+def _by_value(claim: Claim, cells: Sequence[Comparison], axis: str) -> Verdict:
+    """A verdict for each value of an axis, from intervals that hold all at once (Bonferroni)."""
+    values = list(dict.fromkeys(c.where[axis] for c in cells))
+    level = 1 - 0.05 / len(values)
+    parts = [_pooled(claim, [c for c in cells if c.where[axis] == value], level) for value in values]
+    kinds = {part.kind for part in parts}
+    why = "; ".join(f"{axis} {value}: {part.kind}, {part.why}" for value, part in zip(values, parts, strict=True))
+    return Verdict(kinds.pop() if len(kinds) == 1 else "depends", why)
 
 
-def _range(found: Sequence[tuple[Comparison, str]]) -> str:
-    means = [c.difference.mean for c, _ in found if c.difference is not None]
-    return f"differences from {100 * min(means):+.2f} to {100 * max(means):+.2f} points"
+def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:
+    pooled = estimate(_matrix([c.difference for c in cells]), level=level)
+    kind = called(claim.expects, pooled)
+    remark = ""
+    if claim.expects == "ahead" and kind != "open" and pooled.within(MARGIN):
+        remark = ", within the margin" if kind == "refuted" else ", a gain under the margin"
+    count = f"{pooled.cells} cell{'s' * (pooled.cells > 1)}"
+    return Verdict(kind, f"{interval_text(pooled)} points in {count}{remark}{_control(claim, kind, cells, level)}")
 
 
-def _on_what(found: Sequence[tuple[Comparison, str]]) -> str:
-    """The values of the axes, with how often the rival was ahead there, for the axis that tells cells apart best."""
-    best, text = -1.0, "no single axis tells the cells apart"
-    for axis in found[0][0].where:
-        shares: dict[str, list[bool]] = {}
-        for comparison, standing in found:
-            shares.setdefault(comparison.where[axis], []).append(standing == "ahead")
-        rates = [sum(of) / len(of) for of in shares.values()]
-        if len(rates) > 1 and max(rates) - min(rates) > max(best, 0.0):
-            best = max(rates) - min(rates)
-            text = f"ahead by {axis}: " + ", ".join(f"{value} {sum(of)} of {len(of)}" for value, of in shares.items())
-    return text
+def called(expects: str, found: Estimate, margin: float = MARGIN) -> str:
+    """The rule of this page's head."""
+    if expects == "not behind":
+        return "confirmed" if found.low > -margin else "refuted" if found.high < -margin else "open"
+    if found.low > 0:
+        return "confirmed"
+    return "refuted" if found.high < 0 or found.within(margin) else "open"
 
 
-# ------------------------------------------------------------------------------------------------------------------- the page
+def _control(claim: Claim, kind: str, cells: Sequence[Comparison], level: float) -> str:
+    """Of a verdict that decides: whether a plain step as long as the masked one does the same."""
+    if kind == "open":
+        return ""
+    over = [c.controls.get("length") for c in cells]
+    enough = [difference for difference in over if difference is not None and difference.seeds >= SEEDS]
+    if len(enough) < min(2, len(cells)):
+        return ", with no control of equal length" * (kind == "confirmed" and claim.expects == "ahead")
+    found = estimate(_matrix(enough), level=level)
+    text = interval_text(found)
+    if found.low > 0:
+        return f", ahead of a shorter step by {text}"
+    if found.high < 0:
+        return f", behind a shorter step by {text}"
+    return f", a shorter step does the same: {text}" if found.within(MARGIN) else f", not told apart from a shorter step: {text}"
 
 
-@dataclass(frozen=True)
-class Read:
-    """A study's results as `accord reproduce` wrote them."""
-
-    study: Study
-    results: list[Result]
-    command: str
-
-
-@dataclass(frozen=True)
-class ReadAnalysis:
-    """An analysis as `accord reproduce` wrote it: its table and what was printed in its place, as cells."""
-
-    title: str
-    command: str
-    table: Cells
-    printed: Cells
-    notes: list[str]
-    files: list[str]
-
-    def section(self) -> list[str]:
-        """Its part of the page."""
-        theirs = ["", "As printed:", "", *markdown(self.printed)] if len(self.printed) > 1 else []
-        told = [f"- {note}" for note in self.notes] + [f"- `{file}`" for file in self.files]
-        return ["", f"## {self.title}", "", f"`{self.command}`", "", *markdown(self.table), *theirs, "", *told]
+def _telling_axis(cells: Sequence[Comparison]) -> str:
+    """The axis that explains most of how cells differ; none if the best explains no more than chance would. An axis with a value for each
+    cell explains everything, so it counts only where there is no other, and then the cells are judged one by one."""
+    values = {axis: [c.where[axis] for c in cells] for axis in cells[0].where}
+    grouping = {axis: labels for axis, labels in values.items() if 1 < len(set(labels)) < len(cells)}
+    if not grouping:
+        return next((axis for axis, labels in values.items() if len(set(labels)) == len(cells)), "")
+    means = np.array([c.difference.mean for c in cells if c.difference is not None])
+    p = {axis: explains(means, labels) for axis, labels in grouping.items()}
+    best = min(p, key=lambda axis: p[axis])
+    return best if p[best] * len(p) < 0.05 else ""
 
 
-def read(path: Path) -> Read | ReadAnalysis:
-    """Results from their file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if "analysis" in content:
-            names = {name: content[name] for name in ("title", "command", "notes", "files")}
-            return ReadAnalysis(**names, table=analysis_cells(content["rows"]), printed=printed_cells(content["printed"]))
-        cells = [_result(cell) for cell in content["cells"]]
-        axes: dict[str, dict[str, dict[str, Any]]] = {
-            axis: {cell["values"][axis]: {} for cell in content["cells"]} for axis in content["axes"]
-        }
-        study = Study(
-            name=content["study"],
-            title=content["title"],
-            about="",
-            paper=content["paper"],
-            table=content["table"],
-            compare=content["compare"],
-            against=content["against"],
-            rules=tuple(content["rules"]),
-            seeds=tuple(content["seeds"]),
-            settings={},
-            axes=axes,
-            grids={},
-        )
-        return Read(study, cells, content["command"])
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise AccordError(f"{path} does not hold results of accord reproduce: {type(error).__name__} {error}") from None
+def _trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
+    """The change of the difference along an axis, with a level of its own for every combination of the other axes. Where one value is
+    ten times another, the logarithm counts. Where the axis is the rivals' own, the one they are measured by is on it too, with 0."""
+    points: list[tuple[str, str, Difference]] = []
+    for c in cells:
+        assert c.difference is not None
+        points.append((c.rival if claim.axis == c.compare else c.where[claim.axis], str(_rest(c, claim.axis)), c.difference))
+    if claim.axis == cells[0].compare:
+        for c in {str(c.where): c for c in cells}.values():
+            assert c.difference is not None
+            points.append((c.against, str(_rest(c, claim.axis)), Difference(dict.fromkeys(c.difference.by_seed, 0.0))))
+    numbers = [(_number(value), place, difference) for value, place, difference in points]
+    known = [(number, place, difference) for number, place, difference in numbers if number is not None]
+    along = np.array([number for number, _, _ in known])
+    if all(len({number for number, place, _ in known if place == one}) < 2 for _, one, _ in known):
+        return Verdict("open", f"a trend along {claim.axis} needs two of its values with {SEEDS} seeds or more")
+    low, high = along.min(), along.max()
+    if low > 0 and high >= 10 * low:
+        along = np.log(along)
+    along = (along - along.min()) / (along.max() - along.min())
+    change = estimate(_matrix([d for _, _, d in known]), along=list(along), places=[place for _, place, _ in known])
+    sign = 1 if claim.expects == "grows" else -1
+    low_end, high_end = sorted((sign * change.low, sign * change.high))
+    turned = replace(change, value=sign * change.value, low=low_end, high=high_end)
+    text = f"{interval_text(change)} points from {claim.axis} {low:g} to {high:g}, {change.cells} cells"
+    return Verdict(called("ahead", turned), text)
 
 
-def _result(content: Mapping[str, Any]) -> Result:
-    figures = {
-        rule: Figures(of["point"], {int(seed): values for seed, values in of["by_seed"].items()}) for rule, of in content["figures"].items()
-    }
-    printed = [Printed({"window": p["window"]}, p["value"], p["std"], p["note"]) for p in content["printed"]]
-    rounds = tuple(content["rounds"]) if content.get("rounds") else None  # older files have none
-    return Result(Cell(content["values"], {}, {}), figures, printed, content["done"], content["runs"], rounds, content.get("flat", 0))
+def _rest(comparison: Comparison, axis: str) -> dict[str, str]:
+    return {name: value for name, value in comparison.where.items() if name != axis}
 
 
-def page(results: Sequence[Read | ReadAnalysis]) -> str:
-    """The replication report, in Markdown."""
-    read_studies = [one for one in results if isinstance(one, Read)]
-    by_name = {one.study.name: one for one in read_studies}
-    lines = [
-        "# Replication",
-        "",
-        "Written by `accord verdicts` from the results of `accord reproduce`; the commands stand with the tables.",
-        "",
-    ]
-    lines += [
-        "## Claims",
-        "",
-        "| claim | source | verdict on held-out selection | by the papers' own rule (best on the test set) |",
-        "|---|---|---|---|",
-    ]
-    for claim in claims():
-        one = by_name.get(claim.study)
-        verdicts = [judge(claim, compare(one.study, one.results, claim.metric, rule) if one else []) for rule in ("held-out", "oracle")]
-        said = " | ".join(f"**{verdict.kind}**: {verdict.why}" for verdict in verdicts)
-        lines.append(f"| {claim.text} | {claim.source} | {said} |")
-    for one in read_studies:
-        lines += ["", f"## {one.study.title}", "", f"`{one.command}`", ""]
-        lines += markdown(result_cells(one.study, one.results, one.study.rules[0]))
-        for rule in one.study.rules:
-            comparisons = compare(one.study, one.results, "test", rule)
-            if comparisons:
-                lines += ["", f"Ahead of {one.study.against} on the test set, by {rule}, paired over seeds, points (95 % interval):", ""]
-                lines += markdown(comparison_cells(comparisons))
-    lines += [line for one in results if isinstance(one, ReadAnalysis) for line in one.section()]
-    return "\n".join(lines) + "\n"
+def _number(value: str) -> float | None:
+    """The number in a value's name: 0.1 of `corrective alpha=0.1`."""
+    found = re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", value)
+    return float(found[-1]) if found else None
 
 
-def markdown(cells: Sequence[Sequence[str]]) -> list[str]:
-    """Cells as a Markdown table."""
-    head, *rows = ([cell.replace("|", "\\|") for cell in row] for row in cells)
-    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(row)} |" for row in rows)]
+def _matrix(differences: Sequence[Difference | None]) -> Array:
+    """Cells by seeds, NaN where a cell lacks a seed."""
+    known = [difference.by_seed for difference in differences if difference is not None]
+    seeds = sorted({seed for by_seed in known for seed in by_seed})
+    return np.array([[by_seed.get(seed, math.nan) for seed in seeds] for by_seed in known])

@@ -1,0 +1,113 @@
+"""The replication report: how many numbers are answered, a verdict on every claim, ours beside theirs, and what was not run."""
+
+from collections.abc import Sequence
+
+from accord.core.errors import AccordError
+from accord.studies import everything
+from accord.studies.analysis import Analysis
+from accord.studies.outcome import MAIN_RULE, compare
+from accord.studies.published import numbers
+from accord.studies.results import AnalysisResults, Results, StudyResults
+from accord.studies.study import load
+from accord.studies.text import comparison_cells, result_cells
+from accord.studies.verdict import MARGIN, SEEDS, Claim, claims, judge
+
+_HEAD = f"""# Replication
+
+Written by `accord verdicts` from the results of `accord reproduce`; the commands stand with the tables. A number is answered
+when its cell has been run with {SEEDS} seeds or more. Claims are judged as docs/judge.md says: the mean over cells of the paired
+difference with its 95 % interval, a margin of {100 * MARGIN:g} points, chosen on held-out data; beside it by the table's own rule.
+
+## Claims
+
+| claim | source | by {MAIN_RULE} selection | by the table's own rule |
+|---|---|---|---|"""
+
+
+def page(results: Sequence[Results]) -> str:
+    """The report, in Markdown. Its first line says how many numbers are answered."""
+    studies = [one for one in results if isinstance(one, StudyResults)]
+    analyses = [one for one in results if isinstance(one, AnalysisResults)]
+    by_name = {one.study.name: one for one in studies}
+    answered = {number for one in results for number in one.answered(SEEDS)}  # a number may have its place in several studies
+    lines = [f"{len(answered)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n")]
+    lines += [f"| {claim.text} | {claim.source} | {' | '.join(_verdicts(claim, by_name.get(claim.study)))} |" for claim in claims()]
+    lines += [line for one in studies for line in _study(one)]
+    lines += [line for one in analyses for line in _analysis(one)]
+    return "\n".join([*lines, *_not_run(studies, analyses)]) + "\n"
+
+
+def _verdicts(claim: Claim, results: StudyResults | None) -> list[str]:
+    """By held-out selection, and by the table's own rule where that is another."""
+    own = results.study.rules[0] if results else MAIN_RULE
+    texts = []
+    for rule in dict.fromkeys((MAIN_RULE, own)):
+        comparisons = compare(results.study, results.results, claim.metric, rule) if results else []
+        verdict = judge(claim, comparisons, claim.places() if comparisons else None)
+        named = "" if rule == MAIN_RULE else f"{rule}: "
+        texts.append(f"{named}**{verdict.kind}**: {verdict.why}")
+    return texts if len(texts) == 2 else [*texts, "the same" if results else ""]
+
+
+def _study(one: StudyResults) -> list[str]:
+    lines = ["", f"## {one.study.title}", "", f"`{one.command}`", ""]
+    lines += markdown(result_cells(one.study, one.results, one.study.rules[0]))
+    for rule in dict.fromkeys((*one.study.rules, MAIN_RULE)):
+        comparisons = compare(one.study, one.results, "test", rule)
+        if comparisons:
+            about = f"Ahead of {one.study.against} on the test set, by {rule}, paired over seeds, points (95 % interval of each by itself);"
+            lines += ["", f"{about} called ahead or behind after Holm's correction over the {len(comparisons)} rows:", ""]
+            lines += markdown(comparison_cells(comparisons))
+    return lines
+
+
+def _analysis(one: AnalysisResults) -> list[str]:
+    theirs = ["", "As printed:", "", *markdown(one.printed)] if len(one.printed) > 1 else []
+    files = [f"- `{file}`" for file in one.files]
+    return [
+        "",
+        f"## {one.title}",
+        "",
+        f"`{one.command}`",
+        "",
+        *markdown(one.table),
+        *theirs,
+        "",
+        *(f"- {note}" for note in one.notes),
+        *files,
+    ]
+
+
+def _not_run(studies: Sequence[StudyResults], analyses: Sequence[AnalysisResults]) -> list[str]:
+    """Studies without results, and of those that have some the cells that are missing, with the reason as far as the files tell it."""
+    lines = []
+    for one in studies:
+        for why in dict.fromkeys(result.missing for result in one.results if result.missing):
+            lines.append(f"- {one.study.name}: {sum(result.missing == why for result in one.results)} cells, {why}")
+        partly = [result for result in one.results if not result.missing and not result.complete]
+        if partly:
+            done, runs = sum(result.done for result in partly), sum(result.runs for result in partly)
+            lines.append(f"- {one.study.name}: {len(partly)} cells not finished, {done} of their {runs} runs done")
+        left = _cells(one.study.name) - len(one.results)
+        if left > 0:
+            lines.append(f"- {one.study.name}: {left} cells not asked for by its command")
+    have = {one.study.name for one in studies} | {one.name for one in analyses}
+    for name, study in everything().items():
+        if name not in have:
+            count = "an analysis" if isinstance(study, Analysis) else f"{len(study.cells)} cells"
+            lines.append(f"- {name} ({study.title}; {count}): no results file")
+    return ["", "## Not run", "", *lines] if lines else []
+
+
+def _cells(name: str) -> int:
+    """Cells of a study that comes with accord; none are known of a file of yours."""
+    try:
+        return len(load(name).cells)
+    except AccordError:
+        return 0
+
+
+def markdown(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Cells as a Markdown table."""
+    head, *rows = ([cell.replace("|", "\\|") for cell in row] for row in cells)
+    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(row)} |" for row in rows)]

@@ -1,0 +1,125 @@
+"""Results of `accord reproduce`, read back from their files. A file that is damaged or of another protocol is refused, not skipped."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accord.analyses.output import cells as analysis_cells
+from accord.core.errors import AccordError
+from accord.runs.text import Cells
+from accord.studies.outcome import PROTOCOL, Figures, Result
+from accord.studies.published import Printed, find
+from accord.studies.study import Cell, Study
+from accord.studies.text import printed_cells
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """A study as `accord reproduce` wrote it."""
+
+    study: Study
+    results: list[Result]
+    command: str
+
+    def answered(self, seeds: int) -> set[int]:
+        """The printed numbers that have a cell with so many seeds, by identity: they are read once and stay."""
+        cells = [result.cell.values for result in self.results if result.seeds >= seeds]
+        return {id(number) for values in cells for number in find(self.study.paper, self.study.table, values)}
+
+
+@dataclass(frozen=True)
+class AnalysisResults:
+    """An analysis as `accord reproduce` wrote it: its table and what was printed in its place, as cells."""
+
+    name: str
+    title: str
+    command: str
+    table: Cells
+    printed: Cells
+    notes: list[str]
+    files: list[str]
+    paper: str | None
+    place: str | None  # the paper's table
+    seeds: int
+
+    def answered(self, seeds: int) -> set[int]:
+        return {id(number) for number in find(self.paper, self.place, {})} if self.place and self.seeds >= seeds else set()
+
+
+Results = StudyResults | AnalysisResults
+
+
+def read_all(paths: Sequence[Path]) -> list[Results]:
+    """Results from their files, each study once."""
+    found: dict[str, Path] = {}
+    results = []
+    for path in paths:
+        one = read(path)
+        name = one.study.name if isinstance(one, StudyResults) else one.name
+        if name in found:
+            raise AccordError(f"{found[name]} and {path} both hold results of {name}: keep one of them")
+        found[name] = path
+        results.append(one)
+    return results
+
+
+def read(path: Path) -> Results:
+    """Results from their file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or not {"study", "analysis"} & set(content):
+            raise KeyError("study")
+        protocol = content.get("protocol")
+        if protocol == PROTOCOL:
+            return _analysis(content) if "analysis" in content else _study(content)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise AccordError(f"{path} does not hold results of accord reproduce: {type(error).__name__} {error}") from None
+    raise AccordError(
+        f"{path} has results of protocol {protocol}, and this is protocol {PROTOCOL}: they are not judged together; "
+        "accord reproduce writes the file again from its runs"
+    )
+
+
+def _analysis(content: Mapping[str, Any]) -> AnalysisResults:
+    texts = {name: content[name] for name in ("name", "title", "command", "notes", "files")}
+    seeds = content["settings"].get("run.seeds", [])
+    count = len(seeds) if isinstance(seeds, list) else 1
+    table, printed = analysis_cells(content["rows"]), printed_cells(content["printed"])
+    return AnalysisResults(**texts, table=table, printed=printed, paper=content["paper"], place=content["table"], seeds=count)
+
+
+def _study(content: Mapping[str, Any]) -> StudyResults:
+    results = [_result(cell) for cell in content["cells"]]
+    if len({tuple(result.cell.values.items()) for result in results}) < len(results):
+        raise ValueError("a cell is there twice")
+    axes: dict[str, dict[str, dict[str, Any]]] = {axis: {result.cell.values[axis]: {} for result in results} for axis in content["axes"]}
+    study = Study(
+        name=content["study"],
+        title=content["title"],
+        about="",
+        paper=content["paper"],
+        table=content["table"],
+        compare=content["compare"],
+        against=content["against"],
+        rules=tuple(content["rules"]),
+        seeds=tuple(content["seeds"]),
+        settings={},
+        axes=axes,
+        grids={},
+    )
+    return StudyResults(study, results, content["command"])
+
+
+def _result(content: Mapping[str, Any]) -> Result:
+    figures = {rule: Figures(of["point"], _by_seed(of["by_seed"])) for rule, of in content["figures"].items()}
+    printed = [Printed({"window": p["window"]}, p["value"], p["std"], p["note"]) for p in content["printed"]]
+    rounds = tuple(content["rounds"]) if content.get("rounds") else None
+    cell, ended = Cell(content["values"], {}, content.get("grid", {})), (content.get("flat", 0), content.get("missing"))
+    return Result(cell, figures, printed, content["done"], content["runs"], rounds, *ended)
+
+
+def _by_seed(content: Mapping[str, Mapping[str, float | None]]) -> dict[int, dict[str, float]]:
+    """Figures by seed, without those that were not a number (a model that diverged): JSON has null in their place."""
+    return {int(seed): {split: float(value) for split, value in values.items() if value is not None} for seed, values in content.items()}

@@ -1,0 +1,295 @@
+"""The judge: verdicts worked by hand, error rates on results whose truth is known, and results that it refuses."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accord.studies import load
+from accord.studies.outcome import PROTOCOL, Comparison, Difference, compare, measured
+from accord.studies.page import page
+from accord.studies.published import numbers
+from accord.studies.results import StudyResults, read, read_all
+from accord.studies.simulate import Truth, verdicts
+from accord.studies.statistics import estimate, heterogeneity, holm
+from accord.studies.text import after_holm
+from accord.studies.verdict import Claim, claims, judge
+from conftest import sentence
+
+RULES = Path(__file__).parents[2] / "replication/results/rules.json"
+AHEAD = Claim("it helps", "here", rival="gma", expects="ahead")
+HARMLESS = replace(AHEAD, expects="not behind")
+
+
+def cell(points: list[float], control: list[float] | None = None, **where: str) -> Comparison:
+    """A cell whose differences by seed are these, in points; and those to its control of equal length."""
+
+    def made(of: list[float]) -> Difference:
+        return Difference({seed: value / 100 for seed, value in enumerate(of)})
+
+    return Comparison(where, "gma", "avg", made(points), controls={"length": made(control)} if control else {}, compare="rule")
+
+
+def around(mean: float, step: float) -> list[float]:
+    return [mean - step, mean, mean + step]
+
+
+def turned(cells: list[Comparison]) -> list[Comparison]:
+    """The same runs with the labels of averaging and mask swapped."""
+    return [replace(c, difference=Difference({seed: -gap for seed, gap in c.difference.by_seed.items()})) for c in cells if c.difference]
+
+
+# ------------------------------------------------------------------------------------------------------------------- by hand
+
+
+def test_a_pooled_verdict_by_hand() -> None:
+    """Cells of mean 1.1, 1.2 and 1.3; every cell's seeds lie 0.2 below, at and 0.2 above its mean.
+
+    Variance of the cells' means 0.01, of the seeds' means 0.04; of the estimate 0.01 / 3 + 0.04 / 3 = 1 / 60. Degrees of freedom by
+    Satterthwaite (1/60)^2 / ((1/300)^2 / 2 + (1/75)^2 / 2) = 2.9412, Student's t there 3.2188; reach 3.2188 / sqrt(60) = 0.4155.
+    Q = 3 * (0.01 + 0 + 0.01) / 0.04 = 1.5, F = 0.75 with 2 and 6 degrees of freedom, p = 0.5120."""
+    cells = [cell(around(mean, 0.2), dataset=name) for name, mean in (("a", 1.1), ("b", 1.2), ("c", 1.3))]
+    verdict = judge(AHEAD, cells)
+    assert verdict.kind == "confirmed"
+    assert "+1.20 (0.78 to 1.62) points in 3 cells, with no control of equal length" in verdict.why
+    assert "Q p = 0.51, tau 0.00, I2 0 %" in verdict.why
+    found = estimate(np.array([around(mean, 0.2) for mean in (1.1, 1.2, 1.3)]))
+    assert (found.high - found.low) / 2 == pytest.approx(0.41554, abs=1e-5)
+    assert judge(AHEAD, turned(cells)).kind == judge(HARMLESS, turned(cells)).kind == "refuted"
+
+
+def test_a_verdict_by_value_by_hand() -> None:
+    """FedAvg's cells have means -1.02 and -0.98, FedAdam's 0.48 and 0.52; seeds lie 0.05 around them. Between the algorithms the
+    sum of squares is 4 * 0.75^2 = 2.25, within 0.0016 on two degrees of freedom: F = 2812. The data sets explain nothing.
+
+    For each algorithm: variance 0.0008 / 2 + 0.0025 / 3 = 0.00123333, degrees of freedom 2.9989; two intervals that hold together take
+    t at 98.75 %, 4.1777, so the reach is 4.1777 * 0.0351188 = 0.1467."""
+    means = {("fedavg", "a"): -1.02, ("fedavg", "b"): -0.98, ("fedadam", "a"): 0.48, ("fedadam", "b"): 0.52}
+    cells = [cell(around(mean, 0.05), algorithm=algorithm, dataset=dataset) for (algorithm, dataset), mean in means.items()]
+    verdict = judge(AHEAD, cells)
+    assert verdict.kind == "depends"
+    assert "algorithm fedavg: refuted, -1.00 (-1.15 to -0.85) points in 2 cells" in verdict.why
+    assert "algorithm fedadam: confirmed, +0.50 (0.35 to 0.65) points in 2 cells" in verdict.why
+    swapped = judge(AHEAD, turned(cells))
+    assert "algorithm fedavg: confirmed" in swapped.why and "algorithm fedadam: refuted" in swapped.why
+    assert judge(replace(AHEAD, parts="dataset"), cells).kind == "open", "a claim may name the axis"
+
+
+def test_one_cell_is_students_t() -> None:
+    """Gaps 1, 2, 3, 4: mean 2.5, standard deviation 1.29099, t of three degrees of freedom 3.182446."""
+    found = estimate(np.array([[1.0, 2.0, 3.0, 4.0]]))
+    assert found.high - 2.5 == pytest.approx(3.182446 * 1.2909944 / 2, rel=1e-6)
+
+
+def test_a_cell_that_lacks_a_seed_counts_as_a_cell() -> None:
+    """Means 1, 2 and 6 (two seeds): the mean of means is 3."""
+    found = estimate(np.array([[0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [5.0, 7.0, np.nan]]))
+    assert found.value == pytest.approx(3.0) and found.seeds == 2
+
+
+def test_heterogeneity_is_the_f_test_where_cells_are_alike_in_noise() -> None:
+    """Three cells of means 1, 2, 3, each with variance 1 and 3 seeds: Q = 3 * 2 / 1 = 6, F = 3 on 2 and 6 degrees of freedom, p = 0.125;
+    the cells' means have variance 1, of which 1/3 is the seeds': tau = sqrt(2/3)."""
+    found = heterogeneity(np.array([around(mean, 1.0) for mean in (1.0, 2.0, 3.0)]))
+    assert found is not None
+    assert (found.q, found.p, found.tau, found.i2) == pytest.approx((6.0, 0.125, (2 / 3) ** 0.5, 2 / 3))
+
+
+def test_holm_by_hand() -> None:
+    """0.01 * 3, 0.03 * 2, 0.04 * 1 raised to what comes before it."""
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    cells = [cell([1.0, 1.01, 0.99]), cell([-2.0, -2.02, -1.98]), cell([0.5, 0.9, 0.7]), cell([3.0])]
+    assert all(c.difference.clear for c in cells[:3] if c.difference) and after_holm(cells) == ["ahead", "behind", "ahead", ""]
+    assert after_holm([*cells, *(cell([0.1, -0.1, 0.0]) for _ in range(50))])[:4] == ["ahead", "behind", "", ""]
+
+
+# --------------------------------------------------------------------------------------------------------------------- rules
+
+
+def test_a_gain_within_the_margin_is_no_gain_and_no_harm() -> None:
+    level = [cell(around(mean, 0.03), dataset=name) for name, mean in (("a", -0.01), ("b", 0.01), ("c", 0.0))]
+    verdict = judge(AHEAD, level)
+    assert verdict.kind == "refuted" and "within the margin" in verdict.why
+    assert judge(HARMLESS, level).kind == "confirmed"
+
+
+def test_a_wide_interval_confirms_nothing() -> None:
+    wide = [cell([-2.0, 0.1, 2.0], dataset=name) for name in "abc"]
+    assert judge(AHEAD, wide).kind == judge(HARMLESS, wide).kind == "open"
+
+
+def test_seeds_and_cells_enough() -> None:
+    good = [cell(around(1.0, 0.1), dataset=name) for name in "ab"]
+    two_seeds = cell([1.0, 1.1], dataset="c")
+    assert judge(AHEAD, []).why == "no cell of it has been run"
+    assert judge(AHEAD, [two_seeds]).why == "0 of 1 cells with 3 seeds or more, and a verdict needs 1"
+    assert judge(AHEAD, [good[0], two_seeds]).why == "1 of 2 cells with 3 seeds or more, and a verdict needs 2"
+    assert judge(AHEAD, good[:1], places=60).why == "1 of 60 cells with 3 seeds or more, and a verdict needs 2"
+    assert judge(AHEAD, good[:1]).kind == "confirmed", "the claim's only cell"
+    assert "2 of 60 cells have been run" in judge(AHEAD, good, places=60).why
+
+
+def test_a_shorter_step_that_does_the_same_is_said() -> None:
+    def with_control(gap: float, step: float) -> str:
+        return judge(AHEAD, [cell(around(1.0, 0.1), around(gap, step), dataset=name) for name in "abc"]).why
+
+    assert "a shorter step does the same: +0.00" in with_control(0.0, 0.01)
+    assert "ahead of a shorter step by +0.50" in with_control(0.5, 0.1)
+    assert "behind a shorter step by -0.50" in with_control(-0.5, 0.1)
+    assert "not told apart from a shorter step: +0.00" in with_control(0.0, 1.0)
+
+
+def test_a_slope_by_hand() -> None:
+    """Differences 0, 1, 2 at 10, 100 and 1000 clients, on a line in the logarithm, seeds around them that move all alike: a change of 2."""
+    cells = [cell(around(gain, 0.1), clients=size) for size, gain in (("10", 0.0), ("100", 1.0), ("1000", 2.0))]
+    grows = replace(AHEAD, expects="grows", axis="clients")
+    verdict = judge(grows, cells)
+    assert verdict.kind == "confirmed" and verdict.why == "+2.00 (2.00 to 2.00) points from clients 10 to 1000, 3 cells"
+    assert judge(replace(grows, expects="falls"), cells).kind == "refuted"
+    assert judge(grows, [cell(around(0.5, 0.1), clients=size) for size in ("10", "100", "1000")]).kind == "refuted", "it stays"
+    noisy = [cell([gain - 2, gain + 1, gain + 1], clients=size) for size, gain in (("10", 0.0), ("100", 1.2), ("1000", 0.3))]
+    assert judge(grows, noisy).kind == "open"
+    assert "needs two of its values" in judge(grows, [cell(around(1, 0.1), clients="10", dataset=name) for name in "ab"]).why
+
+
+def test_a_slope_along_the_rivals_own_axis() -> None:
+    """tau 0.2 and 0.8 measured by tau 0.5: -1 and +1 point, so 2 points from end to end, with 0.5 itself at 0."""
+    cells = [
+        replace(cell(around(gain, 0.1), dataset="a"), rival=tau, against="0.5", compare="tau")
+        for tau, gain in (("0.2", -1.0), ("0.8", 1.0))
+    ]
+    verdict = judge(replace(AHEAD, expects="grows", axis="tau", rival=""), cells)
+    assert "+2.00" in verdict.why and "from tau 0.2 to 0.8, 3 cells" in verdict.why
+
+
+def test_gaps_are_the_better_the_smaller() -> None:
+    values = {"train": 0.9, "heldout": 0.8, "unseen": 0.75, "test": 0.7}
+    assert measured(values, "test") == 0.7 and measured(values, "train - test") == pytest.approx(-0.2)
+    assert measured(values, "participation") == pytest.approx(-0.05) and measured({"test": 0.1}, "participation") is None
+
+
+def test_bad_claims_are_one_sentence() -> None:
+    with sentence("the claim 'x' expects 'ahed'", "did you mean 'ahead'"):
+        Claim("x", "y", expects="ahed")
+    with sentence("the claim 'x' needs an axis that it grows with"):
+        Claim("x", "y", expects="grows")
+    assert judge(Claim("x", "y", expects="described", how="look at figure 2"), []).why == "look at figure 2"
+
+
+def test_every_claim_is_about_cells_that_exist() -> None:
+    for claim in claims():
+        if claim.expects != "described":
+            study = load(claim.study)
+            assert claim.places() > 0, claim.text
+            assert all(set(values) <= set(study.axes[axis]) for axis, values in claim.only.items()), claim.text
+            assert {claim.axis, claim.parts} - {""} <= set(study.axes), claim.text
+
+
+# -------------------------------------------------------------------------------------------------------------- error rates
+
+TABLE = (5, 3, 4)
+WORLDS = {
+    "equal": {},
+    "cells differ": {"tau": 0.4},
+    "cells differ much": {"tau": 1.5},
+    "shared seeds": {"shared": 0.5},
+    "all of it": {"tau": 0.4, "shared": 0.5, "uneven": 0.8},
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_no_gain_is_seldom_confirmed(world: str) -> None:
+    found = verdicts(Truth(0.0, 4, (3, 1, 4), **WORLDS[world]), "ahead", 100)
+    assert found["confirmed"] + found["part"] <= 8
+
+
+def test_a_harmful_rule_is_not_called_harmless_and_a_gain_is_found() -> None:
+    assert verdicts(Truth(-1.5, 2, (3, 1, 4), sd=3.0), "not behind", 50)["open"] == 50, "two seeds decide nothing"
+    assert verdicts(Truth(-1.5, 3, (3, 1, 4), sd=3.0), "not behind", 50)["confirmed"] == 0
+    assert verdicts(Truth(0.8, 4), "ahead", 30)["confirmed"] >= 27
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [TABLE, (3, 1, 4), (2, 2, 1)])
+@pytest.mark.parametrize("seeds", [3, 4])
+@pytest.mark.parametrize("world", WORLDS)
+def test_error_rates(world: str, seeds: int, shape: tuple[int, int, int]) -> None:
+    """Of 1000 draws without a gain at most 5 % are confirmed, whole or for some value; and of as many at the margin called harmless."""
+    draws = 1000
+    none = verdicts(Truth(0.0, seeds, shape, **WORLDS[world]), "ahead", draws)
+    assert none["confirmed"] + none["part"] <= 0.05 * draws, none
+    harm = verdicts(Truth(-0.2, seeds, shape, **WORLDS[world]), "not behind", draws)
+    assert harm["confirmed"] + harm["part"] <= 0.05 * draws, harm
+
+
+@pytest.mark.slow
+def test_the_two_checks_of_the_old_rule() -> None:
+    """The rule before this one called a rule 1.5 points worse harmless in 146 of 300 draws, and confirmed a gain of 0.8 in none."""
+    assert verdicts(Truth(-1.5, 2, (3, 1, 4), sd=3.0), "not behind", 300)["confirmed"] == 0
+    assert verdicts(Truth(-1.5, 4, (3, 1, 4), sd=3.0), "not behind", 300)["confirmed"] <= 3
+    assert verdicts(Truth(0.8, 4), "ahead", 300)["confirmed"] >= 285
+    assert verdicts(Truth(-0.8, 4), "ahead", 300)["refuted"] >= 285
+
+
+# ------------------------------------------------------------------------------------------------------------------- results
+
+
+def test_the_page_in_the_repository_is_what_the_code_writes() -> None:
+    text = page(read_all([RULES]))
+    assert (RULES.parents[1] / "README.md").read_text(encoding="utf-8") == text
+    assert text.startswith(f"0 of {len(numbers())} numbers answered\n") and "## Not run" in text
+
+
+def test_of_58_comparisons_one_stands_after_holm() -> None:
+    results = read(RULES)
+    assert isinstance(results, StudyResults)
+    comparisons = compare(results.study, results.results, "test", "held-out")
+    standing = [
+        (c.where["algorithm"], c.where["task"], c.rival) for c, called in zip(comparisons, after_holm(comparisons), strict=True) if called
+    ]
+    assert len(comparisons) == 58 and sum(c.difference.clear for c in comparisons if c.difference) == 19
+    assert standing == [("fedadam", "fashion", "magnitude")]
+
+
+def test_numbers_count_as_answered_with_three_seeds(tmp_path: Path) -> None:
+    """Table 2 prints averaging and the mask in one place; the mask was run with two seeds only. Two files have the same cell."""
+    content = {**json.loads(RULES.read_text()), "study": "tmlr-table2", "paper": "tmlr", "table": "2", "compare": "aggregation"}
+    where = {"dataset": "mnist", "split": "noniid", "clients": "500", "algorithm": "fedavg"}
+    content["axes"], content["cells"] = [*where, "aggregation"], content["cells"][:2]
+    for cell, aggregation in zip(content["cells"], ("avg", "gma"), strict=True):
+        cell["values"] = {**where, "aggregation": aggregation}
+    for figures in content["cells"][1]["figures"].values():
+        figures["by_seed"] = {seed: figures["by_seed"][seed] for seed in ("0", "1")}
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    one.write_text(json.dumps(content))
+    two.write_text(json.dumps({**content, "study": "mine"}))
+    text = page(read_all([one, two]))
+    assert text.startswith("1 of 746 numbers answered\n")
+    assert f"- tmlr-table2: {len(load('tmlr-table2').cells) - 2} cells not asked for by its command" in text
+
+
+def test_results_that_cannot_be_judged_together_are_one_sentence(tmp_path: Path) -> None:
+    content = json.loads(RULES.read_text())
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    one.write_text(json.dumps(content))
+    two.write_text(json.dumps(content))
+    with sentence("one.json", "two.json both hold results of rules"):
+        read_all([one, two])
+    for protocol in (PROTOCOL + 1, None):
+        two.write_text(json.dumps({**content, "protocol": protocol}))
+        with sentence("two.json", f"has results of protocol {protocol}, and this is protocol {PROTOCOL}"):
+            read_all([two])
+    twice = {**content, "cells": [content["cells"][0], content["cells"][0]]}
+    for damaged in ("{}", "[]", "{", json.dumps({**content, "cells": 3}), json.dumps(twice), json.dumps({**content, "seeds": None})):
+        two.write_text(damaged)
+        with sentence("two.json does not hold results of accord reproduce"):
+            read_all([two])
+
+
+def test_without_scipy_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with sentence("need scipy: pip install 'accord-fl[studies]'"):
+        judge(AHEAD, [cell(around(1.0, 0.1), dataset="a")])
