@@ -217,8 +217,8 @@ def test_every_round_that_a_tables_rule_reads_is_evaluated() -> None:
 
 def test_studies_share_runs_and_agree_on_their_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A fifth of all runs is another study's. What is known by its content, and is not here, goes by its name."""
-    monkeypatch.setattr("accord.supply.get", lambda name, source: None)
-    monkeypatch.setattr("accord.supply.cache.content", lambda name: name)
+    monkeypatch.setattr("accord.experiments.data_options.get", lambda name, source: None)
+    monkeypatch.setattr("accord.experiments.data_options.cache.content", lambda name: name)
     names = ("tmlr-table2", "tmlr-table4", "tmlr-figure2", "tmlr-figure3a", "tmlr-figure5", "tmlr-membership", "tmlr-table7", "tmlr-table9")
     rounds: dict[Path, int] = {}
     by_study: dict[str, set[Path]] = {}
