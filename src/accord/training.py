@@ -22,7 +22,7 @@ from accord.local import Training
 from accord.loop import Hook, Loop
 from accord.losses import PerSample, default_loss, default_metrics
 from accord.models import warm_start
-from accord.narrate import narrator
+from accord.narrate import narrator, say, say_once
 from accord.records import RunFolder
 from accord.run import Run
 from accord.schedule import Schedule
@@ -74,7 +74,8 @@ def fit(
     `speed` names ways to be faster that cost something: `native`, `compile`, `channels-last`, `bf16` (docs/engines.md).
     A checkpoint is written every `checkpoint_every` rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops
     after the round and can be resumed. With `until_flat` a run is done before its `rounds` once held-out data has not become better, by
-    more than `flat_margin`, in so many rounds. `verbose` tells on standard error how the run goes; left out, it does so on a terminal.
+    more than `flat_margin`, in so many rounds. `verbose` tells on standard error how the run goes; left out, it does so on a terminal, and
+    elsewhere says only, and once, which engine trains.
 
     >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
@@ -90,7 +91,7 @@ def fit(
     if start is not None:
         model = warm_start(model, start)
     watching = sys.stderr.isatty() if verbose is None else verbose
-    hooks = [*hooks, *([narrator()] if watching else [])]
+    hooks, tell = [*hooks, *([narrator()] if watching else [])], say if watching else say_once
     return carry_out(
         model,
         fed,
@@ -106,7 +107,7 @@ def fit(
         loss=loss,
         metrics=metrics,
         hooks=hooks,
-        tell=(lambda text: print(text, file=sys.stderr, flush=True)) if watching else None,
+        tell=None if verbose is False else tell,
     )
 
 
