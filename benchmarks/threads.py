@@ -4,7 +4,8 @@
 
 `torch's threads` is what a run without accord's choice would have: the sequential engine with as many threads as torch takes by itself. A
 measurement is a process of its own that times `accord.fit` alone, start of workers included. Ways are asked in turn within each repeat, and
-ratios are medians over repeats, so that a noisy machine is noisy for all. A way that takes too long is asked no more.
+ratios are medians over repeats, so that a noisy machine is noisy for all; processor time, of the process and its workers, is what hardly
+hangs on what else the machine does. A way that takes too long is asked no more.
 """
 
 import argparse
@@ -34,8 +35,11 @@ WAYS = {"OMP_NUM_THREADS=1": "one", "auto": "auto", "torch's threads": "all"}
 LIMIT = 15.0  # seconds: with threads that wait for each other a work may take a hundred times as long
 
 
-def measure(work: Work, way: str) -> float:
-    """Seconds of `fit`, in this process."""
+Seconds = tuple[float, float]  # by the clock, and of processor time
+
+
+def measure(work: Work, way: str) -> Seconds:
+    """Seconds of `fit`, in this process and its workers."""
     x, y = work.data()
     held = work.clients * work.samples
     rows = torch.arange(len(x))
@@ -44,26 +48,27 @@ def measure(work: Work, way: str) -> float:
     if way == "all":
         os.environ["OMP_NUM_THREADS"] = str(torch.get_num_threads())  # a choice, which accord keeps
     engine = "sequential" if way == "all" else "auto"
-    started = time.perf_counter()
+    started, used = time.perf_counter(), sum(os.times()[:4])
     options = {"rounds": work.rounds, "sample": work.sample, "batch": work.batch, "evaluate_every": work.rounds}
     accord.fit(work.module(), fed, **options, device="cpu", engine=engine, verbose=False)  # type: ignore[arg-type]
-    return time.perf_counter() - started
+    return time.perf_counter() - started, sum(os.times()[:4]) - used
 
 
-def ask(work: str, way: str) -> float | None:
+def ask(work: str, way: str) -> Seconds | None:
     """The same in a process of its own; None if it takes too long."""
     env = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     env |= {"OMP_NUM_THREADS": "1"} if way == "one" else {}
     command = [sys.executable, __file__, "--works", work, "--way", way]
     try:
         done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=LIMIT)
-        return float(done.stdout)
+        clock, processor = map(float, done.stdout.split())
+        return clock, processor
     except subprocess.TimeoutExpired:
         return None
 
 
 def compare(work: Work, repeats: int) -> None:
-    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
+    seconds: dict[str, list[Seconds]] = {name: [] for name in WAYS}
     late: set[str] = set()
     for _ in range(repeats):
         for name, way in WAYS.items():
@@ -72,13 +77,20 @@ def compare(work: Work, repeats: int) -> None:
             else:
                 late.add(name)
     one = seconds["OMP_NUM_THREADS=1"]
-    print(f"{work.name}: {work.what}")
+    print(f"{work.name}: {work.what}; times that of OMP_NUM_THREADS=1")
     for name, times in seconds.items():
         if name in late:
             print(f"  {name:18s} more than {LIMIT:g} s")
             continue
-        ratio = statistics.median(a / b for a, b in zip(times, one, strict=True)) if len(times) == len(one) else float("nan")
-        print(f"  {name:18s} {statistics.median(times):7.3f} s   {min(times):.3f}-{max(times):.3f}   {ratio:5.2f} times OMP_NUM_THREADS=1")
+        clock, processor = (_against(times, one, which) for which in (0, 1))
+        print(f"  {name:18s} {clock}   processor {processor}")
+
+
+def _against(times: list[Seconds], one: list[Seconds], which: int) -> str:
+    """The median, and its ratio to one thread's: `0.310 s, 1.02 times`."""
+    seconds = statistics.median(pair[which] for pair in times)
+    ratios = [mine[which] / its[which] for mine, its in zip(times, one, strict=False)]  # one thread, too, may have been too slow
+    return f"{seconds:7.3f} s" + (f", {statistics.median(ratios):5.2f} times" if ratios else "")
 
 
 def main() -> None:
@@ -88,7 +100,7 @@ def main() -> None:
     parser.add_argument("--way", choices=WAYS.values(), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.way:
-        print(measure(WORKS[asked.works], asked.way))
+        print(*measure(WORKS[asked.works], asked.way))
         return
     print(f"torch {torch.__version__}, {os.cpu_count()} cores, {platform.machine()}, load average {os.getloadavg()[0]:.1f}")
     for name in asked.works.split(","):
