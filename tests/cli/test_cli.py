@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from accord.experiments.experiment import parse
-from command import Started, accord, command, environment, refused
+from command import SOURCE, Started, accord, command, environment, refused
 
 EXPERIMENT = """\
 [data]
@@ -166,6 +166,20 @@ def test_a_terminal_gets_live_bars_and_a_drawn_table_that_cuts_nothing(
     assert "fedadam + gma(0.4) · seed 1" in plain and "4/4" in plain
     table = plain[plain.index("─" * 40) :].split()
     assert not [word for word in done.stdout.splitlines()[1].split() if word not in table]
+
+
+def test_a_shell_completes_commands(env: dict[str, str], here: Path) -> None:
+    """The protocol that `accord --install-completion` has bash speak."""
+    asks = {**env, "_ACCORD_COMPLETE": "complete_bash", "COMP_WORDS": "accord re", "COMP_CWORD": "1"}
+    assert accord(asks, here).stdout.split() == ["reproduce", "report"]
+    assert "--install-completion" in accord({**env, "TERM": "dumb"}, here, "--help").stdout
+
+
+def test_readme_and_help_say_the_same_of_how_long_the_demonstration_takes(env: dict[str, str], here: Path) -> None:
+    told = " ".join(accord(env, here, "demo", "--help").stdout.split())
+    places = [told, (SOURCE.parent / "README.md").read_text()]
+    first, second = (re.findall(r"trains for about ([\w ]+) on two cores", text, re.IGNORECASE) for text in places)
+    assert len(first) == 1 and first == second
 
 
 def _read(descriptor: int) -> bytes:

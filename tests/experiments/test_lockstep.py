@@ -22,7 +22,7 @@ from accord.experiments.lockstep import Shared, alike, room, together
 from accord.rules.local import Training
 from accord.runs.folder import RunFolder
 from accord.training.fit import make_job
-from accord.training.loop import Hook, Loop
+from accord.training.loop import Event, Hook, Loop
 from accord.training.plan import Plan
 from conftest import blobs, mlp
 
@@ -114,6 +114,21 @@ def test_different_algorithms_seeds_rates_and_epochs_each_equal_their_own_run_bi
     assert len({alike(case.job()[0]) for case in cases}) == 1
     lockstep(cases, tmp_path / "together")
     assert_as_alone(cases, tmp_path)
+
+
+def test_runs_that_go_together_are_told_how_they_ended(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def ask(event: Event) -> None:
+        if event.round == 1:
+            event.at_end(told.append)
+        if event.round == 3 and len(told) == 1:  # one of three has ended by then
+            raise ZeroDivisionError
+
+    cases = [Case(name, plan={"rounds": rounds}) for name, rounds in (("short", 2), ("long", 4), ("longer", 6))]
+    with pytest.raises(ZeroDivisionError):
+        lockstep(cases, tmp_path, hooks=[ask])
+    assert told == ["finished", "failed", "failed"]
 
 
 def test_lanes_that_go_in_turns_report_what_any_of_the_runs_needs(tmp_path: Path) -> None:

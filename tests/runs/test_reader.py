@@ -144,6 +144,8 @@ def test_seeds_share_a_row_with_mean_and_deviation(runs: Path) -> None:
     by_label = {row[0]: row for row in rows}
     assert set(by_label) == {"fedavg", "fedavg + gma(0.6)"}
     masked = by_label["fedavg + gma(0.6)"]
+    alone = comparison([load(find([runs])[0])], "last10")
+    assert (alone[0][1], alone[1][1]) == ("seed", "0")  # `seeds 0` would read as none
     assert masked[1:3] == ["0,1", "4"]
     chosen = [run.chosen("last10") for run in map(load, find([runs])) if run.rounds == 4]
     unseen = [100 * one.values["unseen"] for one in chosen if one]

@@ -15,7 +15,7 @@ from accord.experiments.rule_options import ALGORITHMS
 from accord.rules.algorithm import Lowered
 from accord.training.diagnostics import of_round
 from accord.training.loop import SkippedRound
-from conftest import Point, blobs, cost, mlp, quadratics
+from conftest import Point, blobs, cost, mlp, quadratics, sentence
 
 
 def train(algorithm=None, fed=None, **more) -> accord.Run:
@@ -431,14 +431,6 @@ def test_data_that_breaks_the_loss_names_the_client(split: str) -> None:
 # -------------------------------------------------------------------------------------------------------------- the run object
 
 
-def test_a_run_in_python_tells_how_it_goes_when_asked(capsys) -> None:
-    train(verbose=True)
-    told = capsys.readouterr().err
-    assert "round 1/4" in told and "round 4/4 · train" in told and told.endswith("s left\n")
-    train()
-    assert capsys.readouterr().err == ""  # this is no terminal
-
-
 def test_who_was_left_out_is_printed() -> None:
     run = train(fed=with_client(blobs(), "c03", float("nan")), sample=None)
     assert "left out: c03 (NaN in the update, 4 rounds)" in str(run)
@@ -535,6 +527,9 @@ def test_plot_and_save(tmp_path) -> None:
     assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
     with pytest.raises(AccordError, match="which must be 'last' or 'held-out', got 'best'"):
         run.model("best")
+    stopped = train(rounds=4, evaluate_every=4, hooks=[lambda event: event.round == 2])
+    with sentence("there is nothing to plot: the run ended after round 2, before its first evaluation"):
+        stopped.plot()
 
 
 @pytest.mark.parametrize(

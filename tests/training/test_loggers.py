@@ -3,15 +3,19 @@
 import json
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import accord
 from accord.core.errors import AccordError
 from accord.experiments.execute import Interrupt, execute_seed
 from accord.experiments.experiment import parse
 from accord.training.loggers import LOGS, numbers
+from accord.training.loop import Event
+from conftest import blobs, mlp, sentence
 
 TEXT = """
 [data]
@@ -99,6 +103,71 @@ def test_mlflow_reads_what_was_written_and_a_resumed_run_goes_on(tmp_path: Path,
     assert told == pytest.approx({row["round"]: row["train_loss"] for row in rows(folder)})
     run = client.get_run(run_id)
     assert run.info.status == "FINISHED" and run.data.params["algorithm.mask"] == "gma" and run.info.run_name == folder.name
+
+
+def test_mlflow_without_settings_keeps_runs_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own default is a database, which takes more than its client; then files, and a second run finds the first one's."""
+    mlflow = pytest.importorskip("mlflow")
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    folders = [train("mlflow", tmp_path / "a"), train("mlflow", tmp_path / "b")]
+    assert "MLFLOW_ALLOW_FILE_STORE" not in os.environ
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    database = tmp_path / "mlflow.db"  # where all of MLflow is installed
+    client = mlflow.MlflowClient(f"sqlite:///{database}" if database.exists() else (tmp_path / "mlruns").as_uri())
+    for folder in folders:
+        run = client.get_run(json.loads((folder / "mlflow.json").read_text())["run_id"])
+        assert run.info.status == "FINISHED" and run.data.metrics["train_loss"] == pytest.approx(rows(folder)[-1]["train_loss"])
+
+
+def test_mlflow_in_a_place_it_refuses_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "carrier-pigeon://loft")
+    with sentence("MLflow cannot keep runs at carrier-pigeon://loft: ", "set MLFLOW_TRACKING_URI to a server's address"):
+        LOGS["mlflow"](tmp_path, {})
+
+
+def test_mlflow_is_told_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    folder = tmp_path / "logs"  # which is not there yet
+
+    def status(hook: Callable[[Event], bool | None]) -> str:
+        hooks = [LOGS["mlflow"](folder, {}), hook]
+        with suppress(ZeroDivisionError, KeyboardInterrupt):
+            accord.fit(mlp(), blobs(), rounds=4, evaluate_every=4, folder=tmp_path / "runs", device="cpu", hooks=hooks)
+        return str(mlflow.MlflowClient().get_run(json.loads((folder / "mlflow.json").read_text())["run_id"]).info.status)
+
+    def interrupted(event: Event) -> None:
+        raise KeyboardInterrupt
+
+    assert status(lambda event: event.round == 1) == "KILLED"
+    assert status(lambda event: bool(1 / 0)) == "FAILED"
+    assert status(interrupted) == "KILLED"
+    asked: list[str] = []
+
+    def look(event: Event) -> None:
+        run_id = json.loads((folder / "mlflow.json").read_text())["run_id"]
+        asked.append(mlflow.MlflowClient().get_run(run_id).info.status)
+
+    assert status(look) == "FINISHED" and set(asked) == {"RUNNING"}
+
+
+def test_every_hook_that_asked_is_told_once_how_the_run_ended(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def ask(event: Event) -> bool:
+        if event.round in (1, 3):
+            event.at_end(told.append)
+            event.at_end(lambda how: told.append(f"{how} too"))
+        return event.round == 2
+
+    for _ in range(2):  # the first run is stopped after round 2, the second goes on after it
+        accord.fit(mlp(), blobs(), rounds=4, folder=tmp_path, device="cpu", hooks=[ask])
+    assert told == ["stopped", "stopped too", "finished", "finished too"]
 
 
 def records(content: bytes) -> Iterator[bytes]:

@@ -22,7 +22,6 @@ from accord.core.errors import AccordError
 app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""Federated learning whose models hold up on data owners they have never met.
 

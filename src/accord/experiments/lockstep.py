@@ -115,22 +115,27 @@ def together(loops: Iterable[Loop], engine: Vectorised, at_once: int, interrupte
     """Drives runs that are alike round by round, at most `at_once` at a time, and gives each of them when it is over. `loops` is drawn from
     as there is room. Once interrupted, all stop after the round they are in, and none begins."""
     waiting, going = iter(loops), list[tuple[Loop, Iterator[Any]]]()
-    while True:
-        going += [(loop, loop.rounds()) for loop in islice(waiting, at_once - len(going))]
-        if not going:
-            return
-        turns = [(loop, rounds, next(rounds, None)) for loop, rounds in going]
-        going = [(loop, rounds) for loop, rounds, asked in turns if asked is not None]
-        yield from (loop for loop, _, asked in turns if asked is None)
-        if not going:
-            continue
-        started = time.monotonic()
-        wanted = [(loop, asked) for loop, _, asked in turns if asked is not None]
-        outcomes = engine.train_many([Request(loop.job, asked.work, asked.cohort) for loop, asked in wanted])
-        share = (time.monotonic() - started) / len(wanted)
-        for (loop, asked), outcome in zip(wanted, outcomes, strict=True):
-            loop.absorb(asked, outcome, share)
-        if interrupted():
-            waiting = iter(())
-            for loop, _ in going:
-                loop.stop("interrupted")
+    try:
+        while True:
+            going += [(loop, loop.rounds()) for loop in islice(waiting, at_once - len(going))]
+            if not going:
+                return
+            turns = [(loop, rounds, next(rounds, None)) for loop, rounds in going]
+            going = [(loop, rounds) for loop, rounds, asked in turns if asked is not None]
+            yield from (loop for loop, _, asked in turns if asked is None)
+            if not going:
+                continue
+            started = time.monotonic()
+            wanted = [(loop, asked) for loop, _, asked in turns if asked is not None]
+            outcomes = engine.train_many([Request(loop.job, asked.work, asked.cohort) for loop, asked in wanted])
+            share = (time.monotonic() - started) / len(wanted)
+            for (loop, asked), outcome in zip(wanted, outcomes, strict=True):
+                loop.absorb(asked, outcome, share)
+            if interrupted():
+                waiting = iter(())
+                for loop, _ in going:
+                    loop.stop("interrupted")
+    except BaseException as error:
+        for loop, _ in going:
+            loop.fail(error)
+        raise

@@ -54,7 +54,8 @@ def comparison(runs: Sequence[Recorded], rule: str) -> Cells:
     gaps = [gap for gap, pair in GAPS.items() if set(pair) <= set(splits)]
     metric = primary_metric(evaluated[0].history[0][1]) if evaluated else "accuracy"
     unit = f"{metric} (%), by {rule}" if metric == "accuracy" else f"{metric}, by {rule}"
-    cells: Cells = [[unit, "seeds", "rounds", *(TITLES[s] for s in splits), *(_GAPS[g] for g in gaps), "status"]]
+    seeds = "seed" if all(len(members) == 1 for members in groups.values()) else "seeds"  # `seeds 0` would read as none
+    cells: Cells = [[unit, seeds, "rounds", *(TITLES[s] for s in splits), *(_GAPS[g] for g in gaps), "status"]]
     for label, members in zip(labels([members[0] for members in groups.values()]), groups.values(), strict=True):
         cells.append([label, *_row(members, rule, splits, gaps)])
     all_done = all(run.status == "done" for run in runs)

@@ -68,6 +68,8 @@ class Run:
             from matplotlib.figure import Figure
         except ImportError:
             raise AccordError("run.plot() needs matplotlib: pip install 'accord-fl[plot]'") from None
+        if not self.history:
+            raise AccordError(f"there is nothing to plot: the run ended after round {self.rounds}, before its first evaluation")
         metric = primary_metric(self.history[0][1])
         figure = Figure(figsize=(6, 4), layout="constrained")
         axes = figure.subplots()

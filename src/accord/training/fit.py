@@ -27,7 +27,7 @@ from accord.training.cohort import Conditions
 from accord.training.engine_choice import make_engine
 from accord.training.loop import Hook, Loop
 from accord.training.plan import Plan, identity
-from accord.training.progress_line import narrator
+from accord.training.progress_line import narrator, say, say_once
 
 
 def fit(
@@ -76,7 +76,8 @@ def fit(
     `speed` names ways to be faster that cost something: `native`, `compile`, `channels-last`, `bf16` (docs/engines.md).
     A checkpoint is written every `checkpoint_every` rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops
     after the round and can be resumed. With `until_flat` a run is done before its `rounds` once held-out data has not become better, by
-    more than `flat_margin`, in so many rounds. `verbose` tells on standard error how the run goes; left out, it does so on a terminal.
+    more than `flat_margin`, in so many rounds. `verbose` tells on standard error how the run goes; left out, it does so on a terminal, and
+    elsewhere says only, and once, which engine trains.
 
     >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
@@ -92,7 +93,7 @@ def fit(
     if start is not None:
         model = warm_start(model, start)
     watching = sys.stderr.isatty() if verbose is None else verbose
-    hooks = [*hooks, *([narrator()] if watching else [])]
+    hooks, tell = [*hooks, *([narrator()] if watching else [])], say if watching else say_once
     return carry_out(
         model,
         fed,
@@ -108,7 +109,7 @@ def fit(
         loss=loss,
         metrics=metrics,
         hooks=hooks,
-        tell=(lambda text: print(text, file=sys.stderr, flush=True)) if watching else None,
+        tell=None if verbose is False else tell,
     )
 
 

@@ -6,6 +6,7 @@ of them, as far as the program can.
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,10 @@ def tensorboard(folder: Path, settings: Mapping[str, Any]) -> Hook:
     def tell(event: Event) -> None:
         if not writer:  # from this round on: what a stopped run had told of it is taken back
             writer.append(SummaryWriter(str(folder / "tensorboard"), purge_step=event.round))
+            event.at_end(lambda _: writer.pop().close())
         for name, value in numbers(event.row).items():
             writer[0].add_scalar(name, value, event.round)
-        if "evaluation" in event.row or event.round == event.rounds:
+        if "evaluation" in event.row:
             writer[0].flush()
 
     return tell
@@ -48,21 +50,16 @@ def tensorboard(folder: Path, settings: Mapping[str, Any]) -> Hook:
 
 def mlflow(folder: Path, settings: Mapping[str, Any]) -> Hook:
     """A run of MLflow, where `MLFLOW_TRACKING_URI` points, or wherever MLflow keeps runs otherwise. `mlflow.json` says which it is."""
-    try:
-        from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
-    except ImportError:
-        raise _missing("mlflow") from None
-    try:
-        client = MlflowClient()
-    except MlflowException as error:
-        raise AccordError(f"MLflow cannot keep runs here, set MLFLOW_TRACKING_URI: {str(error).splitlines()[0]}") from None
+    client = _mlflow_client()
     kept = folder / "mlflow.json"
     started: list[str] = []
 
     def begin() -> str:
         if kept.exists():
-            return str(json.loads(kept.read_text())["run_id"])
+            run_id = json.loads(kept.read_text())["run_id"]
+            client.update_run(run_id, status="RUNNING")
+            return str(run_id)
+        folder.mkdir(parents=True, exist_ok=True)  # a hook of a run in Python may name any folder
         experiment = client.get_experiment_by_name("accord")
         number = experiment.experiment_id if experiment else client.create_experiment("accord")
         run_id = client.create_run(number, run_name=folder.name).info.run_id
@@ -74,12 +71,43 @@ def mlflow(folder: Path, settings: Mapping[str, Any]) -> Hook:
     def tell(event: Event) -> None:
         if not started:
             started.append(begin())
+            event.at_end(lambda how: client.set_terminated(started.pop(), _MLFLOW_STATUS[how]))
         for name, value in numbers(event.row).items():
             client.log_metric(started[0], name, value, step=event.round)
-        if event.round == event.rounds:
-            client.set_terminated(started[0])
 
     return tell
+
+
+_MLFLOW_STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+_FILES_ALLOWED = "MLFLOW_ALLOW_FILE_STORE"
+
+
+def _mlflow_client() -> Any:
+    """MLflow's client. Where nobody said where runs go, and MLflow's own place, a database, needs more than its client, they go to files
+    in `mlruns`; MLflow opens such a folder only if it is told to."""
+    try:
+        import mlflow as library
+        from mlflow.exceptions import MlflowException
+    except ImportError:
+        raise _missing("mlflow") from None
+    try:
+        return library.MlflowClient()
+    except MlflowException as error:
+        if library.is_tracking_uri_set():
+            why = str(error).strip().splitlines()[0].partition(". ")[0]
+            raise AccordError(
+                f"MLflow cannot keep runs at {library.get_tracking_uri()}: {why} (set MLFLOW_TRACKING_URI to a server's address, or to a "
+                f"folder's with {_FILES_ALLOWED}=true, or leave it out)"
+            ) from None
+    before = os.environ.get(_FILES_ALLOWED)
+    os.environ[_FILES_ALLOWED] = "true"
+    try:
+        return library.MlflowClient(Path("mlruns").absolute().as_uri())
+    finally:
+        if before is None:
+            del os.environ[_FILES_ALLOWED]
+        else:
+            os.environ[_FILES_ALLOWED] = before
 
 
 def wandb(folder: Path, settings: Mapping[str, Any]) -> Hook:
@@ -93,9 +121,8 @@ def wandb(folder: Path, settings: Mapping[str, Any]) -> Hook:
     def tell(event: Event) -> None:
         if not started:
             started.append(library.init(project="accord", id=folder.name, resume="allow", dir=str(folder), config=flat(settings)))
+            event.at_end(lambda how: started.pop().finish(exit_code=how == "failed"))
         started[0].log(numbers(event.row), step=event.round)
-        if event.round == event.rounds:
-            started[0].finish()
 
     return tell
 

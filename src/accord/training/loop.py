@@ -40,8 +40,10 @@ class Event:
     row: dict[str, Any]  # as in metrics.jsonl
     seconds: float
     snapshot: Callable[[], nn.Module] = field(repr=False)  # the model as it is now
+    at_end: Callable[["Ending"], None] = field(repr=False)  # what is to be called, once, when the run ends, however it does
 
 
+Ending = Callable[[str], None]  # is told "finished", "stopped" (it can go on) or "failed"
 Hook = Callable[[Event], bool | None]  # a true answer ends the run after this round
 
 
@@ -71,6 +73,7 @@ class Loop:
         self.stopped: str | None = None  # why it ends before its rounds, if it does
         self._began = self._saved = time.monotonic()
         self._invited: tuple[int, list[Invited]] = 0, []  # a round, and who is invited to it
+        self._endings: list[Ending] = []
 
     # ----------------------------------------------------------------------------------------------------------- the rounds
 
@@ -82,6 +85,9 @@ class Loop:
                 outcome = self.engine.train(asked.work, asked.cohort)
                 self.absorb(asked, outcome, time.monotonic() - started)
             return self.result()
+        except BaseException as error:
+            self.fail(error)
+            raise
         finally:
             self.engine.close()
 
@@ -104,6 +110,7 @@ class Loop:
                 self.rows[-1] = plain(self.rows[-1] | {"evaluation": self._evaluate(self.rows[-1]), "off_schedule": True})
                 self.folder.amend(self.rows)
             self._finish(self.folder)
+        self.end("finished" if self.stopped is None else "stopped")
 
     @property
     def complete(self) -> bool:
@@ -154,7 +161,7 @@ class Loop:
             timing = {"round": number, "train_seconds": training, "evaluate_seconds": now - trained}
             halved = getattr(self.engine, "lanes_at_once", None)  # only lanes can be too many for a device
             self.folder.log(row, timing if halved is None else {**timing, "lanes_at_once": halved})
-        event = Event(number, number if self.flat else self.plan.rounds, row, training + now - trained, self._module)
+        event = Event(number, number if self.flat else self.plan.rounds, row, training + now - trained, self._module, self._endings.append)
         answers = [hook(event) for hook in self.hooks]  # every hook is asked, also after one that wants to stop
         if not self.complete:
             if any(answers):
@@ -178,6 +185,16 @@ class Loop:
         self.stopped = why
         if self.folder and self.progress.round != (self.folder.state["round"] if self.folder.state else 0):
             self._checkpoint(self.folder)
+
+    def end(self, how: str) -> None:
+        """Tells whoever asked for it that the run is over, and how it ended."""
+        endings, self._endings = self._endings, []
+        for told in endings:
+            told(how)
+
+    def fail(self, error: BaseException) -> None:
+        """The same, of a run that was cut short."""
+        self.end("stopped" if isinstance(error, KeyboardInterrupt) else "failed")
 
     def _learn(self, asked: Asked, outcome: Outcome) -> tuple[Progress, dict[str, Any]]:
         """Applies what a cohort agreed on; a round with too few reports changes nothing."""

@@ -35,7 +35,7 @@ function drawGrids() {
   const reach = cells.map((cell) => cell[2]);
   const inWords = ({ value: [, , , index] }) => {
     const one = data.settings[index];
-    return tip(one.label, [[data.splits[split], `<b>${text(plusMinus(figures(one)[split], metric))}</b>`], ["seeds", text(one.runs.map((run) => run.seed).join(", "))], ["rounds", text([...new Set(one.runs.map((run) => run.rounds))].join(", "))]]);
+    return tip(one.label, [[data.splits[split], `<b>${text(plusMinus(figures(one)[split], metric))}</b>`], [one.runs.length === 1 ? "seed" : "seeds", text(one.runs.map((run) => run.seed).join(", "))], ["rounds", text([...new Set(one.runs.map((run) => run.rounds))].join(", "))]]);
   };
   heatMap("grid-chart", {
     columns: grid.columns, rows: grid.rows, cells, low: Math.min(...reach), high: Math.max(...reach), x: grid.x, y: grid.y, inWords, written: metric,

@@ -10,7 +10,7 @@ function columns() {
   const told = (some) => [Math.min(...some), Math.max(...some)].filter((number, at, pair) => !at || number !== pair[0]).join("-");
   const list = [
     { key: "label", lines: [unit(metricOf())], word: true, sort: (one) => one.label, cell: label },
-    { key: "seeds", lines: ["seeds"], minor: true, sort: (one) => one.runs.length, cell: (one) => one.runs.map((run) => run.seed).join(",") },
+    { key: "seeds", lines: [all.every((one) => one.runs.length === 1) ? "seed" : "seeds"], minor: true, sort: (one) => one.runs.length, cell: (one) => one.runs.map((run) => run.seed).join(",") },
     { key: "rounds", lines: ["rounds"], minor: true, sort: (one) => Math.max(...rounds(one)), cell: (one) => told(rounds(one)) },
     ...splits.map((split) => ({ key: split, lines: [data.splits[split]], sort: value(split), cell: cell(split) })),
     ...gaps.map(([gap, [title]]) => ({ key: gap, lines: inTwo(title), sort: value(gap), cell: cell(gap) })),
