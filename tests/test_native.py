@@ -18,6 +18,7 @@ from torch.nn.utils import parametrizations
 
 import accord
 from accord import models, native
+from accord.aggregate import combine
 from accord.describe import describe
 from accord.native import block, conv_relu_pool, library
 from accord.native.sums import _rounds_as_torch
@@ -312,6 +313,14 @@ def test_both_sums_in_one_pass_have_the_same_bits(chosen: None, clients: int, si
     direct = native.sums(x[:, : max(size // 2, 1)], weight)  # rows that lie apart
     assert (direct is not None) == _rounds_as_torch()  # torch held to fewer instructions has to do it itself
     assert direct is None or torch.equal(direct[1], apart[1][: max(size // 2, 1)])
+
+
+def test_a_threshold_of_zero_is_no_mask_with_it(chosen: None) -> None:
+    """The masked sum is the compiled one and the other torch's; on every processor they must have the same bits."""
+    generator = torch.Generator().manual_seed(6)
+    deltas, weights = torch.randn(9, 500, generator=generator), torch.rand(9, generator=generator)
+    masked, plain = (combine(rule, deltas, weights) for rule in (accord.gma(0.0), accord.mean()))
+    assert masked.mask.eq(1).all() and torch.equal(masked.update, plain.update)
 
 
 def test_one_pass_leaves_alone_what_it_cannot_read(chosen: None) -> None:
