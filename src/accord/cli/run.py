@@ -33,7 +33,8 @@ def run(
     setting that makes another choice, such as another algorithm, drops the options that the file gave the old one.
 
     Each run goes to a folder of its own below `run.folder`, named after the settings. One that was stopped, by Ctrl-C or even kill -9, goes
-    on with `--resume` as if nothing had happened; with a larger `train.rounds`, `--resume` extends a finished one.
+    on with `--resume` as if nothing had happened; on another kind of machine it says what differs. With a larger `train.rounds`, `--resume`
+    extends a finished one.
 
     Examples:
 

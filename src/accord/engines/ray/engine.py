@@ -2,7 +2,7 @@
 
 Every node gets the model once and sends one record on: the first adds up its shards, the next adds its own to that sum, and so on from node
 to node; the last sum goes to the driver. Shards are thus added one after another in their own order, wherever they were trained. On CPUs
-the result has the bits of `sequential` on one thread, whichever node was faster, came late or was lost.
+of one type the result has the bits of `sequential` on one thread, whichever node was faster, came late or was lost.
 """
 
 import functools
