@@ -1,5 +1,6 @@
 """The wheel, as somebody gets it who has nothing else: an empty environment, another folder, no network, no cache."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 CLOSED = "http://127.0.0.1:9"  # nobody listens on the port that discards
@@ -29,9 +31,10 @@ def wheel(folder: Path) -> Path:
     return made
 
 
-def pip(python: str | Path, *words: str | Path) -> None:
+def pip(python: str | Path, *words: str | Path) -> str:
     done = subprocess.run([python, "-m", "pip", *words], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def offline(folder: Path) -> tuple[list[str], dict[str, str]]:
@@ -56,7 +59,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     source = {name for name in source if "__pycache__" not in name}
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == source
-    assert {"accord/native/block.cpp", "accord/studies/published.csv", "accord/report/assets/page.html"} <= held
+    assert {"accord/kernels/block.cpp", "accord/studies/published.csv", "accord/report/assets/page.html"} <= held
 
 
 @pytest.mark.slow
@@ -65,6 +68,8 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_environment_without_a_network(
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
     programs = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
     pip(programs / "python", "install", "--no-compile", "--constraint", ROOT / "constraints.txt", f"{wheel}[demo]")
+    installed = json.loads(pip(programs / "python", "list", "--format", "json"))
+    assert not [entry for entry in installed if Version(entry["version"]).is_prerelease]
     (folder / "elsewhere").mkdir()
     prefix, env = offline(folder)
     command = [*prefix, programs / "accord", "demo", "train.rounds=2"]

@@ -12,6 +12,7 @@ import accord
 
 DOCS = Path(__file__).parents[2] / "docs"
 pytest.importorskip("sphinx", reason="the site is built with Sphinx: pip install 'accord-fl[docs]'")
+pytestmark = pytest.mark.slow  # make docs builds the site, as strictly
 pytest.importorskip("furo", reason="the site is built with furo: pip install 'accord-fl[docs]'")
 
 

@@ -359,6 +359,7 @@ def answer(process: subprocess.Popen) -> list[str]:
     return out.strip().split("|")
 
 
+@pytest.mark.slow
 def test_processes_that_build_at_once_do_not_meet(chosen: None, tmp_path: Path) -> None:
     answers = [answer(process) for process in [start(tmp_path), start(tmp_path)]]
     assert answers[0] == answers[1] and answers[0][0] == "True"
@@ -366,6 +367,7 @@ def test_processes_that_build_at_once_do_not_meet(chosen: None, tmp_path: Path) 
     assert all(file.suffix == ".so" and file.name.startswith(answers[0][1]) for file in left) and left
 
 
+@pytest.mark.slow
 def test_a_damaged_library_is_built_again(chosen: None, tmp_path: Path) -> None:
     first = answer(start(tmp_path))
     (file,) = (tmp_path / "native").iterdir()
