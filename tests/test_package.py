@@ -9,7 +9,8 @@ import accord
 
 
 def test_public_names() -> None:
-    expected = """AccordError Algorithm Conditions Run __version__ aggregate and_mask attack audit causal causalfed combine
+    expected = """AccordError Algorithm Average Conditions Local Mask Run Server __version__ aggregate and_mask
+    attack audit causal causalfed combine
     corrective data draws
     fedadagrad fedadam fedavg fedavgm fedgma fedprox fedsgd fedyogi fit geometric_mean gma krum local local_only logs
     magnitude masked mean median models native pooled privacy sand scaffold scaled schedule server smaller_is_better

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from accord.core import schedule as schedule
     from accord.core.errors import AccordError as AccordError
     from accord.core.losses import smaller_is_better as smaller_is_better
+    from accord.core.protocols import Average as Average
+    from accord.core.protocols import Local as Local
+    from accord.core.protocols import Mask as Mask
+    from accord.core.protocols import Server as Server
     from accord.core.version import __version__ as __version__
     from accord.rules import combine as _aggregate
     from accord.rules import local as local
@@ -87,6 +91,7 @@ _MODULES = {
 _HOME = {
     "AccordError": "core.errors",
     "__version__": "core.version",
+    **dict.fromkeys(("Average", "Local", "Mask", "Server"), "core.protocols"),
     "smaller_is_better": "core.losses",
     "Algorithm": "rules.algorithm",
     **dict.fromkeys(("corrective", "geometric_mean", "krum", "mean", "median", "trimmed_mean"), "rules.averages"),

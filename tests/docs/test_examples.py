@@ -51,10 +51,11 @@ def test_the_new_rule_by_hand() -> None:
     deltas = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
     column = torch.ones(2, 1)
     reports = Reports(delta=deltas, weight=column, steps=column, buffers=column[:, :0])
-    alone = [rule.lift(reports.of(torch.tensor([k])), {}) for k in range(2)]
-    for record in (rule.lift(reports, {}), alone[0] + alone[1]):
-        update, _ = rule.lower(record, {}, Round(1, Layout.flat(2, torch.float32), 2))
-        assert update.tolist() == [1.25, 1.0]
+    algorithm, layout = accord.fedavg(average=rule), Layout.flat(2, torch.float32)
+    memory = algorithm.init(layout, 2, deltas[0])
+    alone = [algorithm.lift(reports.of(torch.tensor([k])), memory) for k in range(2)]
+    for record in (algorithm.lift(reports, memory), alone[0] + alone[1]):
+        assert algorithm.lower(record, memory, Round(1, layout, 2))[0].update.tolist() == [1.25, 1.0]
 
 
 @pytest.mark.parametrize("engine", ["processes", "vectorised"])

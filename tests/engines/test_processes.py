@@ -88,9 +88,9 @@ def assert_same_run(job: Job, *workers: int, start: str = "fork", **plan) -> Loo
 )
 def test_every_algorithm_gives_the_same_bits(algorithm: Algorithm, training: dict) -> None:
     conditions = Conditions(available=0.9, lost=0.1, stragglers=0.5, least=0.2)
-    fed = blobs() if algorithm.local.pooled else troubled()  # a bad number in the pool would be everybody's
+    fed = blobs() if algorithm.pools else troubled()  # a bad number in the pool would be everybody's
     here = assert_same_run(make_job(algorithm, fed=fed, **training), 1, 2, 3, conditions=conditions)
-    if not algorithm.local.pooled:
+    if not algorithm.pools:
         reasons = {why for row in here.rows for why in row["left_out"].values()}
         assert {"report lost", "no samples", "1 sample, and the model needs 2 to train on"} < reasons
 
