@@ -11,7 +11,7 @@ from accord.causal.exchange import Near, talk
 from accord.causal.halved import Halved
 from accord.causal.server import Heard, Server
 from accord.core.reports import Reports
-from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Table, Work
+from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Table, Work, change_of_buffers, too_few
 from accord.engines.sequential import Sequential
 
 
@@ -41,7 +41,7 @@ class Causal:
         if all(row.left_out_because for row in rows):
             return Outcome(None, rows)
         one = torch.ones(1, 1, dtype=work.vector.dtype, device=work.vector.device)
-        moved = torch.where(server.buffers == work.buffers, 0.0, server.buffers - work.buffers)  # infinities that stayed have not moved
+        moved = change_of_buffers(work.buffers, server.buffers)
         report = Reports(delta=(server.vector - work.vector)[None], weight=one, steps=one * server.step, buffers=moved[None])
         accepted = [server.heard[row.client] for row in rows if row.left_out_because is None]
         penalty = sum(heard.penalty for heard in accepted) / sum(heard.steps for heard in accepted)
@@ -49,9 +49,9 @@ class Causal:
 
 
 def _row(member: Member, heard: Heard | None, least: int) -> ClientRow:
-    samples = len(member.rows)
     if heard is None:
-        too_few = "no samples" if samples == 0 else f"{samples} sample, and the model needs {least} to train on"
-        return ClientRow(member.client, samples, steps=0, loss=0.0, norm=0.0, left_out_because=too_few)
+        return too_few(member, least)
     steps = max(heard.steps, 1)
-    return ClientRow(member.client, samples, heard.steps, heard.loss / max(heard.samples, 1), heard.norm / steps, heard.left_out_because)
+    return ClientRow(
+        member.client, len(member.rows), heard.steps, heard.loss / max(heard.samples, 1), heard.norm / steps, heard.left_out_because
+    )

@@ -115,6 +115,19 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
+def too_few(member: Member, least: int) -> ClientRow:
+    """The row of a client with fewer samples than the model can train on."""
+    samples = len(member.rows)
+    reason = "no samples" if samples == 0 else f"{samples} sample, and the model needs {least} to train on"
+    return ClientRow(member.client, samples, steps=0, loss=0.0, norm=0.0, left_out_because=reason)
+
+
+def change_of_buffers(start: Tensor, end: Tensor) -> Tensor:
+    """How far buffers moved, `[..., B]`. They may hold infinities on purpose (attention masks): what stayed the same moved by nothing."""
+    same = (start == end) | (start.isnan() & end.isnan())
+    return torch.where(same, torch.zeros_like(end), end - start)
+
+
 def shards(cohort: Sequence[Member]) -> Iterator[Sequence[Member]]:
     """The cohort in at most SHARDS consecutive parts. A part is summed in order, and the parts' records are added in order."""
     bounds = np.linspace(0, len(cohort), min(SHARDS, len(cohort)) + 1).round().astype(int)

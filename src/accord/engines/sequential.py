@@ -28,10 +28,12 @@ from accord.engines.contract import (
     Work,
     added,
     batches,
+    change_of_buffers,
     evaluation_batches,
     scores,
     shards,
     tabulate,
+    too_few,
     whole,
 )
 from accord.engines.probe import probe
@@ -92,15 +94,13 @@ class Sequential:
     def _train_client(self, work: Work, member: Member) -> tuple[Reports | None, ClientRow]:
         """One client's round: local steps, its report (K = 1), and the check of everything in it."""
         samples, least = len(member.rows), self.probed.least_batch
-        row = ClientRow(member.client, samples, steps=0, loss=0.0, norm=0.0)
         if samples < least:
-            too_few = "no samples" if samples == 0 else f"{samples} sample, and the model needs {least} to train on"
-            return None, replace(row, left_out_because=too_few)
+            return None, too_few(member, least)
         self._seed_torch("torch", work.round, member.client)
         own = member.own()
         plan = batches(self.job, work.round, member, least)
         reports, loss = self._descend(work, member, own, plan)
-        row = replace(row, steps=len(plan), loss=loss, norm=float(reports.delta.norm()))
+        row = ClientRow(member.client, samples, len(plan), loss, norm=float(reports.delta.norm()))
         kept = [value[0] for name, value in reports.after.items() if name not in self.job.algorithm.local.unchecked]
         extra = [value[0] for value in reports.extra.values()]
         reason = None
@@ -139,7 +139,7 @@ class Sequential:
             extra["start_gradient"], _ = self._full_gradient(work, member, "start", start, start_buffers)
         if needs & {"end_gradient", "end_loss"}:
             extra["end_gradient"], extra["end_loss"] = self._full_gradient(work, member, "end", w, ended)
-        report = self._report(work, member, own, w - start, _moved(start_buffers, ended), len(plan), extra)
+        report = self._report(work, member, own, w - start, change_of_buffers(start_buffers, ended), len(plan), extra)
         sizes = torch.tensor([len(batch) for batch in plan], device=start.device)
         return report, float((torch.stack(losses) * sizes).sum()) / int(sizes.sum())
 
@@ -288,12 +288,6 @@ class Sequential:
         if not self.probed.drops_out:
             return nullcontext()
         return draws.Routed(draws.device_key(self.job.seed, purpose, *path))
-
-
-def _moved(start: Tensor, end: Tensor) -> Tensor:
-    """The change of the buffers. They may hold infinities on purpose (attention masks): what did not change has changed by nothing."""
-    same = (start == end) | (start.isnan() & end.isnan())
-    return torch.where(same, torch.zeros_like(end), end - start)
 
 
 def _fetched(parts: Sequence[dict[str, Tensor]]) -> Values:

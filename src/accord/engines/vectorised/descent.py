@@ -14,7 +14,7 @@ from torch import Tensor
 from accord.core import draws
 from accord.core.record import State
 from accord.data.federated import Federation
-from accord.engines.contract import Job, Member, Work
+from accord.engines.contract import Job, Member, Work, change_of_buffers
 from accord.engines.vectorised.batchable import check_batchable, pads
 from accord.engines.vectorised.fuse import made_for_lanes
 from accord.engines.vectorised.lanes import Lanes, Model, Plan, gradients, run
@@ -160,8 +160,7 @@ class Descent:
         ended = self.model.layout.pack_buffers(lanes.buffers, lead=(len(chosen),)).to(begun.device)
         if needs & {"end_gradient", "end_loss"}:
             extra["end_gradient"], extra["end_loss"] = self._full_gradient(chosen, "end", lanes.w, ended, numbers["samples"])
-        same = (begun == ended) | (begun.isnan() & ended.isnan())  # buffers may hold infinities on purpose
-        moved = torch.where(same, 0.0, ended - begun)
+        moved = change_of_buffers(begun, ended)
         loss = lanes.loss / numbers["met"].squeeze(1)
         return Trained(lanes.w - lanes.start, moved, loss, numbers["samples"], numbers["steps"], extra)
 

@@ -24,6 +24,7 @@ from accord.engines.contract import (
     Work,
     order,
     shards,
+    too_few,
     whole,
 )
 from accord.engines.sequential import Sequential
@@ -211,13 +212,6 @@ def _part(lanes: list[Lane], of_run: Sequence[Sequence[Member]], reported: _Repo
             if job.algorithm.asks_twice:
                 held.append(some.extra)
     return Part(record, rows, held)
-
-
-def too_few(member: Member, least: int) -> ClientRow:
-    """The row of a client with fewer samples than the model can train on."""
-    samples = len(member.rows)
-    reason = "no samples" if samples == 0 else f"{samples} sample, and the model needs {least} to train on"
-    return ClientRow(member.client, samples, steps=0, loss=0.0, norm=0.0, left_out_because=reason)
 
 
 def batched_if_possible(job: Job) -> tuple[Vectorised | Sequential, str | None]:
