@@ -286,7 +286,7 @@ def _last_words(text: str) -> str:
 
 def _cause(text: str) -> str | None:
     """accord's own sentence, if that is what the app ended with."""
-    said = re.findall(r"^accord\.errors\.AccordError: (.+)$", text, re.MULTILINE)
+    said = re.findall(rf"^{re.escape(AccordError.__module__)}\.AccordError: (.+)$", text, re.MULTILINE)
     return said[-1] if said else None
 
 
