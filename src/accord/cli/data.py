@@ -93,7 +93,7 @@ def data_describe(
     seed: Seed = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell who has how much of what: a table of clients by class, sizes, and how unlike each other clients are.
+    """Samples per client and class, sizes, and how heterogeneous the clients are.
 
     Heterogeneity is the mean distance (total variation) between a client's labels and those of all participating clients together. It
     stands beside what an even deal of the same sizes gives: small clients differ by chance alone.

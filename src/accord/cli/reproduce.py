@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 def reproduce(
     study: Annotated[str | None, typer.Argument(help="A study's name (--list tells them), or a study file of yours.")] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(help="Settings that go before the study's: `section.key=value`.")] = None,
-    listing: Annotated[bool, typer.Option("--list", help="Tell which studies there are.")] = False,
+    overrides: Annotated[list[str] | None, typer.Argument(help="Overrides of the study's settings: `section.key=value`.")] = None,
+    listing: Annotated[bool, typer.Option("--list", help="List studies.")] = False,
     only: Annotated[str | None, typer.Option(help="Some cells: `dataset=fmnist,clients=500`; values of one axis joined by `+`.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of every run, in place of the study's.")] = None,
     until_flat: Annotated[

@@ -1,4 +1,4 @@
-"""Ways to be faster that a run must ask for, because each costs something: a compiler, a start, or precision."""
+"""Speed options that a run must ask for, because each costs something: a compiler, a start, or precision."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,7 +22,7 @@ def checked(speed: Iterable[str]) -> frozenset[str]:
     asked = [speed] if isinstance(speed, str) else list(speed)
     for name in asked:
         if name not in SPEED:
-            raise AccordError(f"there is no way to be faster called {name!r}: choose of {', '.join(SPEED)}")
+            raise AccordError(f"unknown speed option {name!r}: choose one of {', '.join(SPEED)}")
     return frozenset(asked)
 
 
