@@ -17,7 +17,7 @@ from conftest import blobs, mlp, sentence
 
 
 def test_an_unknown_way_is_one_sentence() -> None:
-    with sentence("there is no way to be faster called 'turbo'", "native, compile, channels-last, bf16"):
+    with sentence("unknown speed option 'turbo'", "native, compile, channels-last, bf16"):
         accord.fit(mlp(), blobs(), rounds=1, speed=["turbo"])
 
 

@@ -1,6 +1,6 @@
 """Certificates and keys for a federation on one machine: an authority, a certificate of the SuperLink's, and a key pair for every node.
 
-For trying things out. In production the certificate comes from an authority that all owners trust, and a node's private key is made where it
+For trials. In production the certificate comes from an authority that all owners trust, and a node's private key is made where it
 stays: on the node.
 """
 
