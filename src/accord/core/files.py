@@ -23,7 +23,7 @@ def flat(table: Mapping[str, Any], prefix: str = "", without: Collection[str] = 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Puts `content` in place of whatever is there, in one step that survives a power cut."""
-    beside = path.with_name(f".{path.name}.part")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")  # two processes may write one file: the last one's content stays, whole
     with open(beside, "wb") as handle:
         handle.write(content)
         handle.flush()
