@@ -1,3 +1,5 @@
+import re
+
 """The judge: verdicts worked by hand, error rates on results whose truth is known, and results that it refuses."""
 
 import json
@@ -238,9 +240,9 @@ def test_the_two_checks_of_the_old_rule() -> None:
 
 
 def test_the_page_in_the_repository_is_what_the_code_writes() -> None:
-    text = page(read_all([RULES]))
+    text = page(read_all(sorted(RULES.parent.glob("*.json"))))
     assert (RULES.parents[1] / "README.md").read_text(encoding="utf-8") == text
-    assert text.startswith(f"0 of {len(numbers())} numbers answered\n") and "## Not run" in text
+    assert re.match(rf"\d+ of {len(numbers())} numbers answered\n", text) and "## Not run" in text
 
 
 def test_of_58_comparisons_one_stands_after_holm() -> None:
