@@ -15,8 +15,9 @@ from accord.core.schedule import SCHEDULES, cosine
 from accord.experiments.cost import as_text
 from accord.experiments.data_options import NO_AUGMENT, NO_SHIFT, WAYS
 from accord.experiments.experiment import Experiment, parse, read
-from accord.experiments.rule_options import ALGORITHMS
-from accord.experiments.settings import SECTIONS, Settings, keys
+from accord.experiments.parts import ALGORITHMS
+from accord.experiments.reference import keys
+from accord.experiments.settings import SECTIONS, Settings
 from accord.models import MODELS
 from accord.rules.averages import AVERAGES
 from accord.rules.local import Training
