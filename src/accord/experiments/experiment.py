@@ -37,6 +37,7 @@ from accord.experiments.data_options import (
 )
 from accord.experiments.options import Makers, blaming, chosen, defaults, known, without_defaults
 from accord.experiments.parts import drop_old_choice, make_algorithm, resolved
+from accord.experiments.schema import settings_of
 from accord.experiments.settings import AttackSection, PrivacySection, Settings, TrainSection, problems
 from accord.models import shaped, warm_start
 from accord.rules.algorithm import Algorithm
@@ -293,7 +294,7 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
     if cohort and train.min_clients > cohort:
         raise AccordError(f"train.min_clients must be at most the {cohort} clients of a round, got {train.min_clients}")
     if cohort:
-        with blaming("algorithm", "average"):
+        with blaming("algorithm.average", fields=settings_of(type(algorithm.average))):
             algorithm.average.check_cohort(cohort)
     if len(set(run.seeds)) < len(run.seeds):
         raise AccordError(f"run.seeds must differ from each other, got {run.seeds}")

@@ -95,8 +95,7 @@ def _values(name: str, make: Callable[..., Any], given: Table, path: str, folder
     settings, values = settings_of(make), {}
     for key, value in given.items():
         if key not in settings:
-            hint = did_you_mean(key, settings) if settings else "it has none"
-            raise AccordError(f"{path}.{key} is not a field of {name}, got {shown(value)}: {hint}")
+            raise AccordError(f"{path}.{key} is not a field of {name}, got {shown(value)}: {_belongs(key, settings, path)}")
         inner, below = _inner(settings[key]), f"{path}.{key}"
         if inner and isinstance(value, str | Mapping):
             default = None if settings[key].default is MISSING else settings[key].default
@@ -107,6 +106,12 @@ def _values(name: str, make: Callable[..., Any], given: Table, path: str, folder
         if setting.default is MISSING and key not in values and not changes_own:
             raise AccordError(f"{path}.{key} is missing: {name} needs it" + f" ({setting.about})" * bool(setting.about))
     return values
+
+
+def _belongs(key: str, settings: Table, path: str) -> str:
+    """What may have been meant by a field that a part does not have."""
+    others = [name for name, make in PARTS.get(path.rpartition(".")[2], PARTS["mask"]).own.items() if key in settings_of(make)]
+    return f"it belongs to {', '.join(others)}" if others else did_you_mean(key, settings) if settings else "it has none"
 
 
 def _inner(setting: Setting) -> str | None:
@@ -123,7 +128,7 @@ def resolved(algorithm: Algorithm, section: AlgorithmSection) -> dict[str, Any]:
     takes = inspect.signature(ALGORITHMS[section.name]).parameters
     for what in PARTS:
         part = getattr(algorithm, what)
-        if is_open(section.name) or set(settings_of(type(part))) & set(takes):
+        if is_open(section.name) or (part is not None and settings_of(type(part)).keys() & takes.keys()):
             full[what] = _told(what, part, getattr(section, what))
     return full
 
@@ -158,11 +163,13 @@ def _name_of(what: str, part: Any) -> str:
 
 def drop_old_choice(table: dict[str, Any], path: str, value: Any, folder: Path | None) -> None:
     """Readies an [algorithm] table for another choice. Another preset keeps a mask and an average of choice and nothing else, since the
-    rate that suits Adam is far too short for averaging; another part keeps those of the old one's fields that it has too."""
-    if path == "name" and value in ALGORITHMS and table.get("name") != value:
+    rate that suits Adam is far too short for averaging; another mask or average keeps those of the old one's fields that it has too."""
+    old_name = table.get("name", AlgorithmSection.model_fields["name"].default)
+    if path == "name" and value in ALGORITHMS and old_name in ALGORITHMS and old_name != value:
+        own = ALGORITHMS[old_name]().average
+        kept = {"mask", *({"average"} if name_in(table.get("average")) not in (None, _name_of("average", own)) else ())}
         for what in PARTS:
-            stays = what in ("mask", "average") and is_open(value) and name_in(table.get(what))
-            if not stays:
+            if what not in kept or not is_open(value):
                 table.pop(what, None)
     what, _, key = path.partition(".")
     if what not in PARTS or key not in ("", "name"):
@@ -171,7 +178,7 @@ def drop_old_choice(table: dict[str, Any], path: str, value: Any, folder: Path |
     if isinstance(value, Mapping):
         table.pop(what, None)
     elif isinstance(old, Mapping) and old.get("name") != value and isinstance(value, str):
-        table[what] = _kept(what, old, value, folder)
+        table[what] = _kept(what, old, value, folder) if what in ("mask", "average") else {}
 
 
 def _kept(what: str, old: Table, name: str, folder: Path | None) -> dict[str, Any]:

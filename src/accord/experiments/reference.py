@@ -34,5 +34,6 @@ def _fields(what: str) -> Iterator[tuple[str, Any, str]]:
         defaults = [setting.default for _, setting in owners]
         same = all(default == defaults[0] for default in defaults) and isinstance(defaults[0], str | int | float)
         names = ", ".join(name for name, _ in owners)
-        words = f" ({owners[0][1]})" if get_origin(owners[0][1].kind) is Literal else ""
+        setting = owners[0][1]
+        words = f" ({setting})" if get_origin(setting.kind) is Literal or setting.moves else ""
         yield f"algorithm.{what}.{key}", defaults[0] if same else None, f"{names}: {about}{words}"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from accord.core.errors import AccordError, did_you_mean
+from accord.core.errors import AccordError, did_you_mean, nearest
 from accord.core.schedule import Schedule, ramp
 from accord.experiments.settings import shown, takes
 
@@ -81,8 +81,9 @@ def checked(path: str, value: Any, setting: Setting) -> Any:
         takes = str(setting)
         if isinstance(value, float) and not math.isfinite(value):
             takes = takes.replace("a number", "a finite number")
-        about = f" ({setting.about})" if setting.about else ""
-        raise AccordError(f"{path} must be {takes}, got {shown(value)}{about}") from None
+        close = nearest(value, [word for word in words if isinstance(word, str)]) if isinstance(value, str) else None
+        hint = f": did you mean {close!r}?" if close else f" ({setting.about})" if setting.about else ""
+        raise AccordError(f"{path} must be {takes}, got {shown(value)}{hint}") from None
 
 
 def _ramp(path: str, table: Mapping[str, Any], setting: Setting) -> ramp:

@@ -247,7 +247,8 @@ def takes(kind: Any, bounds: Iterable[Any] = ()) -> str:
     if get_origin(kind) is dict:
         return "a table"
     if get_origin(kind) is Literal:
-        return " or ".join(repr(word) for word in get_args(kind))
+        *words, last = map(repr, get_args(kind))
+        return f"{', '.join(words)} or {last}" if words else last
     if kinds := [part for part in get_args(kind) if part is not type(None)]:
         return " or ".join(takes(part, bounds) for part in kinds)
     limits = [f"{word} {getattr(bound, name)}" for bound in bounds for name, word in _BOUNDS.items() if hasattr(bound, name)]

@@ -18,9 +18,7 @@ from accord.core.record import Field, Record, State
 from accord.core.reports import Reports
 from accord.core.schedule import Schedule
 
-Tau = Annotated[
-    float | Schedule, "net agreement a coordinate needs to pass whole; { from, to, over }: it moves in a straight line, over so many rounds"
-]
+Tau = Annotated[float | Schedule, "net agreement a coordinate needs to pass whole"]
 Scope = Annotated[Literal["coordinate", "layer", "model"], "what passes or is held back as one"]
 Memory = Annotated[float, "decay of past votes: what one still counts a round later"]
 
