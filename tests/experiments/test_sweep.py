@@ -73,7 +73,7 @@ def test_the_grid_is_the_product_and_each_cell_an_ordinary_experiment(tmp_path: 
     assert runs[2].title == "fedadam + gma(0.6) · algorithm.server.lr=0.01 · algorithm.mask.tau=0.6 · seed 0"
 
 
-@pytest.mark.parametrize("table", ["[sweep]\nalgorithm.lr = [0.1, 0.2]", "[sweep.algorithm]\nlr = [0.1, 0.2]"])
+@pytest.mark.parametrize("table", ["[sweep]\nalgorithm.server.lr = [0.1, 0.2]", "[sweep.algorithm]\nserver.lr = [0.1, 0.2]"])
 def test_keys_may_be_written_without_quotes(tmp_path: Path, table: str) -> None:
     assert [run.values for run in read(written(tmp_path, table))] == [{"algorithm.server.lr": lr} for lr in (0.1, 0.1, 0.2, 0.2)]
 
@@ -84,7 +84,7 @@ def test_a_file_without_a_table_is_a_sweep_over_its_seeds_and_seeds_may_be_swept
 
 
 def test_another_algorithm_leaves_the_files_options_for_the_old_one_behind(tmp_path: Path) -> None:
-    base = BASE.replace('mask = "gma"', 'mask = "gma"\nlr = 0.5')
+    base = BASE.replace('mask = "gma"', 'mask = "gma"\nserver = { lr = 0.5 }')
     adam, avg = (
         run.experiment.algorithm
         for run in read(written(tmp_path, '[sweep]\n"algorithm.name" = ["fedadam", "fedavg"]', base), ["run.seeds=0"])
@@ -95,13 +95,13 @@ def test_another_algorithm_leaves_the_files_options_for_the_old_one_behind(tmp_p
 @pytest.mark.parametrize(
     ("table", "overrides", "told"),
     [
-        ('"algorithm.tua" = [0.1]', [], ["algorithm.tua is not a known key, got 0.1: did you mean 'tau'?"]),
+        ('"algorithm.tua" = [0.1]', [], ["algorithm.tua is not a known key, got 0.1: did you mean 'mask.tau'?"]),
         ('"algoritm.tau" = [0.1]', [], ["'algoritm.tau' in [sweep] is of no section of an experiment: did you mean 'algorithm'?"]),
         ("tau = [0.1]", [], ["'tau' in [sweep] is not a setting: write section.key"]),
         ('"algorithm.mask.tau" = []', [], ["algorithm.mask.tau in [sweep] must be a list of one or more values, got []"]),
         ('"algorithm.mask.tau" = 0.5', [], ["algorithm.mask.tau in [sweep] must be a list of one or more values, got 0.5"]),
         ('"algorithm.mask.tau" = [0.5, 1.5]', [], ["algorithm.mask.tau must be between 0 and 1, got 1.5"]),
-        ('"algorithm.mask.tau" = [0.5, "x"]', [], ["algorithm.mask.tau must be a number, got 'x'"]),
+        ('"algorithm.mask.tau" = [0.5, "x"]', [], ["algorithm.mask.tau must be a number or a table { from, to, over }, got 'x'"]),
         (
             '"algorithm.mask.tau" = [0.5]',
             ["algorithm.mask.tau=0.4"],
@@ -266,7 +266,7 @@ def test_what_is_done_is_not_done_again_and_what_is_new_is(env: dict[str, str], 
     assert {run.name: (run / "metrics.jsonl").stat().st_mtime_ns for run in (here / "my runs").iterdir() if run.name in before} == before
     again = accord(env, here, "sweep", "grid.toml", "train.rounds=2", "--json")
     assert "4 of 4 runs are done already." in again.stderr
-    assert [(run["status"], run["settings"]["algorithm"]["lr"]) for run in json.loads(again.stdout)] == [
+    assert [(run["status"], run["settings"]["algorithm"]["server"]["lr"]) for run in json.loads(again.stdout)] == [
         ("done", lr) for lr in (0.1, 0.1, 0.2, 0.2)
     ]
     longer = accord(env, here, "sweep", "grid.toml", "train.rounds=3").stderr

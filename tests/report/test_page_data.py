@@ -127,7 +127,7 @@ def test_a_model_that_diverged_leaves_a_gap_and_sound_json(runs: Path, tmp_path:
 
 
 def recorded(name: str, mask: str = "gma", algorithm: str = "fedavg", **settings: float) -> Recorded:
-    given = {"name": algorithm, "mask": mask, **({"tau": settings.pop("tau")} if "tau" in settings else {})}
+    given = {"name": algorithm, "mask": {"name": mask, **({"tau": settings.pop("tau")} if "tau" in settings else {})}}
     return Recorded(Path(f"{name}-s0"), {"seed": 0, "algorithm": given, "train": {"rounds": 5, **settings}}, [], 5, "done")
 
 

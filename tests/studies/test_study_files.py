@@ -103,13 +103,12 @@ OTHER_RULES = {"workshop-figure2", "poster-results", "corrective-table1", "corre
 def test_every_study_has_averaging_the_mask_and_its_control_of_equal_length(name: str) -> None:
     study = load(name)
     arms = study.axes[study.compare]
-    assert arms[study.against].get("algorithm.mask") == "none"
-    masks = {arm: settings for arm, settings in arms.items() if settings.get("algorithm.mask") in ("gma", "and", "sand", "magnitude")}
+    assert arms[study.against].get("algorithm.mask.name") == "none"
+    masks = {arm: settings for arm, settings in arms.items() if settings.get("algorithm.mask.name") in ("gma", "and", "sand", "magnitude")}
     assert masks
     for arm, settings in masks.items():
-        same = {key: value for key, value in settings.items() if key != "algorithm.mask"}
-        control = {"algorithm.mask": "scaled", "algorithm.mask.mask.name": settings["algorithm.mask"], "algorithm.mask.by": "length"}
-        assert arms[f"{arm}-length"] == same | control
+        inner = {key.replace("algorithm.mask.", "algorithm.mask.mask."): value for key, value in settings.items()}
+        assert arms[f"{arm}-length"] == inner | {"algorithm.mask.name": "scaled", "algorithm.mask.by": "length"}
     by_place: dict[tuple[str, ...], list] = {}
     for cell in study.cells:
         by_place.setdefault(study.place(cell.values), []).append(cell.grid)
@@ -217,8 +216,8 @@ def test_every_round_that_a_tables_rule_reads_is_evaluated() -> None:
 
 def test_studies_share_runs_and_agree_on_their_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A fifth of all runs is another study's. What is known by its content, and is not here, goes by its name."""
-    monkeypatch.setattr("accord.supply.get", lambda name, source: None)
-    monkeypatch.setattr("accord.supply.cache.content", lambda name: name)
+    monkeypatch.setattr("accord.experiments.data_options.get", lambda name, source: None)
+    monkeypatch.setattr("accord.experiments.data_options.cache.content", lambda name: name)
     names = ("tmlr-table2", "tmlr-table4", "tmlr-figure2", "tmlr-figure3a", "tmlr-figure5", "tmlr-membership", "tmlr-table7", "tmlr-table9")
     rounds: dict[Path, int] = {}
     by_study: dict[str, set[Path]] = {}

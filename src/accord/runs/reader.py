@@ -68,6 +68,7 @@ class Recorded:
 def label_of_0_1(algorithm: Mapping[str, Any]) -> str:
     """The label of a run of accord 0.1, which wrote none: from the settings of a file, as they are spelled now, or from what `describe`
     made of an algorithm in Python. Names are read, never looked up: reading a folder imports nothing."""
+    algorithm = _as_tables(modern(algorithm))
     average, mask = algorithm.get("average", {}), algorithm.get("mask") or {}
     kind = average.get("kind", average.get("name", "mean"))
     own = "" if kind in ("mean", "masked_gradient") else f" by {kind}"
