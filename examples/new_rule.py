@@ -4,35 +4,30 @@
 
 import argparse
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
 import accord
-from accord.core.layout import Layout
+from accord.core.protocols import Average
 from accord.core.record import Record, State, total
 from accord.core.reports import Reports
 from accord.core.round import Round
 
 
 @dataclass(frozen=True)
-class clipped_mean:
+class clipped_mean(Average):
     """The mean of the clients' updates, each cut to `longest`: a client that shouts is heard as one that speaks up."""
 
     longest: float = 1.0
-    needs: ClassVar[frozenset[str]] = frozenset()
 
     def weights(self, reports: Reports) -> Tensor:
         return (self.longest / reports.delta.norm(dim=-1, keepdim=True)).clamp(max=1.0)
-
-    def init(self, layout: Layout, clients: int) -> State:
-        return {}
 
     def lift(self, reports: Reports, sent: State) -> Record:
         return Record(delta=total(reports.delta, self.weights(reports)), count=total(reports.one))
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        return total.delta / total.count, state
+        return total["delta"] / total["count"], state
 
 
 def main() -> None:

@@ -78,6 +78,7 @@ class Study:
     when: tuple[tuple[Chosen, Settings], ...] = ()  # settings of some cells alone
     keep: tuple[Chosen, ...] = ()  # the cells there are; empty, all
     skip: tuple[Chosen, ...] = ()
+    home: Path | None = None  # the folder of its file, where modules that it names are looked for
     wider: dict[Place, dict[str, list[Any]]] = field(default_factory=dict)  # values that a place's grid has grown by
 
     @cached_property
@@ -141,7 +142,7 @@ class Study:
         """What the cell tries: a point of the grid, and the experiment it comes to."""
         for point in cell.points:
             given = [(*key.split(".", 1), value) for key, value in {**cell.settings, **point, "run.folder": str(folder)}.items()]
-            yield point, assemble({}, given, text=self._text(cell, point))
+            yield point, assemble({}, given, self._text(cell, point), self.home)
 
     def runs(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, One]]:
         """The cell's runs, each with its point of the grid. They have names only where the data set is there to be named."""
@@ -186,10 +187,10 @@ def available() -> dict[str, Study]:
 def load(name: str) -> Study:
     """A study by its name, or from a file of yours."""
     path = path_of(name)
-    return make(path.stem, tables_at(path))
+    return make(path.stem, tables_at(path), path.parent)
 
 
-def make(name: str, tables: dict[str, Any]) -> Study:
+def make(name: str, tables: dict[str, Any], home: Path | None = None) -> Study:
     """A study from its file's tables."""
     for key in tables:
         if key not in _KEYS:
@@ -217,6 +218,7 @@ def make(name: str, tables: dict[str, Any]) -> Study:
         when=tuple(_when(name, entry) for entry in tables.get("when", [])),
         keep=tuple(_there(name, "keep", entry, axes) for entry in tables.get("keep", [])),
         skip=tuple(_there(name, "skip", entry, axes) for entry in tables.get("skip", [])),
+        home=home,
     )
 
 
