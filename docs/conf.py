@@ -66,7 +66,8 @@ class Settings(SphinxDirective):
     """Every key of an experiment file, a table for each section."""
 
     def run(self) -> list[nodes.Node]:
-        from accord.experiments.settings import SECTIONS, keys
+        from accord.experiments.reference import keys
+        from accord.experiments.settings import SECTIONS
 
         text = []
         for section in SECTIONS:

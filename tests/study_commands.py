@@ -27,7 +27,7 @@ fedavg = { "algorithm.name" = "fedavg" }
 [axes.rule]
 mean = { "algorithm.mask" = "none" }
 gma = { "algorithm.mask" = "gma" }
-gma-scaled = { "algorithm.mask" = "scaled", "algorithm.like" = "gma" }
+gma-scaled = { "algorithm.mask" = "scaled", "algorithm.mask.mask.name" = "gma" }
 
 [grid]
 "train.lr" = [0.05, 0.1]

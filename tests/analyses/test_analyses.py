@@ -350,12 +350,15 @@ def test_surfaces_as_a_command(command: Command, tmp_path: Path) -> None:
         (["tau", "--mask", "soft"], "algorithm.mask must be one of none, gma, and, sand, magnitude, scaled, got 'soft'"),
         (["tau", "--split", "valid"], "--split must be one of train, heldout, unseen, test, got 'valid'"),
         (["tau", "--select", "best"], "there is no selection rule 'best': choose one of held-out, last10, oracle, window(a,b)"),
-        (["tau", "algorithm.tau=0.5"], "algorithm.tau is what this analysis varies: leave it out, or use the command's own option for it"),
+        (
+            ["tau", "algorithm.mask.tau=0.5"],
+            "algorithm.mask.tau is what this analysis varies: leave it out, or use the command's own option for it",
+        ),
         (["tau", "--data", "mnits"], "data.name must be one of mnist,"),
         (["tau", "--figure", "pdf"], "--figure must be one of png, svg, none, got 'pdf'"),
         (["tau", "--rounds", "0"], "Invalid value for '--rounds'"),
         (["heterogeneity", "--alphas", "0"], "--alphas must be between 1e-06 and 1e+06, got 0"),
-        (["heterogeneity", "--tau", "1.5"], "algorithm.tau must be between 0 and 1, got 1.5"),
+        (["heterogeneity", "--tau", "1.5"], "algorithm.mask.tau must be between 0 and 1, got 1.5"),
         (["softness", "--seeds", "0,0"], "run.seeds must differ from each other, got [0, 0]"),
         (
             ["participation", "--participants", "2.5"],
@@ -400,7 +403,7 @@ def test_every_figure_of_a_study_is_labelled(command: Command, tmp_path: Path) -
         for run in one.runs:
             execute_seed(run.experiment, run.seed, Lines(Console(stderr=True)), Interrupt(), resume=True, fresh=False)
     assert unlabelled(softness.read(arms, "last10", None)) == []
-    named = study.Arm("0.4", {"algorithm.tau": 0.4, "data.alpha": 1.0}, arms[1].runs)
+    named = study.Arm("0.4", {"algorithm.mask.tau": 0.4, "data.alpha": 1.0}, arms[1].runs)
     assert unlabelled(tau_study.read([named], "last10", "test")) == []
     assert unlabelled(heterogeneity.read([named], 0.4)) == []
     with sentence("there is no unseen data to judge by: the runs have train, heldout, test"):

@@ -384,14 +384,14 @@ def test_only_the_engine_that_can_is_taken() -> None:
 
 
 def test_experiment_files_take_it() -> None:
-    text = '[algorithm]\nname = "causalfed"\npenalty = 10\nwarmup = 5\nat = 7\n[model]\nname = "lenet"'
+    text = '[algorithm]\nname = "causalfed"\n[algorithm.local]\npenalty = 10\nwarmup = 5\nat = 7\n[model]\nname = "lenet"'
     experiment = parse(text)
     assert experiment.algorithm == accord.causalfed(7, penalty=10, warmup=5)
-    assert experiment.resolved()["algorithm"]["reduction"] == "mean"
-    with sentence("algorithm.penalty must be 0 or more, got -1"):
-        parse(text, ["algorithm.penalty=-1"])
-    with sentence("algorithm.penalty has no meaning with algorithm.name = 'fedavg'"):
-        parse('[algorithm]\nname = "fedavg"\npenalty = 1')
+    assert experiment.resolved()["algorithm"]["local"]["reduction"] == "mean"
+    with sentence("algorithm.local.penalty must be 0 or more, got -1"):
+        parse(text, ["algorithm.local.penalty=-1"])
+    with sentence("algorithm.local.penalty is not a field of sgd, got 1: choose one of full_batch"):
+        parse('[algorithm]\nname = "fedavg"\nlocal = { penalty = 1 }')
     with sentence("algorithm.mask has no meaning with algorithm.name = 'causalfed'"):
         parse(text, ["algorithm.mask=gma"])
 

@@ -83,7 +83,7 @@ for words in {asked!r}:
 def test_help_teaches_with_examples(env: dict[str, str], here: Path) -> None:
     shown = accord(env, here, "run", "--help").stdout
     assert "accord run [OPTIONS]" in shown and "FILE" in shown and "KEY=VALUE" in shown
-    assert "accord run my.toml algorithm.tau=0.6 run.seeds=0,1,2,3" in shown
+    assert "accord run my.toml algorithm.mask.tau=0.6 run.seeds=0,1,2,3" in shown
 
 
 def test_settings_explains_one_section_or_all(env: dict[str, str], here: Path) -> None:
@@ -190,10 +190,10 @@ def _read(descriptor: int) -> bytes:
 
 
 def test_a_dry_run_prints_a_file_and_what_it_costs_and_trains_nothing(env: dict[str, str], here: Path) -> None:
-    text = accord(env, here, "run", "my.toml", "algorithm.tau=0.6", "--dry-run").stdout
+    text = accord(env, here, "run", "my.toml", "algorithm.mask.tau=0.6", "--dry-run").stdout
     again = parse(text)
-    assert again.settings.algorithm.tau == 0.6 and again.resolved() == parse(EXPERIMENT, ["algorithm.tau=0.6"]).resolved()
-    cost = json.loads(accord(env, here, "run", "my.toml", "algorithm.tau=0.6", "--dry-run", "--json").stdout)
+    assert again.settings.algorithm.mask.tau == 0.6 and again.resolved() == parse(EXPERIMENT, ["algorithm.mask.tau=0.6"]).resolved()
+    cost = json.loads(accord(env, here, "run", "my.toml", "algorithm.mask.tau=0.6", "--dry-run", "--json").stdout)
     assert cost["folders"] == [str(again.folder(0))]
     assert cost["cost"]["parameters"] == 7850
     assert cost["cost"]["bytes_up_a_round"] == 3 * 4 * 7850
@@ -319,7 +319,7 @@ def test_lost_reports_that_were_asked_for_are_no_news(env: dict[str, str], here:
     ("words", "told"),
     [
         (["run", "none.toml"], "there is no file none.toml"),
-        (["run", "my.toml", "algorithm.tau=1.4"], "algorithm.tau must be between 0 and 1, got 1.4"),
+        (["run", "my.toml", "algorithm.mask.tau=1.4"], "algorithm.mask.tau must be between 0 and 1, got 1.4"),
         (["run", "my.toml", "data.name=mnist", "model.start=none"], "model.start must be a safetensors file that can be read, got 'none'"),
         (["run", "my.toml", "data.name=mnist", "--select", "best"], "there is no selection rule 'best'"),
         (["run", "my.toml", "--resume", "--fresh"], "give one of them"),

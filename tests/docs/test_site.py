@@ -78,7 +78,7 @@ def test_code_links_lead_to_code(site: Path) -> None:
 
 
 def test_settings_are_those_of_the_command(site: Path) -> None:
-    from accord.experiments.settings import keys
+    from accord.experiments.reference import keys
 
     page = (site / "api" / "settings.html").read_text()
     assert all(f">{key.partition('.')[2]}<" in page for key, _, _ in keys())

@@ -15,13 +15,15 @@ from accord.core.schedule import SCHEDULES, cosine
 from accord.experiments.cost import as_text
 from accord.experiments.data_options import NO_AUGMENT, NO_SHIFT, WAYS
 from accord.experiments.experiment import Experiment, parse, read
-from accord.experiments.rule_options import ALGORITHMS
-from accord.experiments.settings import SECTIONS, Settings, keys
+from accord.experiments.parts import ALGORITHMS
+from accord.experiments.reference import keys
+from accord.experiments.settings import SECTIONS, Settings
 from accord.models import MODELS
 from accord.rules.averages import AVERAGES
-from accord.rules.local import Training
+from accord.rules.local import LOCALS, Training
 from accord.rules.masks import MASKS, and_mask, gma
 from accord.rules.named import fedadam
+from accord.rules.servers import SERVERS
 from accord.training.engine_choice import ENGINES
 
 QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.toml"
@@ -65,7 +67,7 @@ def test_all_means_everyone_and_everything() -> None:
 @pytest.mark.parametrize(
     ("override", "section", "key", "value"),
     [
-        ("algorithm.tau=0.6", "algorithm", "tau", 0.6),
+        ("algorithm.mask.tau=0.6", "algorithm", "mask", {"name": "gma", "tau": 0.6}),
         ("train.momentum=0", "train", "momentum", 0.0),
         ("run.seeds=0,1, 2", "run", "seeds", [0, 1, 2]),
         ("run.seeds=[3, 4]", "run", "seeds", [3, 4]),
@@ -94,7 +96,7 @@ def test_the_last_override_wins_and_the_text_stays_as_written() -> None:
 
 
 def test_overrides_reach_the_algorithm_and_its_parts() -> None:
-    assert of("algorithm.mask=and", "algorithm.tau=0.8", "algorithm.rescale=true").algorithm.mask == and_mask(0.8, rescale=True)
+    assert of("algorithm.mask=and", "algorithm.mask.tau=0.8", "algorithm.mask.rescale=true").algorithm.mask == and_mask(0.8, rescale=True)
     experiment = of("train.schedule=cosine", "train.over=50", "train.floor=0.001")
     assert experiment.training.lr == cosine(0.01, over=50, floor=0.001)
 
@@ -109,27 +111,20 @@ def test_resolved_settings_name_every_default_that_applies() -> None:
     assert full["data"]["classes"] == 2 and full["data"]["noise"] == 0.1
     assert full["model"] == {"name": "cnn", "width": 16, "hidden": 64, "dropout": 0.25}
     assert full["train"]["decay"] == 0.99
+    adam = {"lr": 0.02, "beta1": 0.9, "beta2": 0.99, "eps": 0.001, "eps_inside": False, "placement": "after", "bounded": False}
     assert full["algorithm"] == {
         "name": "fedadam",
-        "lr": 0.02,
-        "beta1": 0.9,
-        "beta2": 0.99,
-        "eps": 0.001,
-        "eps_inside": False,
-        "placement": "after",
-        "weighting": "samples",
-        "mask": "and",
-        "tau": 0.4,
-        "rescale": False,
-        "scope": "coordinate",
-        "memory": 0.0,
+        "local": {"name": "sgd", "full_batch": False},
+        "average": {"name": "mean", "weighting": "samples"},
+        "mask": {"name": "and", "tau": 0.4, "rescale": False, "scope": "coordinate", "memory": 0.0},
+        "server": {"name": "adam", **adam},
     }
 
 
 def test_resolved_settings_leave_out_what_does_not_apply() -> None:
     full = of().resolved()
     assert "classes" not in full["data"] and "alpha" not in full["data"]
-    assert "tau" not in full["algorithm"] and "beta1" not in full["algorithm"]
+    assert full["algorithm"]["mask"] == {"name": "none"} and "beta1" not in full["algorithm"]["server"]
     assert "over" not in full["train"] and "budget" not in full["run"]
 
 
@@ -167,11 +162,11 @@ BASE = ("data.split=labels", "algorithm.name=fedadam", "algorithm.mask=gma")
         "train.lr=0.01",
         "train.schedule=constant",
         "train.momentum=0.9",
-        "algorithm.tau=0.4",
-        "algorithm.lr=0.02",
-        "algorithm.beta2=0.99",
-        "algorithm.placement=after",
-        "algorithm.weighting=samples",
+        "algorithm.mask.tau=0.4",
+        "algorithm.server.lr=0.02",
+        "algorithm.server.beta2=0.99",
+        "algorithm.server.placement=after",
+        "algorithm.average.weighting=samples",
     ],
 )
 def test_what_changes_no_result_keeps_the_folder(same: str) -> None:
@@ -181,11 +176,11 @@ def test_what_changes_no_result_keeps_the_folder(same: str) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        "algorithm.tau=0.5",
+        "algorithm.mask.tau=0.5",
         "algorithm.mask=and",
         "algorithm.name=fedyogi",
-        "algorithm.lr=0.03",
-        "algorithm.placement=before",
+        "algorithm.server.lr=0.03",
+        "algorithm.server.placement=before",
         "data.name=digits",
         "data.clients=99",
         "data.classes=3",
@@ -241,7 +236,7 @@ def test_weights_to_start_from_count_by_content(tmp_path: Path) -> None:
         ("train.sample=some", "train.sample must be a whole number or 'all', got 'some'"),
         ("train.sample=1.5", "train.sample must be a whole number or 'all', got 1.5"),
         ("train.batch=true", "train.batch must be a whole number or 'all', got true"),
-        ("algorithm.rescale=1", "algorithm.rescale must be true or false, got 1"),
+        ("algorithm.mask=and algorithm.mask.rescale=1", "algorithm.mask.rescale must be true or false, got 1"),
         ("data.name=5", "data.name must be text in quotes, got 5"),
         ("run.seeds=0,x", "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got 'x'"),
         ("run.seeds=true", "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got true"),
@@ -271,13 +266,13 @@ def test_weights_to_start_from_count_by_content(tmp_path: Path) -> None:
         ("train.schedule=exponential train.decay=0", "train.decay must be above 0 and at most 1, got 0.0"),
         ("train.schedule=steps train.every=0", "train.every must be at least 1 round, got 0"),
         ("train.schedule=cosine train.over=0", "train.over must be at least 1 round, got 0"),
-        ("algorithm.mask=gma algorithm.tau=1.4", "algorithm.tau must be between 0 and 1, got 1.4: it is the share"),
-        ("algorithm.mask=gma algorithm.tau=nan", "algorithm.tau must be a finite number, got nan"),
-        ("algorithm.lr=-1", "algorithm.lr must be a number of at least 0, got -1 (the server's learning rate)"),
-        ("algorithm.lr=inf", "algorithm.lr must be a finite number of at least 0, got inf"),
-        ("algorithm.name=fedprox algorithm.mu=-1", "algorithm.mu must be 0 or more, got -1.0"),
-        ("algorithm.name=fedadam algorithm.beta1=1", "algorithm.beta1 must be at least 0 and below 1, got 1.0"),
-        ("algorithm.name=fedadam algorithm.eps=0", "algorithm.eps must be above 0, got 0.0"),
+        ("algorithm.mask=gma algorithm.mask.tau=1.4", "algorithm.mask.tau must be between 0 and 1, got 1.4: it is the share"),
+        ("algorithm.mask=gma algorithm.mask.tau=nan", "algorithm.mask.tau must be a finite number or a table { from, to, over }, got nan"),
+        ("algorithm.server.lr=-1", "algorithm.server.lr must be a number of 0 or more for the server, got -1.0"),
+        ("algorithm.server.lr=inf", "algorithm.server.lr must be a finite number, got inf (the server's learning rate)"),
+        ("algorithm.name=fedprox algorithm.local.mu=-1", "algorithm.local.mu must be 0 or more, got -1.0"),
+        ("algorithm.name=fedadam algorithm.server.beta1=1", "algorithm.server.beta1 must be at least 0 and below 1, got 1.0"),
+        ("algorithm.name=fedadam algorithm.server.eps=0", "algorithm.server.eps must be above 0, got 0.0"),
         ("run.seeds=[]", "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got []"),
         ("run.seeds=-1", "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got -1"),
         (
@@ -296,32 +291,38 @@ def test_weights_to_start_from_count_by_content(tmp_path: Path) -> None:
         ("model.width=8", "model.width has no meaning with model.name = 'lenet', got 8: it belongs to cnn"),
         ("train.over=8", "train.over has no meaning with train.schedule = 'constant', got 8: it belongs to cosine"),
         ("train.schedule=cosine", "train.over is missing: train.schedule = 'cosine' needs it"),
-        ("algorithm.tau=0.3", "algorithm.tau has no meaning with algorithm.mask = 'none', got 0.3: it belongs to gma, and"),
-        ("algorithm.mask=gma algorithm.rescale=true", "algorithm.rescale has no meaning with algorithm.mask = 'gma', got true"),
-        ("algorithm.mu=0.1", "algorithm.mu has no meaning with algorithm.name = 'fedavg', got 0.1: it belongs to fedprox"),
+        ("algorithm.mask.tau=0.3", 'algorithm.mask.name is missing: it says which mask is meant, such as name = "gma"'),
+        (
+            "algorithm.mask=gma algorithm.mask.rescale=true",
+            "algorithm.mask.rescale is not a field of gma, got true: it belongs to and, sand",
+        ),
+        ("algorithm.local.mu=0.1", "algorithm.local.mu is not a field of sgd, got 0.1: it belongs to prox"),
         ("algorithm.name=pooled algorithm.mask=gma", "algorithm.mask has no meaning with algorithm.name = 'pooled', got 'gma'"),
         ("algorithm.name=local_only algorithm.mask=and", "algorithm.mask has no meaning with algorithm.name = 'local_only', got 'and'"),
-        ("algorithm.name=local_only algorithm.lr=1", "algorithm.lr has no meaning with algorithm.name = 'local_only', got 1.0"),
-        ("algorithm.name=scaffold algorithm.option=III", "algorithm.option must be 'mean', 'I' or 'II', got 'III'"),
+        ("algorithm.name=local_only algorithm.server.lr=1", "algorithm.server.lr has no meaning with algorithm.name = 'local_only', got 1"),
+        ("algorithm.name=scaffold algorithm.local.option=III", "algorithm.local.option must be 'mean', 'I' or 'II', got 'III'"),
         # names
         ("data.name=mnsit", "data.name must be one of mnist, fashion-mnist, cifar10, cifar100, tiny-imagenet, femnist, "),
         ("data.split=random", "data.split must be one of iid, labels, exact, dirichlet, quantity, natural, got 'random'"),
         ("model.name=vgg", "model.name must be one of lenet, cnn, logistic, mlp, resnet18, leaf-cnn, corrective-cnn, got 'vgg'"),
         ("train.schedule=linear", "train.schedule must be one of constant, exponential, steps, cosine, got 'linear'"),
         ("algorithm.name=fedadm", "algorithm.name must be one of fedavg, "),
-        ("algorithm.mask=gm", "algorithm.mask must be one of none, gma, and, sand, magnitude, scaled, got 'gm'"),
-        ("algorithm.weighting=equal", "algorithm.weighting must be 'samples' or 'uniform', got 'equal'"),
-        ("algorithm.name=fedadam algorithm.placement=within", "algorithm.placement must be 'after'"),
+        (
+            "algorithm.mask=gm",
+            "algorithm.mask must be one of none, gma, and, sand, magnitude, scaled or module:object of yours, got 'gm': did you mean",
+        ),
+        ("algorithm.average.weighting=equal", "algorithm.average.weighting must be 'samples' or 'uniform', got 'equal'"),
+        ("algorithm.name=fedadam algorithm.server.placement=within", "algorithm.server.placement must be 'after'"),
         ("run.engine=turbo", "run.engine must be one of auto, "),
         # keys and sections
-        ("algorithm.tua=0.5", "algorithm.tua is not a known key, got 0.5: did you mean 'tau'?"),
+        ("algorithm.tua=0.5", "algorithm.tua is not a known key, got 0.5: did you mean 'mask.tau'?"),
         ("train.zzz=1", "train.zzz is not a known key, got 1: choose one of rounds, sample, "),
-        ("train.lr.x=1", "train.lr.x is not a known key, got 1"),
+        ("train.lr.x=1", "train.lr must be a number, got {'x': 1}"),
         ("algoritm.tau=0.5", "[algoritm] is not a section of an experiment: did you mean 'algorithm'?"),
         ("nosuch.key=1", "[nosuch] is not a section of an experiment: choose one of data, model, train, algorithm"),
         # overrides that are none
         ("tau=0.6", "'tau=0.6' is not a setting: write section.key=value"),
-        ("algorithm.tau", "'algorithm.tau' is not a setting: write section.key=value"),
+        ("algorithm.mask.tau", "'algorithm.mask.tau' is not a setting: write section.key=value"),
         ("algorithm.=1", "'algorithm.=1' is not a setting"),
         (".tau=1", "'.tau=1' is not a setting"),
     ],
@@ -331,9 +332,9 @@ def test_a_bad_setting_is_one_sentence(overrides: str, told: str) -> None:
 
 
 def test_option_two_of_scaffold_refuses_momentum_and_names_it() -> None:
-    told = sentence("algorithm.name=scaffold", "algorithm.option=II")
+    told = sentence("algorithm.name=scaffold", "algorithm.local.option=II")
     assert told.startswith("train.momentum") and "0.9" in told and "option" in told
-    assert of("algorithm.name=scaffold", "algorithm.option=II", "train.momentum=0").training.momentum == 0.0
+    assert of("algorithm.name=scaffold", "algorithm.local.option=II", "train.momentum=0").training.momentum == 0.0
 
 
 @pytest.mark.parametrize(
@@ -438,6 +439,8 @@ def test_a_device_that_is_not_here_is_refused_by_its_key(device: str) -> None:
         ("algorithm.name", ALGORITHMS),
         ("algorithm.mask", ["none", *MASKS]),
         ("algorithm.average", AVERAGES),
+        ("algorithm.server", SERVERS),
+        ("algorithm.local", LOCALS),
         ("attack.name", ["none", *ATTACKS]),
         ("run.engine", ENGINES),
     ],
@@ -449,10 +452,15 @@ def test_every_name_that_can_be_chosen_is_explained(key: str, names: list[str]) 
 
 def test_every_key_is_explained_and_its_default_is_what_a_file_gets() -> None:
     explained = {key: default for key, default, what in keys() if what}
-    assert set(explained) == {f"{section}.{key}" for section, model in SECTIONS.items() for key in model.model_fields}
-    for key, default in explained.items():
+    own = {f"{section}.{key}" for section, model in SECTIONS.items() for key in model.model_fields}
+    assert own <= set(explained) and {key for key, _, what in keys()} == set(explained)
+    for key in own:
         section, _, name = key.partition(".")
-        assert getattr(getattr(of().settings, section), name) == default
+        assert getattr(getattr(of().settings, section), name) == explained[key]
+    for key, default, _ in keys():
+        if key.startswith("algorithm.mask.") and default is not None:
+            made, field = [of(f"algorithm.mask={mask}").algorithm.mask for mask in MASKS], key.rpartition(".")[2]
+            assert all(getattr(mask, field) == default for mask in made if hasattr(mask, field))
 
 
 def test_the_quickstart_is_valid_toml_with_every_section() -> None:
@@ -465,9 +473,8 @@ split = "labels"
 classes = 3
 [algorithm]
 name = "fedadam"
-lr = 0.05
-mask = "gma"
-tau = 0.6
+mask = { name = "gma", tau = 0.6 }
+server = { lr = 0.05 }
 """
 
 
@@ -478,7 +485,7 @@ tau = 0.6
         (["algorithm.mask=and"], accord.fedadam(lr=0.05, mask=accord.and_mask(0.6))),
         (["algorithm.name=fedavg"], accord.fedavg(mask=accord.gma(0.6))),  # Adam's rate would be far too short for averaging
         (["algorithm.name=fedadam"], accord.fedadam(lr=0.05, mask=accord.gma(0.6))),  # no other choice
-        (["algorithm.name=fedavg", "algorithm.lr=1.5"], accord.fedavg(lr=1.5, mask=accord.gma(0.6))),
+        (["algorithm.name=fedavg", "algorithm.server.lr=1.5"], accord.fedavg(lr=1.5, mask=accord.gma(0.6))),
         (["algorithm.name=pooled"], accord.pooled()),
     ],
 )
@@ -489,5 +496,5 @@ def test_another_choice_drops_the_options_of_the_old_one(overrides: list[str], a
 def test_another_split_drops_the_options_of_the_old_one() -> None:
     assert parse(FILE, ["data.split=iid"]).supply.split_options == {}
     assert parse(FILE, ["data.split=dirichlet", "data.alpha=0.3"]).supply.split_options == {"alpha": 0.3}
-    with pytest.raises(AccordError, match="algorithm.mu has no meaning"):
-        parse(FILE, ["algorithm.name=fedavg", "algorithm.mu=0.1"])  # what is given with the choice must fit it
+    with pytest.raises(AccordError, match="algorithm.local.mu is not a field of sgd"):
+        parse(FILE, ["algorithm.name=fedavg", "algorithm.local.mu=0.1"])  # what is given with the choice must fit it

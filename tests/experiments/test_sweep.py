@@ -43,7 +43,7 @@ seeds = [0, 1]
 engine = "vectorised"
 checkpoint_every = 2
 """
-SWEEP = BASE + '[sweep]\n"algorithm.lr" = [0.01, 0.1]\n"algorithm.tau" = [0.2, 0.6]\n'
+SWEEP = BASE + '[sweep]\n"algorithm.server.lr" = [0.01, 0.1]\n"algorithm.mask.tau" = [0.2, 0.6]\n'
 
 
 def written(folder: Path, table: str = "", base: str = BASE) -> Path:
@@ -58,20 +58,24 @@ def written(folder: Path, table: str = "", base: str = BASE) -> Path:
 def test_the_grid_is_the_product_and_each_cell_an_ordinary_experiment(tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text(SWEEP)
     runs = read(tmp_path / "grid.toml", ["train.lr=0.5"])
-    assert [(run.values["algorithm.lr"], run.values["algorithm.tau"], run.seed) for run in runs] == [
+    assert [(run.values["algorithm.server.lr"], run.values["algorithm.mask.tau"], run.seed) for run in runs] == [
         (lr, tau, seed) for lr in (0.01, 0.1) for tau in (0.2, 0.6) for seed in (0, 1)
     ]
     for run in runs:
-        more = [f"algorithm.lr={run.values['algorithm.lr']}", f"algorithm.tau={run.values['algorithm.tau']}", "train.lr=0.5"]
+        more = [
+            f"algorithm.server.lr={run.values['algorithm.server.lr']}",
+            f"algorithm.mask.tau={run.values['algorithm.mask.tau']}",
+            "train.lr=0.5",
+        ]
         alone = parse(BASE, more)
         assert run.folder == alone.folder(run.seed)
         assert run.experiment.resolved() == alone.resolved()
-    assert runs[2].title == "fedadam + gma(0.6) · algorithm.lr=0.01 · algorithm.tau=0.6 · seed 0"
+    assert runs[2].title == "fedadam + gma(0.6) · algorithm.server.lr=0.01 · algorithm.mask.tau=0.6 · seed 0"
 
 
-@pytest.mark.parametrize("table", ["[sweep]\nalgorithm.lr = [0.1, 0.2]", "[sweep.algorithm]\nlr = [0.1, 0.2]"])
+@pytest.mark.parametrize("table", ["[sweep]\nalgorithm.server.lr = [0.1, 0.2]", "[sweep.algorithm]\nserver.lr = [0.1, 0.2]"])
 def test_keys_may_be_written_without_quotes(tmp_path: Path, table: str) -> None:
-    assert [run.values for run in read(written(tmp_path, table))] == [{"algorithm.lr": lr} for lr in (0.1, 0.1, 0.2, 0.2)]
+    assert [run.values for run in read(written(tmp_path, table))] == [{"algorithm.server.lr": lr} for lr in (0.1, 0.1, 0.2, 0.2)]
 
 
 def test_a_file_without_a_table_is_a_sweep_over_its_seeds_and_seeds_may_be_swept(tmp_path: Path) -> None:
@@ -80,7 +84,7 @@ def test_a_file_without_a_table_is_a_sweep_over_its_seeds_and_seeds_may_be_swept
 
 
 def test_another_algorithm_leaves_the_files_options_for_the_old_one_behind(tmp_path: Path) -> None:
-    base = BASE.replace('mask = "gma"', 'mask = "gma"\nlr = 0.5')
+    base = BASE.replace('mask = "gma"', 'mask = "gma"\nserver = { lr = 0.5 }')
     adam, avg = (
         run.experiment.algorithm
         for run in read(written(tmp_path, '[sweep]\n"algorithm.name" = ["fedadam", "fedavg"]', base), ["run.seeds=0"])
@@ -91,32 +95,40 @@ def test_another_algorithm_leaves_the_files_options_for_the_old_one_behind(tmp_p
 @pytest.mark.parametrize(
     ("table", "overrides", "told"),
     [
-        ('"algorithm.tua" = [0.1]', [], ["algorithm.tua is not a known key, got 0.1: did you mean 'tau'?"]),
+        ('"algorithm.tua" = [0.1]', [], ["algorithm.tua is not a known key, got 0.1: did you mean 'mask.tau'?"]),
         ('"algoritm.tau" = [0.1]', [], ["'algoritm.tau' in [sweep] is of no section of an experiment: did you mean 'algorithm'?"]),
         ("tau = [0.1]", [], ["'tau' in [sweep] is not a setting: write section.key"]),
-        ('"algorithm.tau" = []', [], ["algorithm.tau in [sweep] must be a list of one or more values, got []"]),
-        ('"algorithm.tau" = 0.5', [], ["algorithm.tau in [sweep] must be a list of one or more values, got 0.5"]),
-        ('"algorithm.tau" = [0.5, 1.5]', [], ["algorithm.tau must be between 0 and 1, got 1.5"]),
-        ('"algorithm.tau" = [0.5, "x"]', [], ["algorithm.tau must be a number, got 'x'"]),
-        ('"algorithm.tau" = [0.5]', ["algorithm.tau=0.4"], ["algorithm.tau is swept", "set to 0.4 here: it can be one of them"]),
+        ('"algorithm.mask.tau" = []', [], ["algorithm.mask.tau in [sweep] must be a list of one or more values, got []"]),
+        ('"algorithm.mask.tau" = 0.5', [], ["algorithm.mask.tau in [sweep] must be a list of one or more values, got 0.5"]),
+        ('"algorithm.mask.tau" = [0.5, 1.5]', [], ["algorithm.mask.tau must be between 0 and 1, got 1.5"]),
+        ('"algorithm.mask.tau" = [0.5, "x"]', [], ["algorithm.mask.tau must be a number or a table { from, to, over }, got 'x'"]),
         (
-            '"algorithm.tau" = [0.5, 0.5]',
+            '"algorithm.mask.tau" = [0.5]',
+            ["algorithm.mask.tau=0.4"],
+            ["algorithm.mask.tau is swept", "set to 0.4 here: it can be one of them"],
+        ),
+        (
+            '"algorithm.mask.tau" = [0.5, 0.5]',
             [],
-            ["[sweep] gives two runs one folder, my runs/digits-", "algorithm.tau=0.5 and algorithm.tau=0.5"],
+            ["[sweep] gives two runs one folder, my runs/digits-", "algorithm.mask.tau=0.5 and algorithm.mask.tau=0.5"],
         ),
         (
             '"train.rounds" = [5, 10]',
             [],
             ["[sweep] gives two runs one folder", "train.rounds=10 and train.rounds=5 do not change the result"],
         ),
-        ('"algorithm.mask" = ["none"]\n"algorithm.tau" = [0.5]', [], ["algorithm.tau has no meaning with algorithm.mask = 'none'"]),
         (
-            f'"train.lr" = {list(range(1, 102))}\n"algorithm.lr" = {list(range(1, 101))}',
+            '"algorithm.mask" = ["none"]\n"algorithm.mask.tau" = [0.5]',
+            [],
+            ["algorithm.mask.tau has no meaning with algorithm.mask = 'none'"],
+        ),
+        (
+            f'"train.lr" = {list(range(1, 102))}\n"algorithm.server.lr" = {list(range(1, 101))}',
             [],
             ["at most 10,000 runs, and this grid has 10,100"],
         ),
         (
-            f'"train.lr" = {list(range(1, 101))}\n"algorithm.lr" = {list(range(1, 52))}',
+            f'"train.lr" = {list(range(1, 101))}\n"algorithm.server.lr" = {list(range(1, 52))}',
             [],
             ["at most 10,000 runs, and this grid has 10,200"],
         ),
@@ -174,7 +186,7 @@ def test_whatever_changes_shapes_makes_groups_of_its_own(tmp_path: Path, table: 
 
 
 def test_an_engine_that_trains_runs_by_themselves_is_told(tmp_path: Path) -> None:
-    (group,) = groups_of(tmp_path, '"algorithm.lr" = [0.1, 0.2]', "run.engine=sequential")
+    (group,) = groups_of(tmp_path, '"algorithm.server.lr" = [0.1, 0.2]', "run.engine=sequential")
     assert group["about"] == "4 runs, one by one: run.engine = 'sequential' trains a run by itself"
 
 
@@ -190,7 +202,7 @@ def test_a_model_that_cannot_be_batched_is_told(tmp_path: Path, monkeypatch: pyt
 
 def test_jobs_of_one_deal_share_it_and_jobs_of_others_share_the_samples(tmp_path: Path) -> None:
     jobs = Jobs()
-    first, second, again = (jobs.job(run) for run in read(written(tmp_path, '[sweep]\n"algorithm.lr" = [0.1, 0.2]'))[:3])
+    first, second, again = (jobs.job(run) for run in read(written(tmp_path, '[sweep]\n"algorithm.server.lr" = [0.1, 0.2]'))[:3])
     assert again.fed is first.fed and second.fed is not first.fed
     assert second.fed.x is first.fed.x and second.fed.y is first.fed.y
 
@@ -226,35 +238,35 @@ def test_every_run_has_the_folder_and_the_files_that_accord_run_gives_it(env: di
     done = accord(env, here, "sweep", "grid.toml")
     for lr in ("0.01", "0.1"):
         for tau in ("0.2", "0.6"):
-            accord(env, here, "run", "base.toml", f"algorithm.lr={lr}", f"algorithm.tau={tau}", "run.folder=alone")
+            accord(env, here, "run", "base.toml", f"algorithm.server.lr={lr}", f"algorithm.mask.tau={tau}", "run.folder=alone")
     assert all_files(here / "my runs") == all_files(here / "alone")
     header, *rows = done.stdout.splitlines()
     assert header.startswith("accuracy (%), by held-out")
     assert [re.split(r"\s{2,}", row)[0] for row in rows[:4]] == [
-        "fedadam + gma(0.2), algorithm.lr=0.01",
-        "fedadam + gma(0.6), algorithm.lr=0.01",
-        "fedadam + gma(0.2), algorithm.lr=0.1",
-        "fedadam + gma(0.6), algorithm.lr=0.1",
+        "fedadam + gma(0.2), algorithm.server.lr=0.01",
+        "fedadam + gma(0.6), algorithm.server.lr=0.01",
+        "fedadam + gma(0.2), algorithm.server.lr=0.1",
+        "fedadam + gma(0.6), algorithm.server.lr=0.1",
     ]
     assert all("0,1" in row for row in rows[:4])
     assert len(rows) == 4 + 8 and (here / rows[-1] / "done").exists()
     assert "8 runs in lockstep, 24 lanes: 48 rounds" in done.stderr
-    assert "fedadam + gma(0.6) · algorithm.lr=0.1 · algorithm.tau=0.6 · seed 1 · done after round 6" in done.stderr
+    assert "fedadam + gma(0.6) · algorithm.server.lr=0.1 · algorithm.mask.tau=0.6 · seed 1 · done after round 6" in done.stderr
     assert "8/8 runs done · 48/48 rounds" in done.stderr
     assert accord(env, here, "show", *rows[4:]).stdout == done.stdout
 
 
 def test_what_is_done_is_not_done_again_and_what_is_new_is(env: dict[str, str], here: Path) -> None:
-    written(here, '[sweep]\n"algorithm.lr" = [0.1]\n')
+    written(here, '[sweep]\n"algorithm.server.lr" = [0.1]\n')
     accord(env, here, "sweep", "grid.toml", "train.rounds=2")
     before = {run.name: (run / "metrics.jsonl").stat().st_mtime_ns for run in (here / "my runs").iterdir()}
-    written(here, '[sweep]\n"algorithm.lr" = [0.1, 0.2]\n')
+    written(here, '[sweep]\n"algorithm.server.lr" = [0.1, 0.2]\n')
     told = accord(env, here, "sweep", "grid.toml", "train.rounds=2").stderr
     assert "2 of 4 runs are done already." in told and "2 runs in lockstep, 6 lanes: 4 rounds" in told
     assert {run.name: (run / "metrics.jsonl").stat().st_mtime_ns for run in (here / "my runs").iterdir() if run.name in before} == before
     again = accord(env, here, "sweep", "grid.toml", "train.rounds=2", "--json")
     assert "4 of 4 runs are done already." in again.stderr
-    assert [(run["status"], run["settings"]["algorithm"]["lr"]) for run in json.loads(again.stdout)] == [
+    assert [(run["status"], run["settings"]["algorithm"]["server"]["lr"]) for run in json.loads(again.stdout)] == [
         ("done", lr) for lr in (0.1, 0.1, 0.2, 0.2)
     ]
     longer = accord(env, here, "sweep", "grid.toml", "train.rounds=3").stderr
@@ -355,8 +367,8 @@ def test_ctrl_c_stops_all_runs_after_the_round_and_says_how_to_go_on(
 
 
 def test_a_folder_in_use_is_told_before_anything_is_trained(env: dict[str, str], here: Path, start: Callable[..., Started]) -> None:
-    process = start("run", "base.toml", "algorithm.lr=0.1", "algorithm.tau=0.2", "train.epochs=1000000", "run.seeds=1")
-    busy = parse(BASE, ["algorithm.lr=0.1", "algorithm.tau=0.2", "train.epochs=1000000"]).folder(1)
+    process = start("run", "base.toml", "algorithm.server.lr=0.1", "algorithm.mask.tau=0.2", "train.epochs=1000000", "run.seeds=1")
+    busy = parse(BASE, ["algorithm.server.lr=0.1", "algorithm.mask.tau=0.2", "train.epochs=1000000"]).folder(1)
     process.wait_for((here / busy / "metrics.jsonl").exists)
     done = accord(env, here, "sweep", "grid.toml", "train.epochs=1000000", code=2)
     assert f"{busy} is in use by another process" in done.stderr and done.stderr.count("\n") == 1

@@ -54,7 +54,10 @@ def test_a_round_is_what_combine_makes_of_the_updates(rule: Any, kind: Any) -> N
 
 def test_the_server_remembers_between_rounds_and_job_files_name_the_algorithm() -> None:
     """Two rounds of Adam by hand, from a section as an experiment has it, through the messages that workflows send."""
-    aggregator, context = Aggregator({"name": "fedadam", "lr": 0.1, "mask": "gma", "tau": 0.4, "weighting": "uniform"}), FLContext()
+    aggregator, context = (
+        Aggregator({"name": "fedadam", "server": {"lr": 0.1}, "mask": "gma", "average": {"weighting": "uniform"}}),
+        FLContext(),
+    )
     m, v = torch.zeros(15), torch.full((15,), 1e-6)
     for seed in (1, 2):
         deltas = updates(seed=seed)

@@ -238,10 +238,10 @@ def test_epsilon_is_recorded_and_printed(tmp_path: Path) -> None:
 def test_a_run_without_privacy_is_named_as_before() -> None:
     assert "privacy" not in describe(accord.fedavg()) and describe(private())["privacy"] == {"kind": "Privacy", "clip": 1, "noise": 1}
     assert "privacy" not in parse("").resolved()
-    experiment = parse("", ["algorithm.weighting=uniform", "privacy.clip=1.0", "privacy.noise=2.0"])
+    experiment = parse("", ["algorithm.average.weighting=uniform", "privacy.clip=1.0", "privacy.noise=2.0"])
     assert experiment.algorithm.privacy == Privacy(1.0, 2.0)
     assert experiment.resolved()["privacy"] == {"clip": 1.0, "noise": 2.0, "delta": 1e-5}
-    assert experiment.folder(0) != parse("", ["algorithm.weighting=uniform"]).folder(0)
+    assert experiment.folder(0) != parse("", ["algorithm.average.weighting=uniform"]).folder(0)
 
 
 # ----------------------------------------------------------------------------------------------------------- what is refused
@@ -267,7 +267,7 @@ def test_settings_without_a_finite_epsilon(options: dict[str, float], told: str)
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        (["algorithm.weighting=samples"], "[privacy] weighting must be 'uniform' with privacy, got mean(weighting='samples')"),
+        (["algorithm.average.weighting=samples"], "[privacy] weighting must be 'uniform' with privacy, got mean(weighting='samples')"),
         (["algorithm.name=scaffold"], "[privacy] scaffold asks more of clients than an update"),
         (["algorithm.name=local_only"], "[privacy] "),
         (["privacy.noise=0"], "privacy.noise must be above 0 and finite, got 0"),
@@ -280,7 +280,7 @@ def test_settings_without_a_finite_epsilon(options: dict[str, float], told: str)
 )
 def test_experiments_that_the_guarantee_would_not_cover(overrides: list[str], told: str) -> None:
     with sentence(told):
-        parse("[algorithm]\nweighting = 'uniform'\n[privacy]\nclip = 1.0\nnoise = 1.0", overrides)
+        parse("[algorithm.average]\nweighting = 'uniform'\n[privacy]\nclip = 1.0\nnoise = 1.0", overrides)
 
 
 def test_half_a_section_is_no_section() -> None:

@@ -127,14 +127,14 @@ def test_a_model_that_diverged_leaves_a_gap_and_sound_json(runs: Path, tmp_path:
 
 
 def recorded(name: str, mask: str = "gma", algorithm: str = "fedavg", **settings: float) -> Recorded:
-    given = {"name": algorithm, "mask": mask, **({"tau": settings.pop("tau")} if "tau" in settings else {})}
+    given = {"name": algorithm, "mask": {"name": mask, **({"tau": settings.pop("tau")} if "tau" in settings else {})}}
     return Recorded(Path(f"{name}-s0"), {"seed": 0, "algorithm": given, "train": {"rounds": 5, **settings}}, [], 5, "done")
 
 
 def test_two_keys_that_vary_make_a_plane_and_a_missing_run_a_hole() -> None:
     runs = [recorded(f"{tau}{lr}", tau=tau, lr=lr) for tau in (0.2, 0.4) for lr in (0.1, 0.01) if (tau, lr) != (0.4, 0.1)]
     (grid,) = grids([recorded("other", mask="none", lr=0.01), *runs], first=10)
-    assert (grid["title"], grid["x"], grid["y"]) == ("fedavg + gma", "algorithm.tau", "train.lr")
+    assert (grid["title"], grid["x"], grid["y"]) == ("fedavg + gma", "algorithm.mask.tau", "train.lr")
     assert (grid["columns"], grid["rows"]) == (["0.2", "0.4"], ["0.01", "0.1"])
     assert sorted(grid["cells"]) == [[0, 0, 12], [0, 1, 11], [1, 0, 13]]
 

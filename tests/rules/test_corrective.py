@@ -282,15 +282,20 @@ def test_a_client_whose_gradient_is_not_finite_in_the_end_is_left_out_and_named(
 
 
 def test_an_experiment_file_can_ask_for_it() -> None:
-    text = '[algorithm]\naverage = "corrective"\nalpha = 0.3\npasses = 2'
+    text = '[algorithm.average]\nname = "corrective"\nalpha = 0.3\npasses = 2'
     experiment = parse(text)
     assert experiment.algorithm == accord.fedavg(average=corrective(0.3, passes=2))
     assert experiment.algorithm.label == "fedavg by corrective"
-    resolved = experiment.resolved()["algorithm"]
+    resolved = experiment.resolved()["algorithm"]["average"]
     assert (resolved["alpha"], resolved["constraint"], resolved["passes"]) == (0.3, "24", 2)
     assert parse(text, ["algorithm.average=mean"]).algorithm == accord.fedavg()
-    assert parse('[algorithm]\naverage = "corrective"', ["algorithm.constraint=15"]).algorithm.average == corrective(constraint="15")
-    names = {parse(text, [change]).folder(0) for change in ("algorithm.alpha=0.2", "algorithm.passes=1", "algorithm.name=fedadam")}
+    assert parse('[algorithm]\naverage = "corrective"', ["algorithm.average.constraint=15"]).algorithm.average == corrective(
+        constraint="15"
+    )
+    names = {
+        parse(text, [change]).folder(0)
+        for change in ("algorithm.average.alpha=0.2", "algorithm.average.passes=1", "algorithm.name=fedadam")
+    }
     assert len(names | {experiment.folder(0)}) == 4
 
 
@@ -307,10 +312,10 @@ def test_a_dry_run_counts_the_vectors_of_both_exchanges(passes: int, down: int, 
 
 
 def test_bad_settings_name_their_key() -> None:
-    with sentence("algorithm.alpha must be a number of 0 or more, got -1.0"):
-        parse('[algorithm]\naverage = "corrective"\nalpha = -1.0')
-    with sentence("algorithm.alpha has no meaning with algorithm.average = 'mean', got 0.1: it belongs to corrective"):
-        parse("[algorithm]\nalpha = 0.1")
+    with sentence("algorithm.average.alpha must be a number of 0 or more, got -1.0"):
+        parse('[algorithm.average]\nname = "corrective"\nalpha = -1.0')
+    with sentence("algorithm.average.alpha is not a field of mean, got 0.1: it belongs to corrective"):
+        parse("[algorithm.average]\nalpha = 0.1")
 
 
 def test_the_one_call_form_says_that_gradients_are_needed() -> None:

@@ -155,10 +155,10 @@ def test_it_equals_a_plain_loop(engine: str, gradient: str) -> None:
 
 
 def test_an_experiment_file_can_ask_for_it() -> None:
-    text = '[algorithm]\nname = "fedgma"\np = 0.6\neta_s = 1.0\ngradient = "start"\nvariant = "poster"'
+    text = '[algorithm]\nname = "fedgma"\n[algorithm.average]\np = 0.6\neta_s = 1.0\ngradient = "start"\nvariant = "poster"'
     experiment = parse(text)
     assert experiment.algorithm == accord.fedgma(0.6, 1.0, "start", "poster")
-    assert parse('[algorithm]\nname = "fedgma"').resolved()["algorithm"]["eta_s"] == 0.1
+    assert parse('[algorithm]\nname = "fedgma"').resolved()["algorithm"]["average"]["eta_s"] == 0.1
     assert experiment.folder(0).name.startswith("mnist-fedgma-")
     assert parse(text, ["algorithm.name=fedavg"]).algorithm == accord.fedavg()
 
@@ -181,7 +181,7 @@ def test_bad_input_is_one_sentence(settings: dict[str, object], parts: list[str]
 
 
 def test_bad_settings_name_their_key() -> None:
-    with sentence("algorithm.p must be between 0 and 1, got 2"):
-        parse('[algorithm]\nname = "fedgma"\np = 2.0')
+    with sentence("algorithm.average.p must be between 0 and 1, got 2"):
+        parse('[algorithm]\nname = "fedgma"\n[algorithm.average]\np = 2.0')
     with sentence("algorithm.mask has no meaning with algorithm.name = 'fedgma'"):
         parse('[algorithm]\nname = "fedgma"\nmask = "gma"')

@@ -348,19 +348,20 @@ def mask_of(*settings: str) -> Mask | None:
 
 
 def test_masks_of_a_file() -> None:
-    assert mask_of("mask=sand", "tau=0.3", "k=5.0", "rescale=true") == sand(0.3, 5.0, rescale=True)
+    assert mask_of("mask=sand", "mask.tau=0.3", "mask.k=5.0", "mask.rescale=true") == sand(0.3, 5.0, rescale=True)
     assert mask_of("mask=magnitude") == magnitude()
-    assert mask_of("mask=scaled", "tau=0.6") == scaled(gma(0.6))
-    assert mask_of("mask=scaled", "by=length") == scaled(gma(), by="length")
-    assert mask_of("mask=scaled", "like=and", "rescale=true") == scaled(and_mask(0.4, rescale=True))
-    assert mask_of("mask=gma", "scope=layer", "memory=0.9") == gma(scope="layer", memory=0.9)
-    assert mask_of("mask=gma", "tau=0.0", "tau_to=0.4", "tau_over=50") == gma(ramp(0.0, over=50, end=0.4))
-    assert mask_of("mask=scaled", "tau_to=0.1", "tau_over=5") == scaled(gma(ramp(0.4, over=5, end=0.1)))
+    assert mask_of("mask=scaled", "mask.mask.tau=0.6") == scaled(gma(0.6))
+    assert mask_of("mask=scaled", "mask.by=length") == scaled(gma(), by="length")
+    assert mask_of("mask=scaled", "mask.mask=and", "mask.mask.rescale=true") == scaled(and_mask(0.4, rescale=True))
+    assert mask_of("mask=gma", "mask.scope=layer", "mask.memory=0.9") == gma(scope="layer", memory=0.9)
+    assert mask_of("mask=gma", "mask.tau={ from = 0.0, to = 0.4, over = 50 }") == gma(ramp(0.0, over=50, end=0.4))
+    assert mask_of("mask=scaled", "mask.mask.tau.to=0.1", "mask.mask.tau.over=5") == scaled(gma(ramp(0.4, over=5, end=0.1)))
 
 
 @pytest.mark.parametrize("mask", ["gma", "and", "sand", "magnitude", "scaled"])
 def test_a_dry_run_prints_a_file_that_means_the_same(mask: str) -> None:
-    chosen = parse("", [f"algorithm.mask={mask}", "algorithm.tau_to=0.1", "algorithm.tau_over=9"])
+    inner = "mask.mask" if mask == "scaled" else "mask"
+    chosen = parse("", [f"algorithm.mask={mask}", f"algorithm.{inner}.tau.to=0.1", f"algorithm.{inner}.tau.over=9"])
     again = parse(as_text({"settings": chosen.resolved(), "cost": {}, "folders": []}))
     assert again.resolved() == chosen.resolved() and again.algorithm == chosen.algorithm and again.folder(0) == chosen.folder(0)
 
@@ -368,17 +369,21 @@ def test_a_dry_run_prints_a_file_that_means_the_same(mask: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (["mask=gma", "memory=1.0"], ["algorithm.memory must be at least 0 and below 1, got 1.0"]),
-        (["mask=gma", "scope=tensor"], ["algorithm.scope must be 'coordinate', 'layer' or 'model', got 'tensor'"]),
-        (["mask=sand", "k=0.0"], ["algorithm.k must be a number above 0, got 0.0"]),
-        (["mask=sand", "tau=1.5"], ["algorithm.tau must be between 0 and 1, got 1.5"]),
-        (["mask=gma", "k=1.0"], ["algorithm.k has no meaning with algorithm.mask = 'gma', got 1.0: it belongs to sand, scaled"]),
-        (["mask=scaled", "k=1.0"], ["algorithm.k has no meaning for a control like 'gma', got 1.0"]),
-        (["mask=scaled", "like=median"], ["algorithm.like must be one of gma, and, sand, magnitude, got 'median'"]),
-        (["mask=gma", "tau_to=0.5"], ["algorithm.tau_over is missing"]),
-        (["mask=gma", "tau_over=5"], ["algorithm.tau_to is missing"]),
-        (["mask=gma", "tau_to=1.5", "tau_over=5"], ["algorithm.tau_to must be between 0 and 1, got 1.5"]),
-        (["tau_over=5"], ["algorithm.tau_over has no meaning with algorithm.mask = 'none'"]),
+        (["mask=gma", "mask.memory=1.0"], ["algorithm.mask.memory must be at least 0 and below 1, got 1.0"]),
+        (["mask=gma", "mask.scope=tensor"], ["algorithm.mask.scope must be 'coordinate', 'layer' or 'model', got 'tensor'"]),
+        (["mask=sand", "mask.k=0.0"], ["algorithm.mask.k must be a number above 0, got 0.0"]),
+        (["mask=sand", "mask.tau=1.5"], ["algorithm.mask.tau must be between 0 and 1, got 1.5"]),
+        (["mask=gma", "mask.k=1.0"], ["algorithm.mask.k is not a field of gma, got 1.0: it belongs to sand"]),
+        (["mask=scaled", "mask.mask.k=1.0"], ["algorithm.mask.mask.k is not a field of gma, got 1.0: it belongs to sand"]),
+        (
+            ["mask=scaled", "mask.mask=median"],
+            ["algorithm.mask.mask must be one of none, gma, and, sand, magnitude, scaled", "got 'median'"],
+        ),
+        (["mask=gma", "mask.tau.to=0.5"], ["algorithm.mask.tau.over is missing"]),
+        (["mask=gma", "mask.tau.over=5"], ["algorithm.mask.tau.to is missing"]),
+        (["mask=gma", "mask.tau.to=1.5", "mask.tau.over=5"], ["algorithm.mask.tau must be between 0 and 1, got 1.5"]),
+        (["mask.tau=0.5"], ["algorithm.mask.name is missing: it says which mask is meant"]),
+        (["mask=none", "mask.tau=0.5"], ["algorithm.mask.tau has no meaning with algorithm.mask = 'none', got 0.5"]),
     ],
 )
 def test_a_file_that_does_not_fit_is_told_by_its_key(settings: list[str], says: list[str]) -> None:

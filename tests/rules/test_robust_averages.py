@@ -214,10 +214,10 @@ def test_a_round_too_small_for_krum_is_skipped() -> None:
 
 
 def test_averages_of_a_file() -> None:
-    chosen = parse("", ["algorithm.name=fedadam", "algorithm.average=krum", "algorithm.attackers=2", "algorithm.keep=3"])
+    chosen = parse("", ["algorithm.name=fedadam", "algorithm.average=krum", "algorithm.average.attackers=2", "algorithm.average.keep=3"])
     assert chosen.algorithm == accord.fedadam(average=krum(2, 3))
     assert parse("", ["algorithm.average=mean"]).algorithm == accord.fedavg()
-    assert parse("", ["algorithm.average=geometric_mean", "algorithm.weighting=uniform"]).algorithm.average == geometric_mean(
+    assert parse("", ["algorithm.average=geometric_mean", "algorithm.average.weighting=uniform"]).algorithm.average == geometric_mean(
         weighting="uniform"
     )
     assert parse("", ["algorithm.average=mean"]).folder(0) == parse("").folder(0)
@@ -237,14 +237,17 @@ def test_a_dry_run_prints_a_file_that_means_the_same(name: str) -> None:
     ("settings", "says"),
     [
         (["average=medina"], ["algorithm.average must be one of mean, geometric_mean, median, trimmed_mean, krum", "got 'medina'"]),
-        (["average=trimmed_mean", "share=0.5"], ["algorithm.share must be at least 0 and below 0.5, got 0.5"]),
-        (["average=median", "share=0.1"], ["algorithm.share has no meaning with algorithm.average = 'median'", "belongs to trimmed_mean"]),
-        (["share=0.1"], ["algorithm.share has no meaning with algorithm.average = 'mean'"]),
-        (["average=median", "weighting=uniform"], ["algorithm.weighting has no meaning with algorithm.average = 'median'"]),
-        (["average=krum", "attackers=-1"], ["algorithm.attackers must be a whole number of at least 0, got -1"]),
-        (["average=krum", "keep=0"], ["algorithm.keep must be a whole number of at least 1, got 0"]),
-        (["average=krum", "attackers=50"], ["algorithm.attackers must leave krum enough others, got 50", "= 103 clients", "there are 100"]),
-        (["average=geometric_mean", "agree=1.5"], ["algorithm.agree must be between 0 and 1, got 1.5"]),
+        (["average=trimmed_mean", "average.share=0.5"], ["algorithm.average.share must be at least 0 and below 0.5, got 0.5"]),
+        (["average=median", "average.share=0.1"], ["algorithm.average.share is not a field of median, got 0.1", "belongs to trimmed_mean"]),
+        (["average.share=0.1"], ["algorithm.average.share is not a field of mean"]),
+        (["average=median", "average.weighting=uniform"], ["algorithm.average.weighting is not a field of median"]),
+        (["average=krum", "average.attackers=-1"], ["algorithm.average.attackers must be a whole number of at least 0, got -1"]),
+        (["average=krum", "average.keep=0"], ["algorithm.average.keep must be a whole number of at least 1, got 0"]),
+        (
+            ["average=krum", "average.attackers=50"],
+            ["algorithm.average.attackers must leave krum enough others, got 50", "= 103 clients", "there are 100"],
+        ),
+        (["average=geometric_mean", "average.agree=1.5"], ["algorithm.average.agree must be between 0 and 1, got 1.5"]),
         (["average=median", "name=pooled"], ["algorithm.average has no meaning with algorithm.name = 'pooled'"]),
     ],
 )

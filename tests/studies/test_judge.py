@@ -1,8 +1,7 @@
-import re
-
 """The judge: verdicts worked by hand, error rates on results whose truth is known, and results that it refuses."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path

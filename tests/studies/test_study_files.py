@@ -39,7 +39,7 @@ COLUMNS = {
     "clients": "data.clients",
     "sampled": "train.sample",
     "client_lr": "train.lr",
-    "server_lr": "algorithm.lr",
+    "server_lr": "algorithm.server.lr",
     "epochs": "train.epochs",
     "momentum": "train.momentum",
 }
@@ -103,13 +103,12 @@ OTHER_RULES = {"workshop-figure2", "poster-results", "corrective-table1", "corre
 def test_every_study_has_averaging_the_mask_and_its_control_of_equal_length(name: str) -> None:
     study = load(name)
     arms = study.axes[study.compare]
-    assert arms[study.against].get("algorithm.mask") == "none"
-    masks = {arm: settings for arm, settings in arms.items() if settings.get("algorithm.mask") in ("gma", "and", "sand", "magnitude")}
+    assert arms[study.against].get("algorithm.mask.name") == "none"
+    masks = {arm: settings for arm, settings in arms.items() if settings.get("algorithm.mask.name") in ("gma", "and", "sand", "magnitude")}
     assert masks
     for arm, settings in masks.items():
-        same = {key: value for key, value in settings.items() if key != "algorithm.mask"}
-        control = {"algorithm.mask": "scaled", "algorithm.like": settings["algorithm.mask"], "algorithm.by": "length"}
-        assert arms[f"{arm}-length"] == same | control
+        inner = {key.replace("algorithm.mask.", "algorithm.mask.mask."): value for key, value in settings.items()}
+        assert arms[f"{arm}-length"] == inner | {"algorithm.mask.name": "scaled", "algorithm.mask.by": "length"}
     by_place: dict[tuple[str, ...], list] = {}
     for cell in study.cells:
         by_place.setdefault(study.place(cell.values), []).append(cell.grid)
@@ -121,9 +120,9 @@ def test_controls_of_rules_that_are_no_masks() -> None:
     for name in ("workshop-figure2", "poster-results"):
         arms = load(name).axes["step"]
         for step in ("0.01", "0.1", "1"):
-            assert arms[f"{step}-unmasked"] == {**arms[step], "algorithm.p": 0.0}
+            assert arms[f"{step}-unmasked"] == {**arms[step], "algorithm.average.p": 0.0}
     arms = load("corrective-table1").axes["aggregation"]
-    assert arms["corrective alpha=0.2, eq. 15"] == {**arms["corrective alpha=0.2"], "algorithm.constraint": "15"}
+    assert arms["corrective alpha=0.2, eq. 15"] == {**arms["corrective alpha=0.2"], "algorithm.average.constraint": "15"}
 
 
 # ------------------------------------------------------------------------------------------------- settings that are the papers'
@@ -156,7 +155,7 @@ def test_main_classes_models_and_pictures() -> None:
                 assert cell.settings["model.name"] == "lenet"
             assert "data.augment" not in cell.settings
     for cell in cells_of("thesis-table4.4", algorithm="scaffold"):
-        assert cell.settings["algorithm.weighting"] == "samples"
+        assert cell.settings["algorithm.average.weighting"] == "samples"
 
 
 def test_writers_who_never_train_are_the_test(tmp_path: Path) -> None:
@@ -198,7 +197,7 @@ def test_the_theses_best_rates_are_points_of_the_grids() -> None:
     ]
     for where, client, server in best:
         for cell in cells_of("thesis-table4.4", **where):
-            assert {"train.lr": client, "algorithm.lr": server} in cell.points
+            assert {"train.lr": client, "algorithm.server.lr": server} in cell.points
 
 
 def test_every_round_that_a_tables_rule_reads_is_evaluated() -> None:
@@ -269,15 +268,15 @@ def test_what_one_study_trained_another_finds(tmp_path: Path) -> None:
 
 
 def test_edges_by_hand() -> None:
-    grid = {"train.lr": [0.05, 0.01, 0.1], "algorithm.lr": [1.0, 1.5], "algorithm.tau": [0.4]}
-    assert edges(grid, {"train.lr": 0.05, "algorithm.lr": 1.0, "algorithm.tau": 0.4}) == {"algorithm.lr": 0.67}
-    assert edges(grid, {"train.lr": 0.1, "algorithm.lr": 1.5}) == {"train.lr": 0.2, "algorithm.lr": 2.2}
+    grid = {"train.lr": [0.05, 0.01, 0.1], "algorithm.server.lr": [1.0, 1.5], "algorithm.mask.tau": [0.4]}
+    assert edges(grid, {"train.lr": 0.05, "algorithm.server.lr": 1.0, "algorithm.mask.tau": 0.4}) == {"algorithm.server.lr": 0.67}
+    assert edges(grid, {"train.lr": 0.1, "algorithm.server.lr": 1.5}) == {"train.lr": 0.2, "algorithm.server.lr": 2.2}
     assert edges(grid, {"train.lr": 0.01}) == {"train.lr": 0.002} and edges({}, {"train.lr": 0.01}) == {}
 
 
 def test_a_grid_grows_for_all_rivals_of_a_place_and_no_other() -> None:
     study = load("tmlr-table2").only({"dataset": ["mnist"], "clients": ["10"], "algorithm": ["fedavg"]})
-    inner = {"train.lr": 0.05, "algorithm.lr": 1.0}
+    inner = {"train.lr": 0.05, "algorithm.server.lr": 1.0}
     results = []
     for cell in study.cells:
         edge = cell.values["split"] == "noniid" and cell.values["aggregation"] == "gma"
@@ -287,9 +286,9 @@ def test_a_grid_grows_for_all_rivals_of_a_place_and_no_other() -> None:
     grids = {split: {str(cell.grid) for cell in wider.cells if cell.values["split"] == split} for split in ("iid", "noniid")}
     assert len(grids["iid"]) == len(grids["noniid"]) == 1 and "0.2" in grids["noniid"].pop() and "0.2" not in grids["iid"].pop()
     for cell in wider.cells:
-        assert 0.67 in cell.grid["algorithm.lr"], "1.0 is an edge of two values, and everybody chose it"
+        assert 0.67 in cell.grid["algorithm.server.lr"], "1.0 is an edge of two values, and everybody chose it"
     row = result_cells(study, [results[-2]], "held-out")[1]
-    assert "train.lr=0.1 (edge), algorithm.lr=1.0 (edge)" in row
+    assert "train.lr=0.1 (edge), algorithm.server.lr=1.0 (edge)" in row
     flat = [Result(r.cell, {"held-out": Figures({"train.lr": 0.05}, {})}, [], 0, 0) for r in results]
     assert grown(study, flat, "held-out") is study
 

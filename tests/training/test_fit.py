@@ -11,7 +11,7 @@ from accord.core.layout import Layout
 from accord.core.record import Field, Record
 from accord.core.round import Round
 from accord.data import Federation
-from accord.experiments.rule_options import ALGORITHMS
+from accord.experiments.parts import ALGORITHMS
 from accord.rules.algorithm import Lowered
 from accord.training.diagnostics import of_round
 from accord.training.loop import SkippedRound

@@ -8,6 +8,7 @@ from typing import Any
 from accord.core.errors import AccordError
 from accord.experiments.experiment import assemble, override, tables_of
 from accord.experiments.sweep import One
+from accord.rules.old_spelling import canonical
 from accord.runs.evaluation import Evaluation
 from accord.runs.folder import read_lines
 from accord.runs.run import history_of
@@ -37,8 +38,9 @@ Train = Callable[[Sequence[Arm]], None]  # trains what is left of the arms' runs
 def arm(name: str, base: str, given: Sequence[str], values: Mapping[str, Any]) -> Arm:
     """The study's settings, with what the user gave, with what sets this arm apart. The last are not the user's to give."""
     overrides = [override(text) for text in given]
+    varied = set(map(canonical, values))
     for section, key, _ in overrides:
-        if f"{section}.{key}" in values:
+        if canonical(f"{section}.{key}") in varied:
             raise AccordError(f"{section}.{key} is what this analysis varies: leave it out, or use the command's own option for it")
     own = [(*key.split(".", 1), value) for key, value in values.items()]
     experiment = assemble(copy.deepcopy(tables_of(base, "the analysis")), [*overrides, *own], base)

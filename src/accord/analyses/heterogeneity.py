@@ -34,7 +34,7 @@ def carry_out(given: Sequence[str], train: Train, *, alphas: Sequence[float] = (
 
 def plan(given: Sequence[str], alphas: Sequence[float], tau: float) -> list[Arm]:
     """An arm for every alpha of the Dirichlet deal."""
-    own = {"data.split": "dirichlet", "algorithm.mask": "gma", "algorithm.tau": tau}
+    own = {"data.split": "dirichlet", "algorithm.mask": "gma", "algorithm.mask.tau": tau}
     arms = [arm(f"{alpha:g}", BASE, given, {**own, "data.alpha": alpha}) for alpha in sorted(alphas)]
     check_apart(arms)
     return arms

@@ -66,7 +66,7 @@ def plan(given: Sequence[str], start: Arm, participants: Sequence[int], epochs: 
     arms = []
     for count in participants:
         # A server that takes no step leaves the model as it is, judged by the same clients' data.
-        rules = [{"algorithm.mask": "none", "algorithm.lr": 0.0}, *masks(tau)]
+        rules = [{"algorithm.mask": "none", "algorithm.server.lr": 0.0}, *masks(tau)]
         for values in rules:
             free = [text for text in own if ".".join(override(text)[:2]) not in values]
             runs: list[One] = []
@@ -74,7 +74,7 @@ def plan(given: Sequence[str], start: Arm, participants: Sequence[int], epochs: 
                 once = {"train.rounds": 1, "train.evaluate_every": 1, "train.sample": count, "train.epochs": epochs, **limit}
                 begin = {"model.start": str(run.folder / "model.safetensors"), "run.seeds": [run.seed]}
                 runs += arm("", BASE, free, {**values, **once, **begin}).runs
-            name = "before the round" if "algorithm.lr" in values else runs[0].experiment.algorithm.label
+            name = "before the round" if "algorithm.server.lr" in values else runs[0].experiment.algorithm.label
             arms.append(Arm(name, {**values, "participants": count}, tuple(runs)))
     return arms
 

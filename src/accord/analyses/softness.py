@@ -36,9 +36,9 @@ def carry_out(given: Sequence[str], train: Train, *, tau: float = 0.4, target: f
 
 def masks(tau: float) -> list[dict[str, Any]]:
     """No mask, the soft one, the soft one's control of equal length, the binary one, as settings."""
-    soft = {"algorithm.mask": "gma", "algorithm.tau": tau}
-    control = {"algorithm.mask": "scaled", "algorithm.like": "gma", "algorithm.by": "length", "algorithm.tau": tau}
-    return [{"algorithm.mask": "none"}, soft, control, {"algorithm.mask": "and", "algorithm.tau": tau}]
+    soft = {"algorithm.mask": "gma", "algorithm.mask.tau": tau}
+    control = {"algorithm.mask": "scaled", "algorithm.mask.mask.name": "gma", "algorithm.mask.by": "length", "algorithm.mask.mask.tau": tau}
+    return [{"algorithm.mask": "none"}, soft, control, {"algorithm.mask": "and", "algorithm.mask.tau": tau}]
 
 
 def plan(base: str, given: Sequence[str], chosen: Sequence[dict[str, Any]]) -> list[Arm]:

@@ -47,7 +47,7 @@ def carry_out(
 
 def plan(given: Sequence[str], taus: Sequence[float], mask: str) -> list[Arm]:
     """An arm for every tau."""
-    arms = [arm(f"{tau:g}", BASE, given, {"algorithm.mask": mask, "algorithm.tau": tau}) for tau in sorted(taus)]
+    arms = [arm(f"{tau:g}", BASE, given, {"algorithm.mask": mask, "algorithm.mask.tau": tau}) for tau in sorted(taus)]
     check_apart(arms)
     return arms
 
@@ -63,7 +63,7 @@ def read(arms: Sequence[Arm], rule: str, split: str) -> Result:
         accuracy, loss = found["accuracy"][-1], found["loss"][-1]
         table.append(
             {
-                "tau": one.values["algorithm.tau"],
+                "tau": one.values["algorithm.mask.tau"],
                 "seeds": len(histories),
                 f"{split} accuracy (%)": mean(accuracy),
                 "sd": deviation(accuracy),
@@ -73,7 +73,7 @@ def read(arms: Sequence[Arm], rule: str, split: str) -> Result:
         )
         for run, right, wrong in zip(one.runs, accuracy, loss, strict=True):
             points.append(
-                {"tau": one.values["algorithm.tau"], "seed": run.seed, f"{split} accuracy (%)": right, f"{split} loss (nats)": wrong}
+                {"tau": one.values["algorithm.mask.tau"], "seed": run.seed, f"{split} accuracy (%)": right, f"{split} loss (nats)": wrong}
             )
     taus = [row["tau"] for row in table]
     return Result("tau", table, points, lambda: _draw(taus, found, split, rule), (f"figures by {rule}; tau = 0 is plain averaging",))

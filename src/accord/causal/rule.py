@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from accord.core.errors import AccordError, check_whole
 from accord.core.protocols import Local
@@ -17,11 +17,11 @@ class split_network(Local):
     it is `warmup_penalty`. `reduction` says how a client's losses make its risk.
     """
 
-    at: int = -1
-    penalty: float = 1.0
-    warmup: int = 0
-    warmup_penalty: float = 0.0
-    reduction: Literal["mean", "sum"] = "mean"
+    at: Annotated[int, "layers that clients hold; below 0, all but so many"] = -1
+    penalty: Annotated[float, "lambda, the weight of the invariance penalty"] = 1.0
+    warmup: Annotated[int, "rounds before that weight applies"] = 0
+    warmup_penalty: Annotated[float, "its weight until then"] = 0.0
+    reduction: Annotated[Literal["mean", "sum"], "a client's risk is the mean or the sum of its samples' losses"] = "mean"
 
     def __post_init__(self) -> None:
         if isinstance(self.at, bool) or not isinstance(self.at, int) or self.at == 0:

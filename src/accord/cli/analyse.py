@@ -82,7 +82,7 @@ def softness(
 
     * `accord analyse softness`
 
-    * `accord analyse softness algorithm.name=fedadam algorithm.lr=0.02 --tau 0.6`
+    * `accord analyse softness algorithm.name=fedadam algorithm.server.lr=0.02 --tau 0.6`
     """
     from accord.analyses import softness as work
 

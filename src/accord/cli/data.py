@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from accord.cli.shared import AsJson, print_table
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, did_you_mean
 
 if TYPE_CHECKING:
     from accord.data import Federation
@@ -172,7 +172,6 @@ def _experiment(what: str, options: list[str]) -> "Experiment":
     """The experiment whose [data] section is meant: a file's, or that of a data set with its defaults."""
     from accord.data import DATASETS
     from accord.experiments.experiment import parse, read
-    from accord.experiments.settings import did_you_mean
 
     settings = [_setting(option) for option in options]
     if what in DATASETS:

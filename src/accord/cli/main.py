@@ -2,6 +2,7 @@
 
 import io
 import sys
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ from accord.cli.run import run
 from accord.cli.settings import settings
 from accord.cli.show import show
 from accord.cli.sweep import sweep
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, OldSpelling
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -80,10 +81,25 @@ app.command()(settings)
 _UsageError: Any = typer.BadParameter.__base__  # click's, wherever this typer keeps it
 
 
+def _note_old_spelling_once() -> None:
+    """Settings of an earlier release are a sentence, however many experiments of a sweep or a study have them."""
+    show, noted = warnings.showwarning, list[str]()
+
+    def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if not issubclass(category, OldSpelling):
+            show(message, category, *where, **more)
+        elif not noted:
+            noted.append(str(message))
+            print(f"accord: {message}", file=sys.stderr)
+
+    warnings.showwarning = note
+
+
 def main() -> None:
     """The command's entry point: what a user can put right becomes one sentence and exit code 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a client's name may hold letters that a terminal does not know
+    _note_old_spelling_once()
     try:
         sys.exit(app(args=sys.argv[1:] or ["--help"], prog_name="accord", standalone_mode=False))
     except AccordError as error:

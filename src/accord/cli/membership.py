@@ -1,6 +1,7 @@
 """The command `accord membership`. Like all commands it imports what it needs when it runs."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +9,7 @@ import typer
 from rich.console import Console
 
 from accord.cli.shared import AsJson, print_table, tell
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, OldSpelling
 
 if TYPE_CHECKING:
     from torch import nn
@@ -89,7 +90,9 @@ def _recorded(folder: Path) -> "tuple[Experiment, int]":
     settings = read_json(folder / "experiment.json")
     if not isinstance(settings, dict) or not isinstance(settings.get("data"), dict):
         raise AccordError(f"{folder} holds a run made in Python, whose model and data only Python knows: use accord.audit.attack there")
-    return assemble({name: settings[name] for name in SECTIONS if name in settings}, [], ""), settings["seed"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OldSpelling)  # the folder is a record: nobody will spell it anew
+        return assemble({name: settings[name] for name in SECTIONS if name in settings}, [], ""), settings["seed"]
 
 
 def _trainer(experiment: "Experiment", rounds: int) -> "Train":

@@ -40,7 +40,7 @@ def run(
 
     * `accord run my.toml`
 
-    * `accord run my.toml algorithm.tau=0.6 run.seeds=0,1,2,3`
+    * `accord run my.toml algorithm.mask.tau=0.6 run.seeds=0,1,2,3`
 
     * `accord run my.toml train.rounds=400 --resume`
 

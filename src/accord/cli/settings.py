@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from accord.cli.shared import print_table
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, did_you_mean
 
 
 def settings(
@@ -22,7 +22,8 @@ def settings(
 
     * `accord settings algorithm`
     """
-    from accord.experiments.settings import SECTIONS, did_you_mean, keys
+    from accord.experiments.reference import keys
+    from accord.experiments.settings import SECTIONS
 
     if section is not None and section not in SECTIONS:
         raise AccordError(f"there is no section {section!r}: {did_you_mean(section, SECTIONS)}")

@@ -31,7 +31,7 @@ Rule = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", show_default=False, help="Settings that replace the file's, such as algorithm.tau=0.6."),
+    typer.Argument(metavar="KEY=VALUE", show_default=False, help="Settings that replace the file's, such as algorithm.mask.tau=0.6."),
 ]
 
 

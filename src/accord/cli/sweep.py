@@ -24,7 +24,7 @@ def sweep(
 ) -> None:
     """Train a grid of settings, many runs at once.
 
-    In the file's `[sweep]` table a key has several values: `"algorithm.lr" = [0.01, 0.02, 0.05]`. Every combination is trained with every
+    In the file's `[sweep]` table a key has several values: `"train.lr" = [0.01, 0.02, 0.05]`. Every combination is trained with every
     seed of `run.seeds`. Runs that differ in seeds, rates, masks or algorithms, but not in model, data or batch size, train in lockstep
     on a GPU, as lanes of one batch; others, and those on a CPU unless `run.engine` is vectorised, go after one another.
 

@@ -1,7 +1,7 @@
 """What an experiment would do, before it does it: its settings, what a run takes, and where it goes."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor
 from accord.causal.rule import split_network
 from accord.causal.traffic import traffic
 from accord.core.layout import Layout
-from accord.data import DATASETS
 from accord.experiments.execute import Watcher
 from accord.experiments.experiment import Experiment
 from accord.privacy.accounting import spent_text
@@ -27,10 +26,18 @@ def as_text(ahead: dict[str, Any]) -> str:
     """A preview as an experiment file with every default filled in; what is not a setting is a comment."""
     lines = []
     for section, values in ahead["settings"].items():
-        lines += [f"[{section}]", *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()), ""]
+        lines += _table(section, values)
     for what, amount in ahead["cost"].items():
         lines.append(f"# {what.replace('_', ' ')}: " + (f"{amount:,}" if isinstance(amount, int) else amount))
     return "\n".join([*lines, *(f"# folder: {folder}" for folder in ahead["folders"])])
+
+
+def _table(name: str, values: Mapping[str, Any]) -> list[str]:
+    """A table of a file, and below it those that it holds."""
+    inner = {key: value for key, value in values.items() if isinstance(value, Mapping)}
+    own = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if key not in inner]
+    below = [line for key, value in inner.items() for line in _table(f"{name}.{key}", value)]
+    return [f"[{name}]", *own, "", *below]
 
 
 def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
@@ -54,7 +61,7 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
     spent = privacy and privacy.spent(experiment.algorithm.mask is not None, len(sizes), plan.sample, plan.rounds)
     return {
         **({"privacy": spent_text(spent)} if spent else {}),
-        "data_set": DATASETS[experiment.settings.data.name].about,
+        "data_set": experiment.supply.data.about,
         "parameters": layout.size,
         "client_steps_a_round": round(cohort * sum(per_client) / len(per_client)),
         "client_steps_a_run": round(plan.rounds * cohort * sum(per_client) / len(per_client)),

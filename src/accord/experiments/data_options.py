@@ -14,6 +14,7 @@ from accord.data.readers.tree import tree_digest
 from accord.data.shift import Shift
 from accord.experiments.options import Makers, blaming, chosen, defaults, known, without_defaults
 from accord.experiments.settings import DataSection
+from accord.rules.registry import DATA
 from accord.runs.fingerprint import describe
 
 # Keys whose meaning hangs on a choice: each choice's constructor says which of them it takes.
@@ -111,12 +112,14 @@ class Supply:
 
 def make_supply(section: DataSection) -> Supply:
     """The section with what it left out filled in by its data set, and its choices made."""
-    known("data.name", section.name, DATASETS)
-    data = DATASETS[section.name]
+    known("data.name", section.name, DATA)
+    data = DATA[section.name]
+    if not isinstance(data, DataSet):
+        raise AccordError(f"data.name = {section.name!r} must be registered as a DataSet, got {data!r}")
     usual = {"split": data.split, "shift": data.shift or "none", "augment": "none"}
     section = section.model_copy(update={key: value for key, value in usual.items() if getattr(section, key) is None})
     _, split_options = chosen("data", section, "split", WAYS, SPLIT_KEYS)
-    _, file_options = chosen("data", section, "name", LOADERS, FILE_KEYS)
+    _, file_options = chosen("data", section, "name", {**LOADERS, section.name: data.load}, FILE_KEYS)
     make_shift, shift_options = chosen("data", section, "shift", NO_SHIFT, SHIFT_KEYS)
     make_augment, augment_options = chosen("data", section, "augment", NO_AUGMENT, AUGMENT_KEYS)
     with blaming("data", "shift"):

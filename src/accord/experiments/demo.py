@@ -29,8 +29,8 @@ folder = "runs/demo"
 ALGORITHMS = (
     ("algorithm.name=fedavg",),
     ("algorithm.name=fedavg", "algorithm.mask=gma"),
-    ("algorithm.name=fedadam", "algorithm.lr=0.02"),
-    ("algorithm.name=fedadam", "algorithm.lr=0.02", "algorithm.mask=gma"),
+    ("algorithm.name=fedadam", "algorithm.server.lr=0.02"),
+    ("algorithm.name=fedadam", "algorithm.server.lr=0.02", "algorithm.mask=gma"),
 )
 
 

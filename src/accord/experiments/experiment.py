@@ -7,16 +7,16 @@ says the key, the value seen and what is allowed.
 import inspect
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 from torch import nn
 
-from accord.attacks import Attack, check_algorithm
+from accord.attacks import ATTACKS, Attack, check_algorithm
 from accord.core.errors import AccordError
-from accord.core.protocols import Average
+from accord.core.files import flat
 from accord.core.schedule import SCHEDULES, Schedule
 from accord.data import Federation
 from accord.data.cache import Progress
@@ -36,12 +36,14 @@ from accord.experiments.data_options import (
     make_supply,
 )
 from accord.experiments.options import Makers, blaming, chosen, defaults, known, without_defaults
-from accord.experiments.rule_options import ALGORITHMS, ATTACK_KEYS, ATTACK_MAKERS, AVERAGE_KEYS, AVERAGE_MAKERS, MASK_KEYS, MASK_MAKERS
-from accord.experiments.settings import AlgorithmSection, AttackSection, PrivacySection, Settings, TrainSection, problems
-from accord.models import MODELS, shaped, warm_start
+from accord.experiments.parts import drop_old_choice, make_algorithm, resolved
+from accord.experiments.schema import settings_of
+from accord.experiments.settings import AttackSection, PrivacySection, Settings, TrainSection, problems
+from accord.models import shaped, warm_start
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
-from accord.rules.masks import Mask
+from accord.rules.old_spelling import MOVED, modern, moved, named, put, ramps, tell
+from accord.rules.registry import NETWORKS
 from accord.runs.fingerprint import describe, folder_name
 from accord.training.cohort import Conditions
 from accord.training.engine_choice import ENGINES
@@ -51,20 +53,17 @@ from accord.training.plan import Plan
 # Keys whose meaning hangs on a choice: each choice's constructor says which of them it takes.
 _MODEL_KEYS = ("width", "hidden", "dropout", "norm", "groups")
 _SCHEDULE_KEYS = ("decay", "every", "over", "floor")
-_ALGORITHM_KEYS = tuple(key for key in AlgorithmSection.model_fields if key not in ("name", *MASK_KEYS, *AVERAGE_KEYS))
-
+_ATTACK_KEYS = ("share", "factor")
+_ATTACKS: Makers = {"none": lambda: None, **ATTACKS}
 
 _CHOICES: dict[tuple[str, str], tuple[Makers, Sequence[str]]] = {
     ("data", "name"): (LOADERS, FILE_KEYS),
     ("data", "split"): (WAYS, SPLIT_KEYS),
     ("data", "shift"): (NO_SHIFT, SHIFT_KEYS),
     ("data", "augment"): (NO_AUGMENT, AUGMENT_KEYS),
-    ("model", "name"): (MODELS, _MODEL_KEYS),
+    ("model", "name"): (NETWORKS, _MODEL_KEYS),
     ("train", "schedule"): (SCHEDULES, _SCHEDULE_KEYS),
-    ("algorithm", "mask"): (MASK_MAKERS, MASK_KEYS),
-    ("algorithm", "average"): (AVERAGE_MAKERS, (*AVERAGE_KEYS, "weighting")),
-    ("algorithm", "name"): (ALGORITHMS, _ALGORITHM_KEYS),
-    ("attack", "name"): (ATTACK_MAKERS, ATTACK_KEYS),
+    ("attack", "name"): (_ATTACKS, _ATTACK_KEYS),
 }
 
 
@@ -108,7 +107,7 @@ class Experiment:
         """The network, shaped for the data, with the weights to start from."""
         model = self.settings.model
         with blaming("model", "name"):
-            module = shaped(model.name, fed.shape, fed.outputs, seed, **self.model_options)
+            module = shaped(NETWORKS[model.name], fed.shape, fed.outputs, seed, **self.model_options)
         with blaming("model", "start"):
             return module if model.start is None else warm_start(module, model.start)
 
@@ -119,9 +118,10 @@ class Experiment:
         return {
             "data": self.supply.identity(),
             "model": model.model_dump(exclude_defaults=True, include={"name"})
-            | without_defaults(MODELS[model.name], self.model_options)
+            | without_defaults(NETWORKS[model.name], self.model_options)
             | start,
             "algorithm": describe(self.algorithm),
+            **({"code": code} if (code := _foreign(self.algorithm)) else {}),
             "training": describe(self.training),
             "plan": describe(self.plan(0).that_changes_results()),
             **({"attack": describe(self.attack)} if self.attack else {}),
@@ -139,16 +139,11 @@ class Experiment:
         settings = self.settings
         full = settings.model_dump(exclude_none=True)
         full["data"] = self.supply.resolved()
-        full["model"] |= defaults(MODELS[settings.model.name], _MODEL_KEYS) | self.model_options
+        full["model"] |= defaults(NETWORKS[settings.model.name], _MODEL_KEYS) | self.model_options
         full["train"] = defaults(SCHEDULES[settings.train.schedule], _SCHEDULE_KEYS) | full["train"]
-        chosen = settings.algorithm
-        usual = {"name": chosen.name} | defaults(ALGORITHMS[chosen.name], _ALGORITHM_KEYS)
-        if chosen.average not in (None, "mean"):
-            usual.pop("weighting", None)
-            usual |= defaults(AVERAGE_MAKERS[chosen.average], (*AVERAGE_KEYS, "weighting"))
-        full["algorithm"] = usual | defaults(MASK_MAKERS[chosen.mask], MASK_KEYS) | full["algorithm"]
+        full["algorithm"] = resolved(self.algorithm, settings.algorithm)
         if self.attack:
-            full["attack"] = defaults(type(self.attack), ATTACK_KEYS) | full["attack"]
+            full["attack"] = defaults(type(self.attack), _ATTACK_KEYS) | full["attack"]
         else:
             del full["attack"]
         if privacy := self.algorithm.privacy:
@@ -161,17 +156,17 @@ class Experiment:
 # ------------------------------------------------------------------------------------------------------------------- reading
 
 
-Given = tuple[str, str, Any]  # section, key and the value that replaces the file's
+Given = tuple[str, str, Any]  # section, key (of a part's field, its path: "mask.tau") and the value that replaces the file's
 
 
 def read(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     """An experiment from a TOML file and `section.key=value` overrides."""
-    return parse(text_of(path), overrides, name=str(path))
+    return parse(text_of(path), overrides, name=str(path), folder=Path(path).parent)
 
 
-def parse(text: str, overrides: Sequence[str] = (), name: str = "the experiment") -> Experiment:
+def parse(text: str, overrides: Sequence[str] = (), name: str = "the experiment", folder: Path | None = None) -> Experiment:
     """An experiment from TOML text and `section.key=value` overrides."""
-    return assemble(tables_of(text, name), [override(given) for given in overrides], text)
+    return assemble(tables_of(text, name), [override(given) for given in overrides], text, folder)
 
 
 def text_of(path: str | Path) -> str:
@@ -194,19 +189,43 @@ def tables_of(text: str, name: str) -> dict[str, Any]:
         raise AccordError(f"{name} is not valid TOML: {error}") from None
 
 
-def assemble(tables: dict[str, Any], given: Sequence[Given], text: str) -> Experiment:
-    """An experiment from a file's tables, which are changed by what is given."""
+def assemble(tables: dict[str, Any], given: Sequence[Given], text: str, folder: Path | None = None) -> Experiment:
+    """An experiment from a file's tables, which are changed by what is given. Modules that it names are looked for in `folder` too."""
+    given = _as_spelled_now(tables, given)
     for section, key, value in given:
-        _drop_options_of_the_old_choice(tables, section, key, value)
+        _drop_options_of_the_old_choice(tables, section, key, value, folder)
     for section, key, value in given:
         table = tables.setdefault(section, {})
         if isinstance(table, dict):  # else the file is wrong, and validation will say so
-            table[key] = value
+            put(table, f"{key}.name" if _names_a_part(table, section, key, value) else key, value)
     try:
         settings = Settings.model_validate(tables)
     except ValidationError as error:
         raise AccordError(problems(error)) from None
-    return _build(settings, text)
+    return _build(settings, text, folder)
+
+
+def _names_a_part(table: dict[str, Any], section: str, key: str, value: Any) -> bool:
+    """Whether `algorithm.mask=gma` names a mask whose fields are there already, or to come."""
+    return section == "algorithm" and isinstance(value, str) and isinstance(table.get(key), dict)
+
+
+def _as_spelled_now(tables: dict[str, Any], given: Sequence[Given]) -> list[Given]:
+    """What is given, and the file's [algorithm] in place, with keys of accord 0.1 where they are now; a warning names them."""
+    section = tables.get("algorithm", {})
+    if not isinstance(section, dict):
+        return list(given)
+    old = [key for key in [*section, *(key for of, key, _ in given if of == "algorithm")] if key in MOVED]
+    if not old:
+        return list(given)
+    asked = [named(value) for of, key, value in given if of == "algorithm" and key in ("mask", "mask.name")]
+    mask = asked[-1] if asked else named(section.get("mask"))
+    now = modern(section)
+    moving = ramps([*flat(now), *(key for _, key, _ in given)])
+    tell({key: moved(key, mask, moving) for key in old})
+    if "algorithm" in tables:
+        tables["algorithm"] = now
+    return [(of, moved(key, mask, moving) if of == "algorithm" and key in MOVED else key, value) for of, key, value in given]
 
 
 def override(text: str) -> Given:
@@ -214,26 +233,25 @@ def override(text: str) -> Given:
     name, equals, value = text.partition("=")
     section, dot, key = name.strip().partition(".")
     if not (section and dot and key and equals):
-        raise AccordError(f"{text!r} is not a setting: write section.key=value, such as algorithm.tau=0.6")
+        raise AccordError(f"{text!r} is not a setting: write section.key=value, such as algorithm.mask.tau=0.6")
     return section, key, _value(value.strip())
 
 
-def _drop_options_of_the_old_choice(tables: dict[str, Any], section: str, key: str, value: Any) -> None:
+def _drop_options_of_the_old_choice(tables: dict[str, Any], section: str, key: str, value: Any, folder: Path | None) -> None:
     """An override that chooses another algorithm, split, mask, model or schedule leaves the file's options for the old one behind. What a
-    new mask, average or attack takes, stays; an algorithm's numbers never stay, since the rate that suits Adam is far too short for
-    averaging."""
+    new attack takes, stays; for algorithms and their parts see `drop_old_choice`."""
     makers, options = _CHOICES.get((section, key), ({}, ()))
     if (section, key) == ("data", "name"):
         options = (*options, *SHIFT_KEYS)  # another data set has another shift of its own
     table = tables.get(section)
+    if section == "algorithm" and isinstance(table, dict):
+        drop_old_choice(table, key, value, folder)
     if not isinstance(table, dict) or not isinstance(value, str) or value not in makers or table.get(key) == value:
         return
-    takes = set(inspect.signature(makers[value]).parameters)
-    if key == "name" and section != "attack":
-        takes &= {"mask", "average"}
-    dropped = [option for option in options if option not in takes]
-    for option in (*dropped, *(MASK_KEYS if "mask" in dropped else ()), *(AVERAGE_KEYS if "average" in dropped else ())):
-        table.pop(option, None)
+    takes = () if key == "name" and section != "attack" else inspect.signature(makers[value]).parameters
+    for option in options:
+        if option not in takes:
+            table.pop(option, None)
 
 
 def _value(text: str) -> Any:
@@ -248,7 +266,7 @@ def _value(text: str) -> Any:
 # ------------------------------------------------------------------------------------------------------------------ building
 
 
-def _build(settings: Settings, text: str) -> Experiment:
+def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
     train, run = settings.train, settings.run
     known("run.engine", run.engine, ENGINES)
     for way in run.speed:
@@ -256,8 +274,8 @@ def _build(settings: Settings, text: str) -> Experiment:
     for program in run.log:
         known("run.log", program, LOGS)
     supply = make_supply(settings.data)
-    _, model_options = chosen("model", settings.model, "name", MODELS, _MODEL_KEYS)
-    algorithm = _private(_algorithm(settings.algorithm), settings.privacy)
+    _, model_options = chosen("model", settings.model, "name", NETWORKS, _MODEL_KEYS)
+    algorithm = _private(make_algorithm(settings.algorithm, folder), settings.privacy)
     with blaming("train", "momentum"):
         batch, steps = (None if value == "all" else value for value in (train.batch, train.steps))
         training = Training(train.epochs, batch, steps, _schedule(train), train.momentum, train.weight_decay, train.clip)
@@ -276,39 +294,25 @@ def _build(settings: Settings, text: str) -> Experiment:
     if cohort and train.min_clients > cohort:
         raise AccordError(f"train.min_clients must be at most the {cohort} clients of a round, got {train.min_clients}")
     if cohort:
-        with blaming("algorithm", "average"):
+        with blaming("algorithm.average", fields=settings_of(type(algorithm.average))):
             algorithm.average.check_cohort(cohort)
     if len(set(run.seeds)) < len(run.seeds):
         raise AccordError(f"run.seeds must differ from each other, got {run.seeds}")
     return experiment
 
 
-def _algorithm(section: AlgorithmSection) -> Algorithm:
-    make_mask, mask_options = chosen("algorithm", section, "mask", MASK_MAKERS, MASK_KEYS)
-    with blaming("algorithm", "mask"):
-        mask: Mask | None = make_mask(**mask_options)
-    average = _average(section)
-    left = {"mask": section.mask if mask else None, **({"weighting": None} if average else {"average": None})}
-    make, options = chosen("algorithm", section.model_copy(update=left), "name", ALGORITHMS, _ALGORITHM_KEYS)
-    parts = {"mask": mask, "average": average}
-    with blaming("algorithm", "name"):
-        algorithm: Algorithm = make(**options | {name: part for name, part in parts.items() if part is not None})
-    return algorithm
-
-
-def _average(section: AlgorithmSection) -> Average | None:
-    """What takes the place of the mean, if anything does; the mean itself is the algorithm's own."""
-    named = section.model_copy(update={"average": section.average or "mean"})
-    make, options = chosen("algorithm", named, "average", AVERAGE_MAKERS, (*AVERAGE_KEYS, "weighting"))
-    if named.average == "mean":
-        return None
-    with blaming("algorithm", "average"):
-        average: Average = make(**options)
-    return average
+def _foreign(part: Any, path: str = "algorithm") -> dict[str, str]:
+    """Where the parts of an algorithm are from that are not accord's own: a class of the same name may do something else."""
+    module = type(part).__module__
+    found = {} if module.partition(".")[0] == "accord" else {path: f"{module}:{type(part).__qualname__}"}
+    for field in fields(part):
+        if is_dataclass(value := getattr(part, field.name)):
+            found |= _foreign(value, f"{path}.{field.name}")
+    return found
 
 
 def _attack(section: AttackSection, algorithm: Algorithm) -> Attack | None:
-    make, options = chosen("attack", section, "name", ATTACK_MAKERS, ATTACK_KEYS)
+    make, options = chosen("attack", section, "name", _ATTACKS, _ATTACK_KEYS)
     with blaming("attack", "name"):
         attack: Attack | None = make(**options)
         if attack is not None:

@@ -1,12 +1,13 @@
 """Keys whose meaning hangs on a choice: the constructor that a key names says which of the others it takes, and what they default to."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, nearest
 from accord.experiments.settings import SECTIONS, Section, shown
+from accord.rules.registry import Names
 
 Makers = Mapping[str, Callable[..., Any]]
 
@@ -16,35 +17,40 @@ def chosen(section: str, given: Section, by: str, makers: Makers, keys: Sequence
     name = getattr(given, by)
     known(f"{section}.{by}", name, makers)
     options = {key: getattr(given, key) for key in keys if getattr(given, key) is not None}
-    takes = {maker: inspect.signature(make).parameters for maker, make in makers.items()}
+    takes = inspect.signature(makers[name]).parameters
     for key, value in options.items():
-        if key not in takes[name]:
-            owners = ", ".join(maker for maker in makers if key in takes[maker])
+        if key not in takes:
+            own = makers.own if isinstance(makers, Names) else makers  # packages are not imported to explain a slip
+            owners = ", ".join(maker for maker, make in own.items() if key in inspect.signature(make).parameters)
             raise AccordError(f"{section}.{key} has no meaning with {section}.{by} = {name!r}, got {shown(value)}: it belongs to {owners}")
     for key in keys:
-        if key in takes[name] and takes[name][key].default is inspect.Parameter.empty and key not in options:
+        if key in takes and takes[key].default is inspect.Parameter.empty and key not in options:
             what = SECTIONS[section].model_fields[key].description
             raise AccordError(f"{section}.{key} is missing: {section}.{by} = {name!r} needs it ({what})")
     return makers[name], options
 
 
 @contextmanager
-def blaming(section: str, key: str | None = None) -> Iterator[None]:
-    """Says which key a part complains of: its first word, where that is a key of the section, or else `key`."""
+def blaming(section: str, key: str | None = None, fields: Collection[str] | None = None) -> Iterator[None]:
+    """Says which key a part complains of: its first word, where that is a key of the section or one of `fields`, or else `key`."""
+    keys = SECTIONS[section].model_fields if fields is None else fields
     try:
         yield
     except AccordError as error:
         text = str(error)
-        if text.split(maxsplit=1)[0] in SECTIONS[section].model_fields:
+        if text.split(maxsplit=1)[0] in keys:
             text = f"{section}.{text}"
         elif not text.startswith(f"{section}."):
-            text = f"{section}.{key}: {text}" if key else f"[{section}] {text}"
+            text = f"{section}.{key}: {text}" if key else f"{section}: {text}" if fields else f"[{section}] {text}"
         raise AccordError(text) from None
 
 
-def known(key: str, name: str, names: Mapping[str, Any]) -> None:
+def known(key: str, name: str, names: Collection[str], more: str = "") -> None:
+    """Refuses a name that is none of these, with the one that was probably meant."""
     if name not in names:
-        raise AccordError(f"{key} must be one of {', '.join(names)}, got {name!r}")
+        close = nearest(name, names)
+        hint = f": did you mean {close!r}?" if close else ""
+        raise AccordError(f"{key} must be one of {', '.join(names)}{more}, got {name!r}{hint}")
 
 
 def defaults(make: Callable[..., Any], keys: Sequence[str]) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 Bounds stand here only where nothing else would check a number before data is fetched: a mask checks its tau, a schedule its rates.
 """
 
-import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from accord.core.errors import did_you_mean, nearest
+from accord.rules.old_spelling import MOVED
 
 Whole = int | Literal["all"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -115,60 +117,29 @@ class TrainSection(Section):
     least: float = Field(0.1, description="the smallest part of its steps a straggler gets done")
 
 
+Part = str | dict[str, Any]  # a name, or a table with a name and the part's own fields
+
+
 class AlgorithmSection(Section):
-    """[algorithm]: what the server does. Which keys apply, and their defaults, depend on `name` and `mask`."""
+    """[algorithm]: a preset, and tables in the place of its parts. The fields of a part are those of its dataclass: see `parts`."""
 
     name: str = Field(
         "fedavg",
-        description="fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, fedgma, causalfed, pooled or local_only",
+        description="a preset of all four parts: fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, fedgma, "
+        "causalfed, pooled or local_only",
     )
-    lr: float | None = Field(None, ge=0, description="the server's learning rate")
-    average: str | None = Field(
+    local: Part | None = Field(None, description="what clients do: sgd, prox, control_variates, own_model, or module:object of yours")
+    average: Part | None = Field(
         None,
-        description="what makes one update of the clients': mean (the default), geometric_mean, median, trimmed_mean, krum or corrective",
+        description="what makes one update of the clients': mean, geometric_mean, median, trimmed_mean, krum, corrective, or module:object",
     )
-    share: float | None = Field(None, description="trimmed_mean: share of the clients left out at either end of a coordinate's values")
-    attackers: int | None = Field(None, description="krum: clients of a round that it should withstand")
-    keep: int | None = Field(None, description="krum: clients that are averaged")
-    agree: float | None = Field(None, description="geometric_mean: net agreement below which a coordinate stands still")
-    alpha: float | None = Field(None, description="corrective: how strongly the clients' gradients correct the mean of their models")
-    constraint: str | None = Field(None, description="corrective: the paper's equation that bounds the correction: 24 or 15")
-    passes: int | None = Field(None, description="corrective: 1, the server keeps all gradients; 2, it asks clients twice and keeps sums")
-    mask: str = Field(
-        "none", description="how coordinates on which clients disagree are held back: none, gma, and, sand, magnitude or scaled"
+    mask: Part | None = Field(
+        None,
+        description="how coordinates on which clients disagree are held back: none, gma, and, sand, magnitude, scaled, or module:object",
     )
-    tau: float | None = Field(None, description="every mask: net agreement a coordinate needs to pass whole")
-    tau_to: float | None = Field(None, description="every mask: what tau moves to, in a straight line")
-    tau_over: int | None = Field(None, ge=1, description="every mask: rounds in which tau gets there")
-    scope: str | None = Field(None, description="gma, and: what passes or is held back as one: coordinate, layer or model")
-    memory: float | None = Field(None, description="gma, and: what a vote still counts a round later")
-    rescale: bool | None = Field(None, description="and, sand: divide by the share kept")
-    k: float | None = Field(None, description="sand: how steeply it rises above tau")
-    like: str | None = Field(None, description="scaled: the mask that it is the control of: gma, and, sand or magnitude")
-    by: str | None = Field(None, description="scaled: what it has in common with the mask: its mean, or the length of the step it leaves")
-    mu: float | None = Field(None, description="fedprox: how strongly a client is pulled back to the round's start")
-    option: str | None = Field(None, description="scaffold: how control variates are renewed: mean, I or II")
-    beta: float | None = Field(None, description="fedavgm: the server's momentum")
-    beta1: float | None = Field(None, description="fedadam, fedyogi: memory of the mean update")
-    beta2: float | None = Field(None, description="fedadam, fedyogi: memory of its square")
-    eps: float | None = Field(None, description="fedadagrad, fedadam, fedyogi: bounds the step where the update vanishes")
-    eps_inside: bool | None = Field(None, description="eps under the root, as the papers print it")
-    placement: str | None = Field(None, description="the mask acts after or before the server normalises")
-    weighting: str | None = Field(None, description="clients count by their samples, or uniform")
-    p: float | None = Field(None, description="fedgma: net agreement that a gradient needs to count")
-    eta_s: float | None = Field(None, description="fedgma: rate of the server's step along the masked gradients")
-    gradient: str | None = Field(None, description="fedgma: of a client's last local step, or where the round started: last or start")
-    variant: str | None = Field(None, description="fedgma: as the workshop paper has it, or as its poster prints it: workshop or poster")
-    at: int | None = Field(None, description="causalfed: layers that clients hold; below 0, all but so many")
-    penalty: float | None = Field(None, description="causalfed: lambda, the weight of the invariance penalty")
-    warmup: int | None = Field(None, description="causalfed: rounds before that weight applies")
-    warmup_penalty: float | None = Field(None, description="causalfed: its weight until then")
-    reduction: str | None = Field(None, description="causalfed: a client's risk is the mean or the sum of its samples' losses")
-
-    @field_validator("constraint", mode="before")
-    @classmethod
-    def _a_number_names_an_equation(cls, value: Any) -> Any:
-        return str(value) if type(value) is int else value
+    server: Part | None = Field(
+        None, description="what the server does with the update: step, momentum, adagrad, adam, yogi, or module:object"
+    )
 
 
 class AttackSection(Section):
@@ -223,26 +194,12 @@ class Settings(Section):
 SECTIONS: dict[str, type[Section]] = {name: type(field.default) for name, field in Settings.model_fields.items()}
 
 
-def keys() -> Iterator[tuple[str, Any, str]]:
-    """Every key of every section with its default (None: it depends, or there is none) and what it is for."""
-    for section, model in SECTIONS.items():
-        for key, field in model.model_fields.items():
-            yield f"{section}.{key}", field.default, field.description or ""
-
-
 # -------------------------------------------------------------------------------------------------------- what does not fit
 
 
 def problems(error: ValidationError) -> str:
     """A sentence for each thing that does not fit: the key, what it takes, the value seen, what the key is for."""
     return "\n".join(dict.fromkeys(_sentence(problem) for problem in error.errors()))
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`did you mean 'tau'?`, or all there is to choose from."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, 1)
-    return f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(names)}"
 
 
 def shown(value: Any) -> str:
@@ -261,28 +218,38 @@ def _sentence(problem: Any) -> str:
         return f"{section} must be a section, got {shown(seen)}: write [{section}] on a line of its own, and its keys below it"
     key, fields = str(path[0]), SECTIONS[section].model_fields
     if key not in fields:
-        return f"{section}.{key} is not a known key, got {shown(seen)}: {did_you_mean(key, fields)}"
+        return f"{section}.{key} is not a known key, got {shown(seen)}: {_meant(section, key)}"
     field = fields[key]
-    takes = _takes(field.annotation, field.metadata)
+    wanted = takes(field.annotation, field.metadata)
     if problem["type"] == "finite_number":
-        takes = takes.replace("a number", "a finite number")
-    return f"{section}.{key} must be {takes}, got {shown(seen)} ({field.description})"
+        wanted = wanted.replace("a number", "a finite number")
+    return f"{section}.{key} must be {wanted}, got {shown(seen)} ({field.description})"
+
+
+def _meant(section: str, key: str) -> str:
+    """Which key was probably meant; of [algorithm], maybe one of a part."""
+    fields = SECTIONS[section].model_fields
+    inner = nearest(key, MOVED) if section == "algorithm" and not nearest(key, fields) else None
+    return f"did you mean {MOVED[inner]!r}?" if inner else did_you_mean(key, fields)
 
 
 _KINDS = {int: "a whole number", float: "a number", str: "text in quotes", bool: "true or false"}
 _BOUNDS = {"ge": "of at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
-def _takes(kind: Any, bounds: Iterable[Any] = ()) -> str:
+def takes(kind: Any, bounds: Iterable[Any] = ()) -> str:
     """What a key takes, in words: `a whole number of at least 1`."""
     if get_origin(kind) is Annotated:
         base, info = get_args(kind)
-        return _takes(base, info.metadata)
-    if get_origin(kind) is list:
-        return f"one or more, each {_takes(*get_args(kind))}"
+        return takes(base, info.metadata)
+    if get_origin(kind) in (list, tuple):
+        return f"one or more, each {takes(get_args(kind)[0])}"
+    if get_origin(kind) is dict:
+        return "a table"
     if get_origin(kind) is Literal:
-        return " or ".join(repr(word) for word in get_args(kind))
+        *words, last = map(repr, get_args(kind))
+        return f"{', '.join(words)} or {last}" if words else last
     if kinds := [part for part in get_args(kind) if part is not type(None)]:
-        return " or ".join(_takes(part, bounds) for part in kinds)
+        return " or ".join(takes(part, bounds) for part in kinds)
     limits = [f"{word} {getattr(bound, name)}" for bound in bounds for name, word in _BOUNDS.items() if hasattr(bound, name)]
-    return " ".join([_KINDS[kind], *([" and ".join(limits)] if limits else [])])
+    return " ".join([_KINDS.get(kind, str(getattr(kind, "__name__", kind))), *([" and ".join(limits)] if limits else [])])

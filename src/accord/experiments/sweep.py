@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, did_you_mean
+from accord.core.files import flat
 from accord.data import Federation
 from accord.data.cache import Progress
 from accord.engines.contract import Job
@@ -24,7 +25,8 @@ from accord.engines.vectorised import CannotBatch, Vectorised
 from accord.experiments.execute import Interrupt, Watcher, discard, execute_seed, loggers, opened, quiet, reached
 from accord.experiments.experiment import Experiment, assemble, override, tables_of, text_of
 from accord.experiments.lockstep import Shared, alike, room, together
-from accord.experiments.settings import SECTIONS, did_you_mean, shown
+from accord.experiments.settings import SECTIONS, shown
+from accord.rules.old_spelling import canonical
 from accord.runs.run import Run
 from accord.training.fit import make_job
 from accord.training.loop import Event, Hook, Loop
@@ -47,7 +49,7 @@ class One:
 
     @property
     def title(self) -> str:
-        """`fedadam + gma(0.4) · algorithm.lr=0.02 · seed 1`."""
+        """`fedadam + gma(0.4) · algorithm.server.lr=0.02 · seed 1`."""
         words = [f"{key}={value}" for key, value in self.values.items() if key != "run.seeds"]
         return " · ".join([self.experiment.algorithm.label, *words, f"seed {self.seed}"])
 
@@ -61,15 +63,16 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> list[One]:
     tables = tables_of(text, str(path))
     grid = _grid(tables.pop("sweep", {}))
     given = [override(text) for text in overrides]
+    swept = set(map(canonical, grid))
     for section, key, value in given:
-        if f"{section}.{key}" in grid:
+        if canonical(f"{section}.{key}") in swept:
             raise AccordError(f"{section}.{key} is swept by the file's [sweep] table and set to {shown(value)} here: it can be one of them")
     _check_size(math.prod(map(len, grid.values())))
     runs: dict[Path, One] = {}
     for combination in product(*grid.values()):
         values = dict(zip(grid, combination, strict=True))
         more = [(*key.split(".", 1), value) for key, value in values.items()]
-        experiment = assemble(copy.deepcopy(tables), [*given, *more], text)
+        experiment = assemble(copy.deepcopy(tables), [*given, *more], text, Path(path).parent)
         seeds = experiment.settings.run.seeds
         if not runs:
             _check_size(math.prod(map(len, grid.values())) * len(seeds))
@@ -85,21 +88,19 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> list[One]:
 
 
 def _grid(table: Any) -> dict[str, list[Any]]:
-    """`{"algorithm.lr": [0.01, 0.02]}` from the [sweep] table, in which `algorithm.lr` may stand with or without quotes."""
+    """`{"train.lr": [0.01, 0.02]}` from the [sweep] table, in which `train.lr` may stand with or without quotes."""
     if not isinstance(table, dict):
         raise AccordError(f"sweep must be a section, got {shown(table)}: write [sweep] on a line of its own, and its keys below it")
     grid: dict[str, list[Any]] = {}
-    for key, value in table.items():
-        inner = {f"{key}.{name}": values for name, values in value.items()} if isinstance(value, Mapping) else {key: value}
-        for name, values in inner.items():
-            section, dot, setting = name.partition(".")
-            if not (section and dot and setting):
-                raise AccordError(f'{name!r} in [sweep] is not a setting: write section.key, such as "algorithm.tau" = [0.2, 0.4]')
-            if section not in SECTIONS:
-                raise AccordError(f"{name!r} in [sweep] is of no section of an experiment: {did_you_mean(section, SECTIONS)}")
-            if not isinstance(values, list) or not values:
-                raise AccordError(f"{name} in [sweep] must be a list of one or more values, got {shown(values)}")
-            grid[name] = values
+    for name, values in flat(table).items():
+        section, dot, setting = name.partition(".")
+        if not (section and dot and setting):
+            raise AccordError(f'{name!r} in [sweep] is not a setting: write section.key, such as "algorithm.mask.tau" = [0.2, 0.4]')
+        if section not in SECTIONS:
+            raise AccordError(f"{name!r} in [sweep] is of no section of an experiment: {did_you_mean(section, SECTIONS)}")
+        if not isinstance(values, list) or not values:
+            raise AccordError(f"{name} in [sweep] must be a list of one or more values, got {shown(values)}")
+        grid[name] = values
     return grid
 
 

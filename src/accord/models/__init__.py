@@ -31,13 +31,15 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def shaped(name: str, shape: Sequence[int], classes: int, seed: int, **options: Any) -> nn.Module:
-    """The model of that name for samples of that shape: numbers `(features,)` or pictures `(channels, size, size)`."""
-    make = MODELS[name]
-    flat = [key for key, model in MODELS.items() if "features" in inspect.signature(model).parameters]
-    if name in flat:
+def shaped(model: str | Callable[..., nn.Module], shape: Sequence[int], classes: int, seed: int, **options: Any) -> nn.Module:
+    """The model of that name, or by that constructor, for samples of that shape: numbers `(features,)` or pictures `(channels, size,
+    size)`."""
+    make = MODELS[model] if isinstance(model, str) else model
+    if "features" in inspect.signature(make).parameters:
         return make(features=math.prod(shape), classes=classes, seed=seed, **options)
     if len(shape) != 3 or shape[1] != shape[2]:
+        flat = [key for key, own in MODELS.items() if "features" in inspect.signature(own).parameters]
+        name = next((key for key, own in MODELS.items() if own is make), make.__name__)
         raise AccordError(f"{name} reads square pictures, and the samples have shape {tuple(shape)}: choose {' or '.join(flat)}")
     return make(channels=shape[0], size=shape[1], classes=classes, seed=seed, **options)
 

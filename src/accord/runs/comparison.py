@@ -11,7 +11,7 @@ from accord.runs.selection import primary_metric, select
 from accord.runs.text import Cells, spread
 
 _GAPS = {"out_of_sample": "train - held-out", "participation": "held-out - unseen"}
-_NOT_TOLD_APART_BY = ("seed", "schema", "rounds", "train.rounds", "run")  # settings that runs of one kind may differ in
+_NOT_TOLD_APART_BY = ("seed", "schema", "label", "rounds", "train.rounds", "run")  # settings that runs of one kind may differ in
 
 
 def rule_for(runs: Sequence[Recorded], rule: str | None) -> str:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from accord.core.errors import AccordError
-from accord.rules.averages import AVERAGES
-from accord.rules.masks import MASKS
+from accord.rules.old_spelling import modern
 from accord.runs.folder import read_json, read_lines
 from accord.runs.run import history_of
 from accord.runs.selection import History, Selected, primary_metric, select
@@ -56,13 +55,7 @@ class Recorded:
         """`fedadam + gma(0.4)`, for runs of the command line and runs made in Python alike."""
         if self.damaged:
             return self.folder.name
-        algorithm = self.settings["algorithm"]
-        name, average, mask = algorithm.get("name", "custom"), algorithm.get("average"), algorithm.get("mask")
-        average = average["kind"] if isinstance(average, dict) else average
-        name = f"{name} by {average}" if average in AVERAGES and average != "mean" else str(name)
-        if mask in (None, "none"):
-            return name
-        return f"{name} + {_recorded_mask(mask) if isinstance(mask, dict) else _set_mask(mask, algorithm)}"
+        return str(self.settings["label"]) if "label" in self.settings else label_of_0_1(self.settings["algorithm"])
 
     def chosen(self, rule: str) -> Selected | None:
         """The run's figures by a selection rule, if it has any."""
@@ -72,23 +65,25 @@ class Recorded:
             return None
 
 
-def _set_mask(name: str, settings: Mapping[str, Any]) -> str:
-    """A mask of an experiment file."""
-    if name == "scaled":
-        return f"scaled({_set_mask(settings.get('like', 'gma'), settings)}{_by(settings)})"
-    return f"{MASKS[name].__name__}({settings.get('tau', 0.4):g}{' ramp' if 'tau_to' in settings else ''})"
+def label_of_0_1(algorithm: Mapping[str, Any]) -> str:
+    """The label of a run of accord 0.1, which wrote none: from the settings of a file, as they are spelled now, or from what `describe`
+    made of an algorithm in Python. Names are read, never looked up: reading a folder imports nothing."""
+    algorithm = _as_tables(modern(algorithm))
+    average, mask = algorithm.get("average", {}), algorithm.get("mask") or {}
+    kind = average.get("kind", average.get("name", "mean"))
+    own = "" if kind in ("mean", "masked_gradient") else f" by {kind}"
+    masked = "" if mask.get("name", mask.get("kind", "none")) == "none" else f" + {_mask_of_0_1(mask)}"
+    return f"{algorithm.get('name', 'custom')}{own}{masked}"
 
 
-def _by(settings: Mapping[str, Any]) -> str:
-    return f", {settings['by']}" if settings.get("by", "mean") != "mean" else ""
-
-
-def _recorded_mask(mask: Mapping[str, Any]) -> str:
-    """A mask of a run made in Python, as `describe` puts it."""
-    if mask["kind"] == "scaled":
-        return f"scaled({_recorded_mask(mask.get('mask', {'kind': 'gma'}))}{_by(mask)})"
+def _mask_of_0_1(mask: Mapping[str, Any]) -> str:
+    kind = mask.get("kind", mask.get("name", "gma"))
+    if kind == "scaled":
+        by = f", {mask['by']}" if mask.get("by", "mean") != "mean" else ""
+        return f"scaled({_mask_of_0_1(mask.get('mask', {}))}{by})"
     tau = mask.get("tau", 0.4)
-    return f"{mask['kind']}({tau['lr']:g} {tau['kind']})" if isinstance(tau, Mapping) else f"{mask['kind']}({tau:g})"
+    shown = f"{tau.get('lr', tau.get('from', 0.4)):g} {tau.get('kind', 'ramp')}" if isinstance(tau, Mapping) else f"{tau:g}"
+    return f"{'and_mask' if kind == 'and' else kind}({shown})"
 
 
 # ------------------------------------------------------------------------------------------------------------------- finding
@@ -120,10 +115,18 @@ def load(folder: Path) -> Recorded:
     return Recorded(folder, {}, [], 0, f"damaged: {why}")
 
 
+def _as_tables(algorithm: Mapping[str, Any]) -> dict[str, Any]:
+    """The section with `mask = "gma"` written out, so that runs of any release have the same keys."""
+    short = [key for key in ("local", "average", "mask", "server") if isinstance(algorithm.get(key), str)]
+    return {**algorithm, **{key: {"name": algorithm[key]} for key in short}}
+
+
 def _load(folder: Path) -> Recorded:
     settings = read_json(folder / "experiment.json")
     if not isinstance(settings, dict):
         raise AccordError("experiment.json holds no settings")
+    if isinstance(settings.get("data"), dict):  # of the command, which names its settings as files do
+        settings["algorithm"] = _as_tables(modern(settings["algorithm"]))
     rows = read_lines(folder / "metrics.jsonl")
     reached = rows[-1]["round"] if rows else 0
     status, flat = f"unfinished, round {reached}", None

@@ -20,10 +20,10 @@ from typing import Any
 from accord.analyses.arms import Train
 from accord.analyses.output import Result
 from accord.analyses.registry import ANALYSES, TRAINING
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, did_you_mean
 from accord.core.files import flat, plain
 from accord.experiments.experiment import override
-from accord.experiments.settings import did_you_mean, shown
+from accord.experiments.settings import shown
 from accord.studies.files import toml
 from accord.studies.outcome import PROTOCOL
 from accord.studies.published import Printed, find, numbers

@@ -7,8 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from accord.core.errors import AccordError
-from accord.experiments.settings import did_you_mean
+from accord.core.errors import AccordError, did_you_mean
 
 FILES = Path(__file__).parent / "files"
 
@@ -81,4 +80,6 @@ def toml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list):
         return f"[{', '.join(map(toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {toml(inner)}' for key, inner in value.items())} }}"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

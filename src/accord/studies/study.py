@@ -16,11 +16,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, did_you_mean
 from accord.core.files import flat
 from accord.experiments.experiment import Experiment, assemble, override
-from accord.experiments.settings import did_you_mean
 from accord.experiments.sweep import One
+from accord.rules.old_spelling import modern_paths
 from accord.studies.files import all_tables, path_of, tables_at, toml
 from accord.studies.published import own_rules
 
@@ -78,6 +78,7 @@ class Study:
     when: tuple[tuple[Chosen, Settings], ...] = ()  # settings of some cells alone
     keep: tuple[Chosen, ...] = ()  # the cells there are; empty, all
     skip: tuple[Chosen, ...] = ()
+    home: Path | None = None  # the folder of its file, where modules that it names are looked for
     wider: dict[Place, dict[str, list[Any]]] = field(default_factory=dict)  # values that a place's grid has grown by
 
     @cached_property
@@ -131,7 +132,7 @@ class Study:
 
     def changed(self, overrides: Iterable[str] = (), seeds: Sequence[int] | None = None, grid: bool = True) -> "Study":
         """The study with settings that go before all others, other seeds, or no grid: then the settings say what a method runs with."""
-        given = {f"{section}.{key}": value for section, key, value in map(override, overrides)}
+        given = modern_paths({f"{section}.{key}": value for section, key, value in map(override, overrides)})
         axes = {axis: {name: {**more, **given} for name, more in values.items()} for axis, values in self.axes.items()}
         grids = {name: {k: v for k, v in of.items() if k not in given} for name, of in self.grids.items()} if grid else {}
         when = tuple((chosen, {**more, **given}) for chosen, more in self.when)
@@ -141,7 +142,7 @@ class Study:
         """What the cell tries: a point of the grid, and the experiment it comes to."""
         for point in cell.points:
             given = [(*key.split(".", 1), value) for key, value in {**cell.settings, **point, "run.folder": str(folder)}.items()]
-            yield point, assemble({}, given, text=self._text(cell, point))
+            yield point, assemble({}, given, self._text(cell, point), self.home)
 
     def runs(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, One]]:
         """The cell's runs, each with its point of the grid. They have names only where the data set is there to be named."""
@@ -186,15 +187,15 @@ def available() -> dict[str, Study]:
 def load(name: str) -> Study:
     """A study by its name, or from a file of yours."""
     path = path_of(name)
-    return make(path.stem, tables_at(path))
+    return make(path.stem, tables_at(path), path.parent)
 
 
-def make(name: str, tables: dict[str, Any]) -> Study:
+def make(name: str, tables: dict[str, Any], home: Path | None = None) -> Study:
     """A study from its file's tables."""
     for key in tables:
         if key not in _KEYS:
             raise AccordError(f"{name} has a key {key!r} that studies do not have: {did_you_mean(key, _KEYS)}")
-    axes = {axis: {value: flat(more) for value, more in values.items()} for axis, values in tables.get("axes", {}).items()}
+    axes = {axis: {value: modern_paths(flat(more)) for value, more in values.items()} for axis, values in tables.get("axes", {}).items()}
     if not axes:
         raise AccordError(f"{name} has no [axes]: a study needs at least one, or an analysis in their place")
     compare = tables.get("compare", list(axes)[-1])
@@ -211,12 +212,13 @@ def make(name: str, tables: dict[str, Any]) -> Study:
         against=tables.get("against", next(iter(axes[compare]))),
         rules=tuple(tables.get("rules", dict.fromkeys([*own_rules(paper, table), *RULES]))),
         seeds=tuple(tables.get("seeds", [0, 1, 2, 3])),
-        settings=flat(tables.get("settings", {})),
+        settings=modern_paths(flat(tables.get("settings", {}))),
         axes=axes,
         grids=_grids(tables.get("grid", {})),
         when=tuple(_when(name, entry) for entry in tables.get("when", [])),
         keep=tuple(_there(name, "keep", entry, axes) for entry in tables.get("keep", [])),
         skip=tuple(_there(name, "skip", entry, axes) for entry in tables.get("skip", [])),
+        home=home,
     )
 
 
@@ -224,7 +226,7 @@ def _when(name: str, entry: Any) -> tuple[Chosen, Settings]:
     """Which cells an entry of `when` is about, and their settings. A file that is included may name cells that this study has not."""
     if not isinstance(entry, dict) or set(entry) != {"cells", "settings"}:
         raise AccordError(f"{name} has an entry of `when` that is not {{ cells = {{ AXIS = [VALUES] }}, settings = {{ ... }} }}: {entry!r}")
-    return _chosen(name, "when", entry["cells"]), flat(entry["settings"])
+    return _chosen(name, "when", entry["cells"]), modern_paths(flat(entry["settings"]))
 
 
 def _there(name: str, key: str, entry: Any, axes: Mapping[str, Mapping[str, Any]]) -> Chosen:
@@ -249,4 +251,4 @@ def _chosen(name: str, key: str, entry: Any) -> Chosen:
 def _grids(table: Mapping[str, Any]) -> dict[str, dict[str, list[Any]]]:
     """The general grid under "", and those of single values of axes under their names."""
     general = {key: value for key, value in table.items() if isinstance(value, list)}
-    return {"": general, **{key: dict(value) for key, value in table.items() if isinstance(value, Mapping)}}
+    return {"": modern_paths(general), **{key: modern_paths(value) for key, value in table.items() if isinstance(value, Mapping)}}

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from accord.core.errors import AccordError
-from accord.experiments.settings import did_you_mean
+from accord.core.errors import AccordError, did_you_mean
 from accord.studies.files import FILES
 from accord.studies.outcome import Comparison, Difference
 from accord.studies.statistics import Array, Estimate, estimate, explains, heterogeneity

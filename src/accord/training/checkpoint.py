@@ -38,7 +38,8 @@ class Progress:
     def sound(self) -> bool:
         """Whether another round can build on it: one infinity in a moment would freeze its coordinate for good."""
         memory = [tensor for state in self.memory.values() for tensor in state.values()]
-        largest = torch._foreach_norm([tensor for tensor in (self.vector, *memory) if tensor.numel()], math.inf)  # NaN, if there is one
+        numbers = [tensor for tensor in (self.vector, *memory) if tensor.numel() and tensor.is_floating_point()]  # whole ones are finite
+        largest = torch._foreach_norm(numbers, math.inf)  # NaN, if there is one
         # One look at the device.
         return bool(torch.stack([size.to(self.vector.device, torch.float64) for size in largest]).isfinite().all())
 

@@ -178,4 +178,9 @@ def _open(folder: str | Path | RunFolder | None, job: Job, plan: Plan, resume: b
     if folder is None or isinstance(folder, RunFolder):
         return folder
     settings = identity(job, plan)
-    return RunFolder(Path(folder) / run_name(job, settings), {**settings, "rounds": plan.rounds}, plan.rounds, resume=resume)
+    return RunFolder(
+        Path(folder) / run_name(job, settings),
+        {**settings, "label": job.algorithm.label, "rounds": plan.rounds},
+        plan.rounds,
+        resume=resume,
+    )

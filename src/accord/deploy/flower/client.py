@@ -1,10 +1,11 @@
 """The client side: a Flower ClientApp that trains with accord's local rules and evaluates on its own data."""
 
 import os
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from flwr.app import Context, Message, RecordDict
@@ -22,8 +23,8 @@ from accord.deploy.flower.wire import AGAIN, SPLITS, Task, arrays_of, content, l
 from accord.engines.contract import ClientRow, Job, Member, Work
 from accord.engines.sequential import Sequential
 from accord.rules.algorithm import Algorithm
-from accord.rules.averages import AVERAGES
-from accord.rules.local import LOCALS, Training
+from accord.rules.local import Training
+from accord.rules.registry import PARTS
 
 Data = Federation | Callable[[Context], Federation]
 Model = nn.Module | Callable[[Context], nn.Module]
@@ -186,8 +187,8 @@ class _Node:
 
 
 def _known(rules: Sequence[Callable[..., Any]]) -> Rules:
-    """Accord's own local rules and averages, and these, by name."""
-    return {**LOCALS, **AVERAGES, **{make.__name__: make for make in rules}}
+    """Local rules and averages by name: these, accord's own, and what packages installed here register. A message cannot name a module."""
+    return ChainMap({make.__name__: make for make in rules}, *(cast(Any, PARTS[what]) for what in ("local", "average")))
 
 
 def _said(answer: Callable[[], Any]) -> RecordDict:

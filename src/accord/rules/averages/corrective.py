@@ -13,7 +13,7 @@ with c = alpha min(L_i / |D_i|). A client whose gradient is zero is left out of 
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -34,9 +34,9 @@ class corrective(Average):
     needs more than one pass over sums.
     """
 
-    alpha: float = 0.1
-    constraint: Literal["24", "15"] = "24"
-    passes: Literal[1, 2] = 1
+    alpha: Annotated[float, "how strongly the clients' gradients correct the mean of their models"] = 0.1
+    constraint: Annotated[Literal["24", "15"], "the paper's equation that bounds the correction"] = "24"
+    passes: Annotated[Literal[1, 2], "1: the server keeps all gradients; 2: it asks clients twice and keeps sums"] = 1
     needs: ClassVar[frozenset[str]] = frozenset({"end_gradient", "end_loss"})
     tells: ClassVar[frozenset[str]] = frozenset({"gradient"})  # the first exchange's sums that clients are told in the second
 

@@ -3,7 +3,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ from accord.core.protocols import Average
 from accord.core.record import Record, State, tally, total, votes
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.rules.averages.mean import mean
+from accord.rules.averages.mean import Weighting, mean
 from accord.rules.masks import enough
 
 
@@ -24,11 +24,11 @@ class masked_gradient(Average):
     prints: only coordinates whose vote is positive, the mean of the gradients' sizes, and a plus. As printed it climbs.
     """
 
-    p: float = 0.8
-    eta_s: float = 0.1
-    gradient: Literal["last", "start"] = "last"
-    variant: Literal["workshop", "poster"] = "workshop"
-    weighting: Literal["samples", "uniform"] = "samples"
+    p: Annotated[float, "net agreement that a gradient needs to count"] = 0.8
+    eta_s: Annotated[float, "rate of the step along the masked gradients"] = 0.1
+    gradient: Annotated[Literal["last", "start"], "of a client's last local step, or where the round started"] = "last"
+    variant: Annotated[Literal["workshop", "poster"], "as the workshop paper has it, or as its poster prints it"] = "workshop"
+    weighting: Weighting = "samples"
 
     def __post_init__(self) -> None:
         if isinstance(self.p, bool) or not isinstance(self.p, int | float) or not 0.0 <= self.p <= 1.0:

@@ -1,7 +1,7 @@
 """The geometric mean, which the AND-mask stands in for (Parascandolo et al., 2021; docs/masks.md)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from accord.core.protocols import Average
 from accord.core.record import Record, State, exact_total
 from accord.core.reports import Reports
 from accord.core.round import Round
+from accord.rules.averages.mean import Weighting
 from accord.rules.masks import enough
 
 
@@ -23,8 +24,8 @@ class geometric_mean(Average):
     side pulls less than in the mean.
     """
 
-    agree: float = 1.0
-    weighting: Literal["samples", "uniform"] = "samples"
+    agree: Annotated[float, "net agreement below which a coordinate is set to 0"] = 1.0
+    weighting: Weighting = "samples"
 
     def __post_init__(self) -> None:
         if isinstance(self.agree, bool) or not isinstance(self.agree, int | float) or not 0.0 <= self.agree <= 1.0:

@@ -1,6 +1,7 @@
 """Krum (Blanchard et al., 2017, "Machine learning with adversaries: Byzantine tolerant gradient descent")."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -21,8 +22,8 @@ class krum(Average):
     It bears `attackers` of K clients if K is at least 2 attackers + 3; a round with fewer reports is skipped.
     """
 
-    attackers: int = 1
-    keep: int = 1
+    attackers: Annotated[int, "clients of a round that it should withstand"] = 1
+    keep: Annotated[int, "clients that are averaged"] = 1
 
     def __post_init__(self) -> None:
         check_whole("attackers", self.attackers, least=0)

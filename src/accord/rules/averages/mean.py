@@ -1,7 +1,7 @@
 """The mean of the clients' updates (McMahan et al., 2017, "Communication-efficient learning of deep networks from decentralized data")."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
@@ -11,12 +11,14 @@ from accord.core.record import Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
 
+Weighting = Annotated[Literal["samples", "uniform"], "clients count by their samples, or uniformly"]
+
 
 @dataclass(frozen=True)
 class mean(Average):
     """The mean of the clients' updates, weighted by their training samples (McMahan et al.) or uniformly."""
 
-    weighting: Literal["samples", "uniform"] = "samples"
+    weighting: Weighting = "samples"
 
     def __post_init__(self) -> None:
         if self.weighting not in ("samples", "uniform"):

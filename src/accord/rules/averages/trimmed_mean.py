@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Annotated
 
 from torch import Tensor
 
@@ -19,7 +20,7 @@ class trimmed_mean(Average):
     """The mean of every coordinate without its largest and its smallest values, a `share` of the clients at either end, rounded down
     (Yin et al., 2018). It bears that share of attackers."""
 
-    share: float = 0.2
+    share: Annotated[float, "share of the clients left out at either end of a coordinate's values"] = 0.2
 
     def __post_init__(self) -> None:
         if isinstance(self.share, bool) or not isinstance(self.share, int | float) or not 0.0 <= self.share < 0.5:

@@ -1,7 +1,7 @@
 """SCAFFOLD's local rule (Karimireddy et al., 2020, "SCAFFOLD: stochastic controlled averaging for federated learning", ICML)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class control_variates(Local):
     of the gradients it met, which equals "II" without momentum and stays right with it.
     """
 
-    option: Literal["mean", "I", "II"] = "mean"
+    option: Annotated[Literal["mean", "I", "II"], "how control variates are renewed"] = "mean"
 
     def __post_init__(self) -> None:
         if self.option not in _NEEDS:

@@ -1,6 +1,7 @@
 """The AND-mask (Parascandolo et al., 2021, "Learning explanations that are hard to vary", ICLR)."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
@@ -9,8 +10,7 @@ from accord.core.protocols import Mask
 from accord.core.record import Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.core.schedule import Schedule
-from accord.rules.masks.votes import Ballot, Scope, check_tau, lift_votes, rescaled, tau_at
+from accord.rules.masks.votes import Ballot, Memory, Scope, Tau, check_tau, lift_votes, rescaled, tau_at
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class and_mask(Mask):
     """The AND-mask: a coordinate passes when the net vote on its sign reaches tau, and is dropped where it does not
     (Parascandolo et al., 2021). `rescale` divides each parameter tensor by the share of it that was kept. The rest as for `gma`."""
 
-    tau: float | Schedule = 0.4
-    rescale: bool = False
+    tau: Tau = 0.4
+    rescale: Annotated[bool, "divide each parameter tensor by the share of it that is kept"] = False
     scope: Scope = "coordinate"
-    memory: float = 0.0
+    memory: Memory = 0.0
 
     def __post_init__(self) -> None:
         check_tau(self.tau)

@@ -1,7 +1,7 @@
 """The control that a mask must beat: `scaled`, which takes a step as short as a mask's and chooses no coordinates (docs/masks.md)."""
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -25,8 +25,8 @@ class scaled(Mask):
     the averaged update's "length" that it leaves.
     """
 
-    mask: Mask = field(default_factory=gma)
-    by: By = "mean"
+    mask: Annotated[Mask, "the mask that it is the control of"] = field(default_factory=gma)
+    by: Annotated[By, "what it has in common with the mask: its mean, or the length of the step it leaves"] = "mean"
 
     def __post_init__(self) -> None:
         if self.by not in get_args(By):

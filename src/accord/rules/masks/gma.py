@@ -9,8 +9,7 @@ from accord.core.protocols import Mask
 from accord.core.record import Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.core.schedule import Schedule
-from accord.rules.masks.votes import Ballot, Scope, check_tau, lift_votes, tau_at
+from accord.rules.masks.votes import Ballot, Memory, Scope, Tau, check_tau, lift_votes, tau_at
 
 
 @dataclass(frozen=True)
@@ -18,9 +17,9 @@ class gma(Mask):
     """Gradient masked averaging: a coordinate passes whole when the clients' net vote on its sign reaches tau, and is scaled by
     the vote where it does not (Tenison et al., TMLR 2023, eq. 3). tau may be a schedule; for `scope` and `memory` see `Ballot`."""
 
-    tau: float | Schedule = 0.4
+    tau: Tau = 0.4
     scope: Scope = "coordinate"
-    memory: float = 0.0
+    memory: Memory = 0.0
 
     def __post_init__(self) -> None:
         check_tau(self.tau)

@@ -9,8 +9,7 @@ from accord.core.protocols import Mask
 from accord.core.record import Record, State, total
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.core.schedule import Schedule
-from accord.rules.masks.votes import check_tau, tau_at
+from accord.rules.masks.votes import Tau, check_tau, tau_at
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class magnitude(Mask):
     coordinate that nobody moves has no agreement.
     """
 
-    tau: float | Schedule = 0.4
+    tau: Tau = 0.4
 
     def __post_init__(self) -> None:
         check_tau(self.tau)

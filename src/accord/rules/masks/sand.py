@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -11,8 +12,7 @@ from accord.core.protocols import Mask
 from accord.core.record import Record, State, exact_total
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.core.schedule import Schedule
-from accord.rules.masks.votes import check_tau, enough, lift_votes, net_share, rescaled, tau_at
+from accord.rules.masks.votes import Tau, check_tau, enough, lift_votes, net_share, rescaled, tau_at
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class sand(Mask):
     learning rate. Sums are in float64, because a variance is a small difference of large ones.
     """
 
-    tau: float | Schedule = 0.4
-    k: float = 10.0
-    rescale: bool = False
+    tau: Tau = 0.4
+    k: Annotated[float, "how steeply it rises above tau"] = 10.0
+    rescale: Annotated[bool, "divide each parameter tensor by the share of it that is kept"] = False
 
     def __post_init__(self) -> None:
         check_tau(self.tau)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -18,7 +18,9 @@ from accord.core.record import Field, Record, State
 from accord.core.reports import Reports
 from accord.core.schedule import Schedule
 
-Scope = Literal["coordinate", "layer", "model"]
+Tau = Annotated[float | Schedule, "net agreement a coordinate needs to pass whole"]
+Scope = Annotated[Literal["coordinate", "layer", "model"], "what passes or is held back as one"]
+Memory = Annotated[float, "decay of past votes: what one still counts a round later"]
 
 _ROUNDING = 1e-9  # of a remembered vote, which is no whole number: so much below tau still is a tie
 

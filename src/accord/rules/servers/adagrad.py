@@ -1,6 +1,7 @@
 """Adagrad on the server: FedAdagrad (Reddi et al., 2021, "Adaptive federated optimization", ICLR, algorithm 2)."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -8,7 +9,10 @@ from torch import Tensor
 from accord.core.errors import AccordError
 from accord.core.protocols import Server
 from accord.core.record import State
-from accord.rules.servers.step import Placement, check
+from accord.rules.servers.step import Placement, Rate, check
+
+Eps = Annotated[float, "bounds the step where the update vanishes"]
+EpsInside = Annotated[bool, "eps under the root, z / sqrt(v + eps), as the papers print it"]
 
 
 def start(vector: Tensor, eps: float, inside: bool) -> Tensor:
@@ -32,9 +36,9 @@ def check_eps(eps: float) -> None:
 class adagrad(Server):
     """FedAdagrad: v = v + update^2, along update / (sqrt(v) + eps)."""
 
-    lr: float = 0.02
-    eps: float = 1e-3
-    eps_inside: bool = False  # z / sqrt(v + eps), as T and M print it
+    lr: Rate = 0.02
+    eps: Eps = 1e-3
+    eps_inside: EpsInside = False
     placement: Placement = "after"
 
     def __post_init__(self) -> None:

@@ -1,14 +1,15 @@
 """Adam and Yogi on the server: FedAdam and FedYogi (Reddi et al., 2021, "Adaptive federated optimization", ICLR, algorithm 2)."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from accord.core.protocols import Server
 from accord.core.record import State
-from accord.rules.servers.adagrad import check_eps, normalise, start
-from accord.rules.servers.step import Placement, check
+from accord.rules.servers.adagrad import Eps, EpsInside, check_eps, normalise, start
+from accord.rules.servers.step import Placement, Rate, check
 
 
 @dataclass(frozen=True)
@@ -18,13 +19,13 @@ class adam(Server):
     `bounded` moves v as Yogi does, by no more than a share of the square: v = v - (1 - beta2) update^2 sign(v - update^2).
     """
 
-    lr: float = 0.02
-    beta1: float = 0.9
-    beta2: float = 0.99
-    eps: float = 1e-3
-    eps_inside: bool = False
+    lr: Rate = 0.02
+    beta1: Annotated[float, "memory of the mean update"] = 0.9
+    beta2: Annotated[float, "memory of its square"] = 0.99
+    eps: Eps = 1e-3
+    eps_inside: EpsInside = False
     placement: Placement = "after"
-    bounded: bool = False
+    bounded: Annotated[bool, "v moves by a bounded amount, as in Yogi"] = False
 
     def __post_init__(self) -> None:
         check(self.lr, self.placement, beta1=self.beta1, beta2=self.beta2)

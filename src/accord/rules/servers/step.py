@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
@@ -10,7 +10,8 @@ from accord.core.errors import AccordError
 from accord.core.protocols import Server
 from accord.core.record import State
 
-Placement = Literal["after", "before"]
+Placement = Annotated[Literal["after", "before"], "the mask scales the step, after the server normalises, or the update before it"]
+Rate = Annotated[float, "the server's learning rate"]
 
 
 def check(lr: float, placement: str, **shares: float) -> None:
@@ -28,7 +29,7 @@ def check(lr: float, placement: str, **shares: float) -> None:
 class step(Server):
     """The update as it is: FedAvg, FedProx, SCAFFOLD."""
 
-    lr: float = 1.0
+    lr: Rate = 1.0
     placement: Placement = "after"
 
     def __post_init__(self) -> None:

@@ -1,0 +1,196 @@
+"""The [algorithm] section: a preset, and tables in the place of its parts.
+
+A table's `name` picks a part (accord's own, one that an installed package registers, or a user's `module:object`), its other keys are the
+fields of the part's dataclass. Without a name, or with the name of the preset's own part, it changes fields of that.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from accord.causal.rule import causalfed
+from accord.core import protocols
+from accord.core.errors import AccordError, did_you_mean
+from accord.core.schedule import ramp
+from accord.experiments.options import Makers, blaming, known
+from accord.experiments.schema import Setting, checked, made_by, settings_of
+from accord.experiments.settings import AlgorithmSection, shown
+from accord.rules import named
+from accord.rules.algorithm import Algorithm
+from accord.rules.old_spelling import named as name_in
+from accord.rules.registry import PARTS, imported
+
+ALGORITHMS: Makers = {**named.ALGORITHMS, "causalfed": causalfed}
+Table = Mapping[str, Any]
+_PROTOCOLS = {"local": protocols.Local, "average": protocols.Average, "mask": protocols.Mask, "server": protocols.Server}
+
+
+def make_algorithm(section: AlgorithmSection, folder: Path | None = None) -> Algorithm:
+    """The preset with the parts that the section has in the place of its own. Modules of the user's are looked for in `folder` too."""
+    known("algorithm.name", section.name, ALGORITHMS)
+    preset: Algorithm = ALGORITHMS[section.name]()
+    parts = {}
+    for what in PARTS:
+        if (given := getattr(section, what)) is not None:
+            table = {"name": given} if isinstance(given, str) else given
+            _check_open(section.name, what, table, getattr(preset, what))
+            parts[what] = _made(what, table, f"algorithm.{what}", getattr(preset, what), folder)
+    with blaming("algorithm", "name"):
+        return replace(preset, **parts)
+
+
+def is_open(preset: str) -> bool:
+    """Whether any part of the preset can be another; the others are what they are by their parts."""
+    return "mask" in inspect.signature(ALGORITHMS[preset]).parameters
+
+
+def _check_open(preset: str, what: str, table: Table, own: Any) -> None:
+    if is_open(preset) or (what == "mask" and name_in(table) == "none"):
+        return
+    takes = inspect.signature(ALGORITHMS[preset]).parameters
+    for key, value in table.items():
+        if not (value == type(own).__name__ if key == "name" else key in takes):
+            path = f"algorithm.{what}" + f".{key}" * (key != "name")
+            raise AccordError(f"{path} has no meaning with algorithm.name = {preset!r}, got {shown(value)}")
+
+
+def _made(what: str, table: Table, path: str, own: Any, folder: Path | None) -> Any:
+    """The part that a table describes. `own` is what stands there without the table, if anything does."""
+    name = table.get("name")
+    given = {key: value for key, value in table.items() if key != "name"}
+    if name is not None and not isinstance(name, str):
+        raise AccordError(f"{path}.name must be text in quotes, got {shown(name)}")
+    if what == "mask" and name == "none":
+        for key, value in given.items():
+            raise AccordError(f"{path}.{key} has no meaning with {path} = 'none', got {shown(value)}: name a mask, such as gma")
+        return None
+    if name is None and own is None:
+        raise AccordError(f'{path}.name is missing: it says which {PARTS[what].what} is meant, such as name = "gma"')
+    changes_own = own is not None and name in (None, _name_of(what, own))
+    make = type(own) if changes_own else _maker(what, name or "", path, folder)
+    values = _values(name or type(own).__name__, make, given, path, folder, changes_own)
+    with blaming(path, fields=settings_of(make)):
+        try:
+            part = replace(own, **values) if changes_own else make(**values)
+        except (TypeError, ValueError) as error:  # a class of the user's may complain in its own way
+            raise AccordError(f"{path}: {error}") from None
+    if not is_dataclass(part) or isinstance(part, type):
+        raise AccordError(f"{path}.name must be the name of a dataclass, got {name!r}, which makes {part!r}: its fields are its settings")
+    return part
+
+
+def _maker(what: str, name: str, path: str, folder: Path | None) -> Callable[..., Any]:
+    if ":" in name:
+        with blaming(path, "name", fields=()):
+            return imported(name, folder)
+    known(path, name, [*(["none"] if what == "mask" else []), *PARTS[what]], " or module:object of yours")
+    make: Callable[..., Any] = PARTS[what][name]
+    return make
+
+
+def _values(name: str, make: Callable[..., Any], given: Table, path: str, folder: Path | None, changes_own: bool) -> dict[str, Any]:
+    """A table's values, as the fields of the part take them."""
+    settings, values = settings_of(make), {}
+    for key, value in given.items():
+        if key not in settings:
+            raise AccordError(f"{path}.{key} is not a field of {name}, got {shown(value)}: {_belongs(key, settings, path)}")
+        inner, below = _inner(settings[key]), f"{path}.{key}"
+        if inner and isinstance(value, str | Mapping):
+            default = None if settings[key].default is MISSING else settings[key].default
+            values[key] = _made(inner, {"name": value} if isinstance(value, str) else value, below, default, folder)
+        else:
+            values[key] = checked(below, value, settings[key])
+    for key, setting in settings.items():
+        if setting.default is MISSING and key not in values and not changes_own:
+            raise AccordError(f"{path}.{key} is missing: {name} needs it" + f" ({setting.about})" * bool(setting.about))
+    return values
+
+
+def _belongs(key: str, settings: Table, path: str) -> str:
+    """What may have been meant by a field that a part does not have."""
+    others = [name for name, make in PARTS.get(path.rpartition(".")[2], PARTS["mask"]).own.items() if key in settings_of(make)]
+    return f"it belongs to {', '.join(others)}" if others else did_you_mean(key, settings) if settings else "it has none"
+
+
+def _inner(setting: Setting) -> str | None:
+    """Which part of an algorithm a field is itself, if it is one: `scaled` has a mask."""
+    return next((what for what, protocol in _PROTOCOLS.items() if protocol in setting.kinds), None)
+
+
+# --------------------------------------------------------------------------------------------------- read back and overridden
+
+
+def resolved(algorithm: Algorithm, section: AlgorithmSection) -> dict[str, Any]:
+    """The section with every field that applies."""
+    full: dict[str, Any] = {"name": section.name}
+    takes = inspect.signature(ALGORITHMS[section.name]).parameters
+    for what in PARTS:
+        part = getattr(algorithm, what)
+        if is_open(section.name) or (part is not None and settings_of(type(part)).keys() & takes.keys()):
+            full[what] = _told(what, part, getattr(section, what))
+    return full
+
+
+def _told(what: str, part: Any, given: Any) -> Any:
+    """A part as a table, under the name that it was given."""
+    if part is None:
+        return {"name": "none"}
+    name = name_in(given) or _name_of(what, part)
+    table: dict[str, Any] = {"name": name}
+    make = _maker(what, name, f"algorithm.{what}", None) if ":" in name or name in PARTS[what] else type(part)
+    for key, setting in settings_of(make).items():
+        value = getattr(part, key)
+        if isinstance(value, ramp):
+            table[key] = {"from": value.lr, "to": value.end, "over": value.over}
+        elif inner := _inner(setting):
+            table[key] = _told(inner, value, given.get(key) if isinstance(given, Mapping) else None)
+        elif value is not None:
+            table[key] = list(value) if isinstance(value, tuple) else value
+    return table
+
+
+def _name_of(what: str, part: Any) -> str:
+    """The name of a part of accord's own: of those whose settings tell all of it, the one with the fewest (`yogi` is an `adam`)."""
+    values = {field.name: getattr(part, field.name) for field in fields(part)}
+    found: dict[str, int] = {}
+    for name, make in PARTS[what].own.items():
+        if made_by(make) is type(part) and make(**{key: values[key] for key in settings_of(make)}) == part:
+            found[name] = len(settings_of(make))
+    return min(found, key=lambda name: found[name]) if found else type(part).__name__
+
+
+def drop_old_choice(table: dict[str, Any], path: str, value: Any, folder: Path | None) -> None:
+    """Readies an [algorithm] table for another choice. Another preset keeps a mask and an average of choice and nothing else, since the
+    rate that suits Adam is far too short for averaging; another mask or average keeps those of the old one's fields that it has too."""
+    old_name = table.get("name", AlgorithmSection.model_fields["name"].default)
+    if path == "name" and value in ALGORITHMS and old_name in ALGORITHMS and old_name != value:
+        own = ALGORITHMS[old_name]().average
+        kept = {"mask", *({"average"} if name_in(table.get("average")) not in (None, _name_of("average", own)) else ())}
+        for what in PARTS:
+            if what not in kept or not is_open(value):
+                table.pop(what, None)
+    what, _, key = path.partition(".")
+    if what not in PARTS or key not in ("", "name"):
+        return
+    old = table.get(what)
+    if isinstance(value, Mapping):
+        table.pop(what, None)
+    elif isinstance(old, Mapping) and old.get("name") != value and isinstance(value, str):
+        table[what] = _kept(what, old, value, folder) if what in ("mask", "average") else {}
+
+
+def _kept(what: str, old: Table, name: str, folder: Path | None) -> dict[str, Any]:
+    """The fields of a part that one of another name has too. A control has them by its mask."""
+    inner = old.get("mask") if isinstance(old.get("mask"), Mapping) else {}
+    fields = {**{key: value for key, value in old.items() if key != "mask"}, **inner} if inner else dict(old)
+    fields.pop("name", None)
+    if name == "none" or (":" not in name and name not in PARTS[what]):
+        return {}
+    takes = settings_of(_maker(what, name, f"algorithm.{what}", folder))
+    kept = {key: value for key, value in fields.items() if key in takes}
+    if what == "mask" and _inner(takes.get("mask", Setting(Any, "", None))):
+        of_mask = {key: value for key, value in fields.items() if key in settings_of(type(takes["mask"].default))}
+        kept |= {"mask": of_mask} if of_mask else {}
+    return kept

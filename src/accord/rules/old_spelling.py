@@ -1,0 +1,97 @@
+"""Settings of accord 0.1, whose [algorithm] section was flat, as they are spelled now. They are read until 0.4.
+
+tau = 0.4, mask = "gma", lr = 0.02   ->   mask = { name = "gma", tau = 0.4 }, server = { lr = 0.02 }
+"""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from accord.core.errors import OldSpelling
+
+_KEYS = {
+    "server": ("lr", "beta", "beta1", "beta2", "eps", "eps_inside", "placement"),
+    "local": ("mu", "option", "at", "penalty", "warmup", "warmup_penalty", "reduction"),
+    "average": ("weighting", "share", "attackers", "keep", "agree", "alpha", "constraint", "passes", "p", "eta_s", "gradient", "variant"),
+    "mask": ("tau", "scope", "memory", "rescale", "k", "by"),
+}
+MOVED = {key: f"{part}.{key}" for part, keys in _KEYS.items() for key in keys} | {
+    "tau_to": "mask.tau.to",
+    "tau_over": "mask.tau.over",
+    "like": "mask.mask.name",
+}
+_OF_A_CONTROL = ("tau", "tau_to", "tau_over", "scope", "memory", "rescale", "k")  # keys that `scaled` gave to its mask
+_SHORT = {"mask": "name", "tau": "from"}  # `mask = "gma"` is short for a table with that name; a tau that moves has a first value
+
+
+def moved(key: str, mask: str | None, ramps: bool) -> str:
+    """Where a key of 0.1 is now, for a mask of that name and a tau that moves or not."""
+    path = MOVED[key] + ".from" * (key == "tau" and ramps)
+    return path.replace("mask.", "mask.mask.", 1) if mask == "scaled" and key in _OF_A_CONTROL else path
+
+
+def put(table: dict[str, Any], path: str, value: Any) -> None:
+    """Sets a value by its path in nested tables. What stood for a table in short becomes one."""
+    first, dot, rest = path.partition(".")
+    if not dot:
+        table[first] = value
+        return
+    inner = table.get(first, {})
+    if not isinstance(inner, Mapping):
+        inner = {_SHORT.get(first, "name"): inner}
+    table[first] = dict(inner)
+    put(table[first], rest, value)
+
+
+def named(part: Any) -> str | None:
+    """The name of a part that is written as a name or as a table."""
+    name = part.get("name") if isinstance(part, Mapping) else part
+    return name if isinstance(name, str) else None
+
+
+def ramps(keys: Iterable[str]) -> bool:
+    """Whether keys of either spelling make tau move."""
+    return any(key in ("tau_to", "tau_over") or key.startswith(("mask.tau.", "mask.mask.tau.")) for key in keys)
+
+
+def modern(section: Mapping[str, Any]) -> dict[str, Any]:
+    """An [algorithm] section with the keys of 0.1 where they are now."""
+    table = {key: value for key, value in section.items() if key not in MOVED}
+    old = {key: value for key, value in section.items() if key in MOVED}
+    for key, value in old.items():
+        written = str(value) if key == "constraint" and type(value) is int else value
+        put(table, moved(key, named(section.get("mask")), ramps(old)), written)
+    return table
+
+
+def canonical(key: str) -> str:
+    """One spelling of `section.key` for all that mean the same, to compare them by."""
+    section, _, path = key.partition(".")
+    return key if section != "algorithm" else f"{key}.name" if path in _KEYS else f"{section}.{MOVED.get(path, path)}"
+
+
+def modern_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Some of an experiment's settings by `section.key`, with keys of 0.1 where they are now. Those of a mask stay where only the other
+    settings say which mask is meant."""
+    mask = named(settings.get("algorithm.mask.name", settings.get("algorithm.mask")))
+    own = [key.removeprefix("algorithm.") for key in settings if key.startswith("algorithm.")]
+    found, places = dict[str, Any](), dict[str, str]()
+    for key, value in settings.items():
+        section, _, path = key.partition(".")
+        words = value if isinstance(value, list) else [value]
+        if section == "algorithm" and path in MOVED and not (mask is None and MOVED[path].startswith("mask.")):
+            places[path] = moved(path, mask, ramps(own))
+            key = f"algorithm.{places[path]}"
+        elif section == "algorithm" and path in _KEYS and all(isinstance(word, str) for word in words):
+            key = canonical(key)
+        found.pop(key, None)  # the last one counts, in its own place
+        found[key] = value
+    tell(places)
+    return found
+
+
+def tell(places: Mapping[str, str]) -> None:
+    """Warns of keys of 0.1, if there are any, and says where they are now."""
+    if places:
+        now = ", ".join(f"algorithm.{new} (was algorithm.{old})" for old, new in places.items())
+        warnings.warn(f"[algorithm] is spelled as in accord 0.1, which is read until 0.4: write {now}", OldSpelling, stacklevel=3)

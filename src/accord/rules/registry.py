@@ -1,0 +1,102 @@
+"""Parts, data sets and models by name: accord's own, and what installed packages register as entry points; and a user's `module:object`.
+
+A package registers a mask in its pyproject.toml; the groups are accord.locals, .averages, .masks, .servers, .data and .models:
+
+    [project.entry-points."accord.masks"]
+    cosine = "mypackage.rules:cosine"
+"""
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.machinery import PathFinder
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from accord.core.errors import AccordError, did_you_mean
+from accord.data import DATASETS
+from accord.models import MODELS
+from accord.rules.averages import AVERAGES
+from accord.rules.local import LOCALS
+from accord.rules.masks import MASKS
+from accord.rules.servers import SERVERS
+
+
+@dataclass(frozen=True)
+class Names(Mapping[str, Any]):
+    """What a name can stand for. Names of packages are known without importing them: a broken one is told of when it is asked for."""
+
+    what: str
+    group: str
+    own: Mapping[str, Any]
+
+    @cached_property
+    def _registered(self) -> dict[str, EntryPoint]:
+        return {entry.name: entry for entry in entry_points(group=self.group)}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.own or name in self._registered
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self.own:
+            return self.own[name]
+        entry = self._registered[name]
+        try:
+            return entry.load()
+        except Exception as error:  # anything may go wrong in a package
+            whose = f"the package {entry.dist.name}" if entry.dist else "a package"
+            raise AccordError(f"the {self.what} {name!r}, which {whose} registers as {entry.value}, cannot be loaded: {error}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self.own, *self._registered]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+PARTS: dict[str, Names] = {
+    "local": Names("local rule", "accord.locals", LOCALS),
+    "average": Names("average", "accord.averages", AVERAGES),
+    "mask": Names("mask", "accord.masks", MASKS),
+    "server": Names("server rule", "accord.servers", SERVERS),
+}
+DATA = Names("data set", "accord.data", DATASETS)
+NETWORKS = Names("model", "accord.models", MODELS)
+
+
+def imported(name: str, folder: Path | None = None) -> Callable[..., Any]:
+    """The object that `module:object` names. `folder` and the working directory are searched after what is installed."""
+    module_name, _, attribute = name.partition(":")
+    folders = [str(place.resolve()) for place in (folder, Path.cwd()) if place is not None]
+    sys.path += [place for place in dict.fromkeys(folders) if place not in sys.path]  # for good: workers import what they are sent
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise AccordError(f"{name}: the module cannot be imported: {error}") from None  # it is one that the module needs
+        parent, _, last = error.name.rpartition(".")
+        there = [found.name for found in pkgutil.iter_modules(list(sys.modules[parent].__path__) if parent else folders)]
+        hint = did_you_mean(last, there) if there else "there is none at all"
+        raise AccordError(f"{name}: there is no module {error.name!r} (looked in {parent or ', '.join(folders)}): {hint}") from None
+    except Exception as error:  # the module is the user's: anything may go wrong in it
+        raise AccordError(f"{name}: the module cannot be imported: {type(error).__name__}: {error}") from None
+    _check_home(module_name.partition(".")[0], folders)
+    made = getattr(module, attribute, None)
+    if not callable(made):
+        there = [key for key, value in vars(module).items() if isinstance(value, type) and value.__module__ == module.__name__]
+        raise AccordError(f"{name}: {module.__file__} has no class {attribute!r}: {did_you_mean(attribute, there)}")
+    found: Callable[..., Any] = made
+    return found
+
+
+def _check_home(package: str, folders: list[str]) -> None:
+    """Refuses a module of the user's that another of the same name stands in for: of an installed package, or of another folder."""
+    beside = PathFinder.find_spec(package, folders)
+    used = getattr(sys.modules[package], "__file__", None)
+    if beside is not None and beside.origin is not None and used != beside.origin:
+        raise AccordError(f"{package} would be {beside.origin}, but Python has {used} under that name: rename yours")
