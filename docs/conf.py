@@ -4,7 +4,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -41,6 +41,7 @@ nitpick_ignore_regex = [
     # Other libraries' names have no pages here, and a strict build asks no network for theirs.
     ("py:.*", r"(torch|numpy|np|nn|collections|pathlib|multiprocessing|datasets|flwr_datasets|Path|Tensor|Any|Mapping)\b.*"),
     ("py:class", r"(accord\.engines\.contract\..*|Plan)"),  # what engines are handed is not for users
+    ("py:class", r"accord\.core\.protocols\..*"),  # the guide "Write your own rule" is their page
 ]
 
 
@@ -55,6 +56,12 @@ def as_markdown(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines
             parts[::2] = [re.sub(r"([|*_])", r"\\\1", part) for part in parts[::2]]
             parts[1::2] = [f"``{part.strip('`')}``" for part in parts[1::2]]
             lines[number] = "".join(parts)
+
+
+def without_notes(app: Sphinx, obj: Any, bound_method: bool) -> None:
+    """A signature tells a field's type; what the field is for stands on the page of settings."""
+    if isinstance(notes := getattr(obj, "__annotations__", None), dict):
+        obj.__annotations__ = {name: get_args(kind)[0] if get_origin(kind) is Annotated else kind for name, kind in notes.items()}
 
 
 def plain_signature(app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None) -> Any:
@@ -94,5 +101,6 @@ def equation(translator: Any, node: nodes.math_block) -> None:
 def setup(app: Sphinx) -> None:
     app.add_directive("accord-settings", Settings)
     app.connect("autodoc-process-docstring", as_markdown)
+    app.connect("autodoc-before-process-signature", without_notes)
     app.connect("autodoc-process-signature", plain_signature)
     app.add_html_math_renderer("mathml", (inline_equation, None), (equation, None))

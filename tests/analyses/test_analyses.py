@@ -241,7 +241,7 @@ def test_membership_has_the_figures_of_an_attack_on_each_run(command: Command, t
     assert [point["attacker's loss (nats)"] for point in last] == [p["attacker's loss (nats)"] for p in points if p["attack"] == "logits"]
     runs = {run.name.rpartition("-s")[0]: run for run in sorted((tmp_path / "runs/analyse/membership").glob("*-s0"))}
     assert len(runs) == 3
-    (plain,) = (run for run in runs.values() if json.loads((run / "experiment.json").read_text())["algorithm"]["mask"] == "none")
+    (plain,) = (run for run in runs.values() if json.loads((run / "experiment.json").read_text())["label"] == "fedavg")
     monkeypatch.setattr(sys, "argv", ["accord", "membership", str(plain), "--against", "test", "--steps", "50"])
     with pytest.raises(SystemExit):
         main()
@@ -347,7 +347,10 @@ def test_surfaces_as_a_command(command: Command, tmp_path: Path) -> None:
         (["tau", "--taus", "0,x"], "--taus must be numbers with commas between them, got '0,x'"),
         (["tau", "--taus", "0.4,0.4"], "--taus must differ from each other, got '0.4,0.4'"),
         (["tau", "--taus", "1.4"], "--taus must be between 0 and 1, got 1.4"),
-        (["tau", "--mask", "soft"], "algorithm.mask must be one of none, gma, and, sand, magnitude, scaled, got 'soft'"),
+        (
+            ["tau", "--mask", "soft"],
+            "algorithm.mask must be one of none, gma, and, sand, magnitude, scaled or module:object of yours, got 'soft'",
+        ),
         (["tau", "--split", "valid"], "--split must be one of train, heldout, unseen, test, got 'valid'"),
         (["tau", "--select", "best"], "there is no selection rule 'best': choose one of held-out, last10, oracle, window(a,b)"),
         (

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from accord.experiments.experiment import parse
+from accord.rules.masks import gma
 from command import SOURCE, Started, accord, command, environment, refused
 
 EXPERIMENT = """\
@@ -192,7 +193,7 @@ def _read(descriptor: int) -> bytes:
 def test_a_dry_run_prints_a_file_and_what_it_costs_and_trains_nothing(env: dict[str, str], here: Path) -> None:
     text = accord(env, here, "run", "my.toml", "algorithm.mask.tau=0.6", "--dry-run").stdout
     again = parse(text)
-    assert again.settings.algorithm.mask.tau == 0.6 and again.resolved() == parse(EXPERIMENT, ["algorithm.mask.tau=0.6"]).resolved()
+    assert again.algorithm.mask == gma(0.6) and again.resolved() == parse(EXPERIMENT, ["algorithm.mask.tau=0.6"]).resolved()
     cost = json.loads(accord(env, here, "run", "my.toml", "algorithm.mask.tau=0.6", "--dry-run", "--json").stdout)
     assert cost["folders"] == [str(again.folder(0))]
     assert cost["cost"]["parameters"] == 7850

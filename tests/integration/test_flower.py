@@ -24,10 +24,11 @@ import accord
 from accord.core.errors import AccordError
 from accord.data import Federation
 from accord.deploy.flower import Strategy, Sums, client_app, owned
+from accord.deploy.flower.client import _known
 from accord.deploy.flower.exchange import exchange
 from accord.deploy.flower.fleet import in_turn
 from accord.deploy.flower.sums import packed, unpacked
-from accord.deploy.flower.wire import PROTOCOL
+from accord.deploy.flower.wire import PROTOCOL, part_in
 from accord.engines.contract import ClientRow
 from accord.privacy.secure_sum import SecureSum, votes_bits
 from accord.rules.algorithm import Algorithm
@@ -395,6 +396,12 @@ def test_a_server_cannot_choose_where_a_client_writes(state: Path) -> None:
     strategy = strategy_of(fed, accord.scaffold(), 1, None, name="../../../elsewhere")
     finished(strategy, grid_of(fed, 2))
     assert list(state.parent.rglob("*.safetensors")) == list(state.rglob("*.safetensors")) != []
+
+
+def test_a_message_names_rules_that_are_known_and_never_a_module() -> None:
+    assert part_in({"name": "prox", "mu": 0.5}, _known([])) == accord.local.prox(0.5)
+    with sentence("the server asks for the rule 'accord.rules.local:prox', which this client does not know"):
+        part_in({"name": "accord.rules.local:prox", "mu": 0.5}, _known([]))
 
 
 # ------------------------------------------------------------------------------------------------------------------------- sums

@@ -102,7 +102,7 @@ def test_mlflow_reads_what_was_written_and_a_resumed_run_goes_on(tmp_path: Path,
     told = {metric.step: metric.value for metric in client.get_metric_history(run_id, "train_loss")}
     assert told == pytest.approx({row["round"]: row["train_loss"] for row in rows(folder)})
     run = client.get_run(run_id)
-    assert run.info.status == "FINISHED" and run.data.params["algorithm.mask"] == "gma" and run.info.run_name == folder.name
+    assert run.info.status == "FINISHED" and run.data.params["algorithm.mask.name"] == "gma" and run.info.run_name == folder.name
 
 
 def test_mlflow_without_settings_keeps_runs_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

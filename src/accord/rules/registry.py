@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from accord.core.errors import AccordError, did_you_mean
+from accord.core.errors import AccordError, did_you_mean, nearest
 from accord.data import DATASETS
 from accord.models import MODELS
 from accord.rules.averages import AVERAGES
@@ -71,8 +71,8 @@ NETWORKS = Names("model", "accord.models", MODELS)
 def imported(name: str, folder: Path | None = None) -> Callable[..., Any]:
     """The object that `module:object` names. `folder` and the working directory are searched after what is installed."""
     module_name, _, attribute = name.partition(":")
-    folders = [str(place.resolve()) for place in (folder, Path.cwd()) if place is not None]
-    sys.path += [place for place in dict.fromkeys(folders) if place not in sys.path]  # for good: workers import what they are sent
+    folders = list(dict.fromkeys(str(place.resolve()) for place in (folder, Path.cwd()) if place is not None))
+    sys.path += [place for place in folders if place not in sys.path]  # for good: workers import what they are sent
     importlib.invalidate_caches()
     try:
         module = importlib.import_module(module_name)
@@ -81,8 +81,10 @@ def imported(name: str, folder: Path | None = None) -> Callable[..., Any]:
             raise AccordError(f"{name}: the module cannot be imported: {error}") from None  # it is one that the module needs
         parent, _, last = error.name.rpartition(".")
         there = [found.name for found in pkgutil.iter_modules(list(sys.modules[parent].__path__) if parent else folders)]
-        hint = did_you_mean(last, there) if there else "there is none at all"
-        raise AccordError(f"{name}: there is no module {error.name!r} (looked in {parent or ', '.join(folders)}): {hint}") from None
+        close = nearest(last, there)
+        where = f"in {parent}" if parent else f"installed, nor in {' or '.join(folders)}"
+        hint = f": did you mean {close!r}?" if close else ""
+        raise AccordError(f"{name}: there is no module {error.name!r} {where}{hint}") from None
     except Exception as error:  # the module is the user's: anything may go wrong in it
         raise AccordError(f"{name}: the module cannot be imported: {type(error).__name__}: {error}") from None
     _check_home(module_name.partition(".")[0], folders)
