@@ -95,6 +95,7 @@ def test_a_user_without_a_home_is_told_to_name_a_cache(monkeypatch: pytest.Monke
         cache.path("mnist")
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_kernel_is_refused_if_a_run_asks_and_done_without_if_the_environment_does(tmp_path: Path) -> None:
     bare = {"PATH": str(tmp_path), "CXX": None}
     reason = "there is no C++ compiler on the PATH: install g++ or clang, or set CXX"
@@ -135,6 +136,7 @@ assert not [file for file in run.folder.iterdir() if "lock" in file.name]
 """
 
 
+@pytest.mark.slow
 def test_training_needs_nothing_of_posix(tmp_path: Path) -> None:
     """Not Windows, but the nearest to it that can be had here: its modules and calls are gone, and files are locked by their existence."""
     done = command(tmp_path, "-c", ELSEWHERE)

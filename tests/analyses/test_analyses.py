@@ -432,6 +432,7 @@ def test_equal_figures_are_equal_files() -> None:
     assert style.rendered(draw, "svg") == style.rendered(draw, "svg")
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_after_the_round_and_the_same_command_goes_on(tmp_path: Path, cache: Path) -> None:
     env = {**os.environ, "ACCORD_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
     given = [*SMALL, "--data", "digits", "--seeds", "0", "--taus", "0,0.4", "train.evaluate_every=50", "--figure", "none"]

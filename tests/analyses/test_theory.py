@@ -107,6 +107,7 @@ def test_noise_has_the_variance_that_the_bound_counts() -> None:
     assert abs(more - 0.5 * 1e-8 * 2500 * math.exp(-2)) < 4 * deviation
 
 
+@pytest.mark.slow
 def test_rounds_go_as_one_over_alpha_and_as_its_square_where_the_step_shrinks_too(problem) -> None:
     alphas, eta = [0.2, 0.5, 1.0], 0.2 / problem.smoothness
     fixed = [convergence.rounds_until(convergence.simulate(problem, a, eta, round(300 / a), 100), 0.02) for a in alphas]

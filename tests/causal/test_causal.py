@@ -282,6 +282,7 @@ def be_a_client(name: str, rows: Tensor, x: Tensor, y: Tensor, connection: Conne
     attend(Client(Halved(job_of(fed=own, batch=8)), Member(name, own.train[name])), connection)
 
 
+@pytest.mark.slow
 def test_server_and_clients_in_processes_of_their_own_give_the_same_weights() -> None:
     torch.set_num_threads(1)
     fed = blobs(clients=2, unseen=0)

@@ -512,6 +512,7 @@ def test_docstrings_are_right(flwr: ModuleType) -> None:
     assert (done.failed, done.attempted) == (0, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ["from_torch", "from_huggingface", "from_flwr_datasets", "from_memmap"])
 def test_examples_run(example: str, tmp_path: Path) -> None:
     places = {"HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "HF_DATASETS_CACHE": str(tmp_path / "hf" / "datasets")}

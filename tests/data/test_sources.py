@@ -358,6 +358,7 @@ def let_go(*processes: subprocess.Popen[str]) -> None:
         process.stdin.flush()
 
 
+@pytest.mark.slow
 def test_rival_processes_build_once_and_share(own_cache: Path, tmp_path: Path) -> None:
     processes = [start(_BUILDER, str(tmp_path / "log"), str(tmp_path / "finish")) for _ in range(3)]
     let_go(*processes)

@@ -98,6 +98,7 @@ def assert_as_alone(cases: Sequence[Case], root: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------------- equality
 
 
+@pytest.mark.slow
 def test_different_algorithms_seeds_rates_and_epochs_each_equal_their_own_run_bit_for_bit(tmp_path: Path) -> None:
     fed = blobs()
     cases = [

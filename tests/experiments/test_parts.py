@@ -212,6 +212,7 @@ def test_a_package_registers_names(here: Path, monkeypatch: pytest.MonkeyPatch) 
         masks["worse"]
 
 
+@pytest.mark.slow
 def test_a_registered_name_is_as_good_as_accords_own(here: Path) -> None:
     installed(here, masks="half = mine_for_parts:half", models="broken = nowhere_at_all:x", data="other = nowhere_at_all:x")
     code = "import sys; from accord.experiments.experiment import parse; print(parse(sys.argv[1]).algorithm.label)"

@@ -107,7 +107,7 @@ def model(folder: Path) -> torch.Tensor:
     return torch.cat([value.flatten() for value in load_file(path).values()])
 
 
-@pytest.mark.parametrize("more", [(), FEDDYN], ids=["parts", "feddyn"])
+@pytest.mark.parametrize("more", [pytest.param((), id="parts"), pytest.param(FEDDYN, id="feddyn", marks=pytest.mark.slow)])
 def test_the_example_runs_on_every_engine_and_goes_on_after_a_stop(more: tuple[str, ...], tmp_path: Path) -> None:
     for engine in ("sequential", "processes", "vectorised"):
         done = run(tmp_path, "train.rounds=2", f"run.engine={engine}", f"run.folder={engine}", *more)

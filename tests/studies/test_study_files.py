@@ -214,6 +214,7 @@ def test_every_round_that_a_tables_rule_reads_is_evaluated() -> None:
 # ------------------------------------------------------------------------------------------------------------- one pool of runs
 
 
+@pytest.mark.slow
 def test_studies_share_runs_and_agree_on_their_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A fifth of all runs is another study's. What is known by its content, and is not here, goes by its name."""
     monkeypatch.setattr("accord.experiments.data_options.get", lambda name, source: None)
