@@ -100,4 +100,4 @@ bench-bytes: .venvs/test-flower/.ready
 	.venvs/test-flower/bin/python benchmarks/bytes.py $(BENCH)
 
 clean:
-	rm -rf $(VENV) .venvs .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage docs/_build
+	rm -rf $(VENV) .venvs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* docs/_build

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import dp_accounting
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 import accord
 from accord.core import draws
 from accord.core.layout import Layout
-from accord.core.record import Record
+from accord.core.record import Record, total
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.experiments.experiment import parse
@@ -301,3 +302,43 @@ def test_accounting_refuses_what_it_cannot_count() -> None:
         epsilon(0.0, 10, 5, 1, 1e-5)
     with sentence("rounds must be a whole number of at least 1, got 0"):
         epsilon(1.0, 10, 5, 0, 1e-5)
+
+
+@dataclass(frozen=True)
+class by_steps(accord.Average):
+    """An average that weighs clients by their steps, which a sample report cannot show."""
+
+    def weights(self, reports):
+        return reports.steps
+
+    def lift(self, reports, sent):
+        return Record(delta=reports.total, weight=reports.total_weight)
+
+    def lower(self, total, state, round):
+        return total["delta"] / total["weight"], state
+
+
+@dataclass(frozen=True)
+class louder(accord.Average):
+    """An average whose sum only calls itself one of the clipped updates."""
+
+    def weights(self, reports):
+        return reports.one
+
+    def lift(self, reports, sent):
+        return Record(delta=total(10.0 * reports.delta, kind="update"), weight=reports.total_weight)
+
+    def lower(self, total, state, round):
+        return total["delta"] / total["weight"], state
+
+
+def test_an_average_of_yours_gets_no_more_out_of_clients_than_is_accounted_for() -> None:
+    with sentence("privacy covers the sum of the clipped updates and of their signs, and average.delta is another sum"):
+        accord.fedavg(average=louder()).with_privacy(clip=1.0, noise=1.0)
+    algorithm = accord.fedavg(average=by_steps()).with_privacy(clip=1.0, noise=1.0)
+    one = torch.ones(2, 1)
+    reports = Reports(delta=torch.ones(2, 3), weight=one, steps=torch.tensor([[1.0], [5.0]]), buffers=one[:, :0])
+    with sentence("weighting must be 'uniform' with privacy, got by_steps()"):
+        algorithm.lift(reports, algorithm.init(Layout.flat(3), 2, torch.zeros(3)))
+    with sentence("corrective asks clients twice"):
+        accord.fedavg(average=accord.corrective(0.1, passes=2)).with_privacy(clip=1.0, noise=1.0)

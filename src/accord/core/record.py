@@ -84,7 +84,7 @@ class Record:
             more = other._fields[name]
             if isinstance(entry, Record) and isinstance(more, Record):
                 entry.add_(more)
-            elif isinstance(entry, Field) and isinstance(more, Field) and entry.how == more.how == "sum":
+            elif isinstance(entry, Field) and isinstance(more, Field) and entry.how == more.how == "sum" and entry.kind == more.kind:
                 entry.value.add_(more.value)
             else:
                 self._fields[name] = entry + more  # type: ignore[operator]
@@ -158,14 +158,14 @@ def tally(x: Tensor, weight: Tensor) -> tuple[Field, Field]:
     return Field(made[0], kind="update"), Field(made[1], kind="votes")
 
 
-def exact_total(x: Tensor, of: Callable[[Tensor], Tensor] = Tensor.double, weight: Tensor | None = None) -> Field:
+def exact_total(x: Tensor, of: Callable[[Tensor], Tensor] = Tensor.double, weight: Tensor | None = None, kind: Kind = "number") -> Field:
     """The sum over clients of `of(x)`, each times its weight, as `total` but in float64: for sums whose small differences matter. Client by
     client, so that no copy of all of them is made."""
     out = x.new_zeros(_summed(x), dtype=torch.float64)
     for k in range(x.shape[-2]):
         value = of(x[..., k, :].double())
         out.add_(value) if weight is None else out.addcmul_(value, weight[..., k, :].double())
-    return Field(out)
+    return Field(out, kind=kind)
 
 
 def _summed(x: Tensor) -> tuple[int, ...]:

@@ -35,6 +35,8 @@ class Aggregator(ModelAggregator):
         self.algorithm, self.weight_key = algorithm, weight_key
         self._algorithm = algorithm if isinstance(algorithm, Algorithm) else assemble({"algorithm": dict(algorithm)}, [], "").algorithm
         local = self._algorithm.local
+        if self._algorithm.privacy:
+            raise AccordError("privacy needs noise that nobody can repeat, and accord's is drawn by the seed: not for NVFlare yet")
         if local.remembers or not local.reports_updates or self._algorithm.needs or self._algorithm.asks_twice:
             raise AccordError(f"NVFlare's clients send their updates and nothing else, and {self._algorithm.name} needs more of them")
         self._lock = threading.Lock()

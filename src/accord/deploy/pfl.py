@@ -1,5 +1,6 @@
 """accord's masks and averages as a pfl-research postprocessor: `SimulatedBackend(..., postprocessors=[..., Rule(gma(0.4))])`."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -46,6 +47,8 @@ class Rule(Postprocessor):
         layout = layout_of(dict(stats.items()))
         delta, weight = packed(dict(stats.items()), layout)[0] / stats.weight, torch.full((1, 1), float(stats.weight), dtype=layout.dtype)
         reports = Reports(delta[None], weight, torch.ones_like(weight), weight[:, :0])
+        if isinstance(self.rule, Average):
+            reports = replace(reports, weight=self.rule.weights(reports))
         for name, entry in self.rule.lift(reports, self._state(layout)):
             if not isinstance(entry, Field) or entry.how != "sum":
                 raise AccordError(f"pfl adds statistics up, and {type(self.rule).__name__} must see every user's update by itself")

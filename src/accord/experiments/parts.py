@@ -139,7 +139,7 @@ def _told(what: str, part: Any, given: Any) -> Any:
         return {"name": "none"}
     name = name_in(given) or _name_of(what, part)
     table: dict[str, Any] = {"name": name}
-    make = _maker(what, name, f"algorithm.{what}", None) if ":" in name or name in PARTS[what] else type(part)
+    make = PARTS[what][name] if name in PARTS[what] else type(part)  # a user's own was imported when the part was made
     for key, setting in settings_of(make).items():
         value = getattr(part, key)
         if isinstance(value, ramp):

@@ -84,10 +84,22 @@ class Privacy:
         if fields.pop("average.delta", _NOTHING).kind != "update":
             raise AccordError("average must be mean('uniform') with privacy: its noise is for the sum of the updates")
         beyond = [path for path, field in fields.items() if field.kind != "votes"] or list(fields)[1:]
+        if self.vote_noise is not None and not fields:
+            raise AccordError(f"vote_noise has no meaning without votes, got {self.vote_noise}: this mask counts none")
         if beyond:
             raise AccordError(
                 f"mask must be gma or and_mask with privacy, whose votes have a bound: with this one clients would send {beyond[0]} too"
             )
+
+    def check_sums(self, record: Record, reports: Reports) -> None:
+        """Refuses sums that only call themselves updates or votes: noise is for the clipped updates as they are, and their signs."""
+        own = {"update": reports.total.value, "votes": reports.votes.value if self._votes_in(record) else None}
+        for path, field in record.fields().items():
+            if field.kind in own and field.value is not own[field.kind]:
+                raise AccordError(f"privacy covers the sum of the clipped updates and of their signs, and {path} is another sum")
+
+    def _votes_in(self, record: Record) -> bool:
+        return any(field.kind == "votes" for field in record.fields().values())
 
     def released(self, record: Record, round: Round) -> Record:
         """The record as the server may see it: noise on its sums, and counts that were fixed before the round. Noise goes on once, so a

@@ -58,13 +58,13 @@ class Algorithm:
         """Refuses parts that would release more than is clipped and noised, or of which the accounting would not be true."""
         if self.local.remembers or self.pools or not self.local.reports_updates:
             raise AccordError(f"{self.name} asks more of clients than an update, and privacy covers an update and votes alone")
+        if self.asks_twice:
+            raise AccordError(f"{self.average.label} asks clients twice, and what it tells them in between has no noise: not with privacy")
         if self.mask is None and privacy.vote_noise is not None:
             raise AccordError(f"vote_noise has no meaning without a mask, got {privacy.vote_noise}: nobody votes")
         layout = Layout.flat(1)
         sample = self.sample_reports(layout)
-        if not torch.equal(self.average.weights(sample), sample.one):
-            raise AccordError(f"weighting must be 'uniform' with privacy, got {self.average!r}: who counts more would be protected less")
-        privacy.check_record(replace(self, privacy=None).lift(sample, self.init(layout, 1, torch.zeros(1))))
+        privacy.check_record(self.lift(sample, self.init(layout, 1, torch.zeros(1))))
 
     def with_privacy(self, clip: float, noise: float, delta: float = 1e-5, vote_noise: float | None = None) -> "Algorithm":
         """The same algorithm with user-level differential privacy (docs/privacy.md).
@@ -111,13 +111,18 @@ class Algorithm:
     def lift(self, reports: Reports, memory: Memory) -> Record:
         """One record of a cohort, or of any part of it: records of parts add up."""
         weighted = self.weighted(reports)
+        if self.privacy is not None and not torch.equal(weighted.weight, weighted.one):
+            raise AccordError(f"weighting must be 'uniform' with privacy, got {self.average!r}: who counts more would be protected less")
         parts = {"mask": self.mask.lift(weighted, memory["mask"])} if self.mask else {}  # first: votes are counted while updates are summed
-        return Record(
+        record = Record(
             local=self.local.lift(reports, memory["local"]),
             average=self.average.lift(weighted, memory["average"]),
             buffers=Record(change=total(reports.buffers, weighted.weight), weight=weighted.total_weight),
             **parts,
         )
+        if self.privacy is not None:
+            self.privacy.check_sums(record, weighted)
+        return record
 
     @property
     def asks_twice(self) -> bool:

@@ -44,9 +44,9 @@ def combine(rule: Average | Mask, deltas: Tensor, weights: Tensor | None = None)
     column = weights.to(deltas.device, wide).view(clients, 1)
     reports = Reports(delta=deltas, weight=column, steps=torch.ones_like(column), buffers=column[:, :0])
     round = Round(1, Layout.flat(size, wide), clients)
-    weighted, memory = algorithm.weighted(reports), algorithm.init(round.layout, clients, deltas[0])
-    record = algorithm.lift(weighted, memory)
-    if not bool(weighted.total.value.isfinite().all()):  # a sum tells of every value that is not finite
+    memory = algorithm.init(round.layout, clients, deltas[0])
+    record = algorithm.lift(reports, memory)
+    if not bool(algorithm.weighted(reports).total.value.isfinite().all()):  # a sum tells of every value that is not finite
         bad = [k for k in range(clients) if not bool(deltas[k].isfinite().all())]
         raise AccordError(f"deltas of clients {bad} hold NaN or infinity: leave them out" if bad else "the sum of the deltas is not finite")
     return algorithm.lower(record, memory, round)[0]

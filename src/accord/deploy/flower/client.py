@@ -136,7 +136,8 @@ class _Node:
             raise AccordError(f"client {task.client} does not live on this node")
         algorithm = lifted_by(self.algorithm, self.sums, task, self.rules)
         job = self._job(context, fed, algorithm, task.as_training(), task.seed)
-        model, sent = ({name: t.to(self.device) for name, t in tensors_in(received, group).items()} for group in ("model", "sent"))
+        groups = ("model", "sent", "average", "mask")
+        model, sent, average, mask = ({name: t.to(self.device) for name, t in tensors_in(received, group).items()} for group in groups)
         memory = ClientMemory(self._folder(context), task.experiment, task.client)
         pending: State = {}
 
@@ -146,7 +147,7 @@ class _Node:
             kept = memory.at(task.version, task.kept)
             return {name: t.to(self.device) for name, t in (kept or algorithm.local.fresh(model["vector"], model["buffers"])).items()}
 
-        told = {"local": sent, "average": {}, "mask": {}, "server": {}}
+        told = {"local": sent, "average": average, "mask": mask, "server": {}}
         work = Work(task.round, model["vector"], model["buffers"], told, lambda client, state: pending.update(state))
         part = Sequential(job).train_shard(work, [Member(task.client, fed.train[task.client], own, task.share)])
         if part.record is None:

@@ -52,8 +52,10 @@ class Fleet:
 
     def messages(self, work: Work, cohort: Sequence[Member]) -> list[Message]:
         """A task for every client of the cohort whose node is there."""
-        model, sent = {"vector": work.vector, "buffers": work.buffers}, work.memory["local"]
-        return self._messages(work, cohort, MessageType.TRAIN, {"model": model, "sent": sent})
+        told = {"model": {"vector": work.vector, "buffers": work.buffers}, "sent": work.memory["local"]}
+        if self.sums:  # clients then lift what the average and the mask add up, which may go by what these remember
+            told |= {part: work.memory[part] for part in ("average", "mask")}
+        return self._messages(work, cohort, MessageType.TRAIN, told)
 
     def _messages(self, work: Work, cohort: Sequence[Member], kind: str, told: dict[str, State]) -> list[Message]:
         self.roster.meet()

@@ -60,7 +60,7 @@ class Strategy(FlowerStrategy):
         wait: float = 300.0,
         name: str = "flower",
     ) -> None:
-        _check(algorithm)
+        _check(algorithm, sums)
         for what, seconds in (("timeout", timeout), ("wait", wait)):
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
                 raise AccordError(f"{what} must be a number of seconds above 0, got {seconds!r}")
@@ -176,7 +176,9 @@ class Strategy(FlowerStrategy):
         return _evaluation(self.run.rows[-1]) if self.run and self.run.rows else None
 
 
-def _check(algorithm: Algorithm) -> None:
+def _check(algorithm: Algorithm, sums: Sums | None) -> None:
+    if sums is not None and not algorithm.average.sums_only:
+        raise AccordError(f"{algorithm.average.label} must see every client's update by itself: it has no form for sums")
     if algorithm.pools or not algorithm.local.reports_updates:
         raise AccordError(f"{algorithm.name} is no federation of updates, and has no form for Flower")
     if algorithm.privacy:

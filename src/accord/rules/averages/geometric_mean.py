@@ -41,13 +41,13 @@ class geometric_mean(Average):
     def lift(self, reports: Reports, sent: State) -> Record:
         weights, delta = reports.weight, reports.delta
         return Record(
-            up=exact_total(delta, _is_up, weights),
+            up=exact_total(delta, _is_up, weights, "weight"),
             log_up=exact_total(delta, _log_up, weights),
-            down=exact_total(delta, lambda x: _is_up(-x), weights),
+            down=exact_total(delta, lambda x: _is_up(-x), weights, "weight"),
             log_down=exact_total(delta, lambda x: _log_up(-x), weights),
             votes=reports.votes,
             count=reports.count,
-            weight=exact_total(weights),
+            weight=exact_total(weights, kind="weight"),
         )
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:

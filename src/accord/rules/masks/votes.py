@@ -48,7 +48,9 @@ def net_share(total: Record) -> Tensor:
 def enough(total: Record, tau: float) -> Tensor:
     """Where the net vote reaches tau. Counts may differ by lane, so the threshold has the shape of `count: [..., 1]`."""
     counts, share = total["count"], _as_written(tau)
-    if share.numerator < 1 << 38:  # then 64 bits hold the product for as many clients as votes can count, and the device need not be asked
+    # Then 64 bits hold the product for as many clients as votes can count, and the device need not be asked. Groups of coordinates, whose
+    # counts are in float64, have as many voters as coordinates times clients.
+    if share.numerator < 1 << 38 and counts.dtype != torch.float64:
         least = -(-counts.round().long() * share.numerator // share.denominator)
     else:
         exact = [threshold(tau, round(count)) for count in counts.reshape(-1).tolist()]
