@@ -177,8 +177,8 @@ class Strategy(FlowerStrategy):
 
 
 def _check(algorithm: Algorithm, sums: Sums | None) -> None:
-    if sums is not None and not algorithm.average.sums_only:
-        raise AccordError(f"{algorithm.average.label} must see every client's update by itself: it has no form for sums")
+    if sums is not None and sums.secure is not None and not algorithm.average.sums_only:
+        raise AccordError(f"{algorithm.average.label} must see every client's update by itself: a secure sum hides it")
     if algorithm.pools or not algorithm.local.reports_updates:
         raise AccordError(f"{algorithm.name} is no federation of updates, and has no form for Flower")
     if algorithm.privacy:
