@@ -1,11 +1,13 @@
-"""Bytes that a round moves between nodes: accord's engine `ray` and Flower's simulation, the same work on the same cluster.
+"""Bytes that a round moves between nodes: accord's engine `ray` and Flower's simulation, the same work on the same
+cluster.
 
     python benchmarks/bytes.py [--clients 16,48] [--nodes 2] [--rounds 6]
 
-It needs an environment with Flower and its simulation, which brings Ray along: `pip install '.[flower]'`. The cluster is several Ray nodes
-on this machine, and what they send to each other goes over its loopback device, where Linux counts it. A round's bytes are those from the
-end of the round before it to its own end; the first round, in which workers start and data travels, and the last, which has an evaluation,
-are left out, and of the others the least counts, since whatever else uses the network is counted too.
+It needs an environment with Flower and its simulation, which brings Ray along: `pip install '.[flower]'`. The cluster
+is several Ray nodes on this machine, and what they send to each other goes over its loopback device, where Linux counts
+it. A round's bytes are those from the end of the round before it to its own end; the first round, in which workers
+start and data travels, and the last, which has an evaluation, are left out, and of the others the least counts, since
+whatever else uses the network is counted too.
 """
 
 import argparse
@@ -54,7 +56,15 @@ def engine(clients: int, rounds: int) -> Counted:
     def count(event: Event) -> None:
         seen.append(loopback())
 
-    options = {"batch": None, "momentum": 0.0, "lr": LR, "evaluate_every": rounds, "engine": "ray", "device": "cpu", "verbose": False}
+    options = {
+        "batch": None,
+        "momentum": 0.0,
+        "lr": LR,
+        "evaluate_every": rounds,
+        "engine": "ray",
+        "device": "cpu",
+        "verbose": False,
+    }
     run = accord.fit(model(), federation(clients), ALGORITHM, rounds=rounds, hooks=[count], **options)  # type: ignore[arg-type]
     return seen, run.last.vector
 
@@ -117,7 +127,10 @@ def measured(address: str, clients: int, rounds: int) -> list[float]:
         models.append(end)
     assert models[0] is not None and models[1] is not None
     if not torch.equal(models[0], models[1]):
-        raise SystemExit(f"the two runs of accord's end {float((models[0] - models[1]).abs().max()):g} apart: they are not the same work")
+        raise SystemExit(
+            f"the two runs of accord's end {float((models[0] - models[1]).abs().max()):g} apart: they are not the same"
+            " work"
+        )
     return found
 
 
@@ -139,7 +152,10 @@ def main() -> None:
         rows = [(clients, measured(cluster.address, clients, asked.rounds)) for clients in counts]
     finally:
         cluster.shutdown()
-    print(f"a model of {Layout.of(model()).size:,} parameters, {asked.nodes} nodes; bytes of a round in units of the model")
+    print(
+        f"a model of {Layout.of(model()).size:,} parameters, {asked.nodes} nodes; bytes of a round in units of the"
+        " model"
+    )
     print("clients  ray engine  nodes x 3  Flower, accord's strategy  Flower, its FedAvg  clients x 2")
     for clients, (ours, ported, theirs) in rows:
         print(f"{clients:7d}  {ours:10.2f}  {3 * asked.nodes:9d}  {ported:25.2f}  {theirs:18.2f}  {2 * clients:11d}")

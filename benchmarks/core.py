@@ -70,7 +70,10 @@ def _peak() -> float:
 
 def importing() -> None:
     code = "import time, torch; t = time.perf_counter(); import accord; accord.fit; print(time.perf_counter() - t)"
-    seconds = [float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout) for _ in range(5)]
+    seconds = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        for _ in range(5)
+    ]
     print(f"import of accord and fit beyond torch: {statistics.median(seconds):.2f} s")
 
 
@@ -80,9 +83,16 @@ def rounds(device: torch.device) -> None:
     fed = Federation(x, y, {f"c{i}": rows for i, rows in enumerate(torch.arange(6000).split(600))}, prepare=Scale())
     seconds: list[float] = []
     accord.fit(
-        accord.models.lenet(), fed, rounds=6, evaluate_every=6, device=str(device), hooks=[lambda event: seconds.append(event.seconds)]
+        accord.models.lenet(),
+        fed,
+        rounds=6,
+        evaluate_every=6,
+        device=str(device),
+        hooks=[lambda event: seconds.append(event.seconds)],
     )
-    print(f"sequential engine on {device}, 10 clients x 600 samples: {statistics.median(seconds[1:-1]):.3f} s per round")
+    print(
+        f"sequential engine on {device}, 10 clients x 600 samples: {statistics.median(seconds[1:-1]):.3f} s per round"
+    )
 
 
 def main() -> None:
@@ -92,7 +102,11 @@ def main() -> None:
     parser.add_argument("--parameters", type=int, default=1_000_000)
     asked = parser.parse_args()
     device = torch.device(asked.device)
-    where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} threads, {platform.machine()}"
+    where = (
+        torch.cuda.get_device_name()
+        if device.type == "cuda"
+        else f"{torch.get_num_threads()} threads, {platform.machine()}"
+    )
     print(f"torch {torch.__version__}, {where}")
     print("record of masked averaging, one client at a time:")
     streaming(asked.parameters)

@@ -1,9 +1,10 @@
-"""What data costs: the time until a federation is ready, the memory it takes beyond its samples, and what shifts and augmentation add.
+"""What data costs: the time until a federation is ready, the memory it takes beyond its samples, and what shifts and
+augmentation add.
 
     python benchmarks/data.py [--device cuda] [--folder /tmp]
 
-FEMNIST and TinyImageNet are stood in for by files of their size: it is size that costs here, not what the pictures show. They take
-2 GB in the folder while the script runs.
+FEMNIST and TinyImageNet are stood in for by files of their size: it is size that costs here, not what the pictures
+show. They take 2 GB in the folder while the script runs.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -43,7 +45,7 @@ def resident() -> float:
 
 def ready() -> None:
     for clients in (10, 100, 500):
-        seconds = median(lambda clients=clients: accord.data.mnist(clients=clients, split="labels", unseen=clients // 5))  # type: ignore[misc]
+        seconds = median(partial(accord.data.mnist, clients=clients, split="labels", unseen=clients // 5))
         print(f"MNIST, label skew, {clients} clients and {clients // 5} unseen, from the cache: {1e3 * seconds:.0f} ms")
 
 
@@ -72,15 +74,18 @@ def femnist() -> None:
 
 def tiny_imagenet() -> None:
     count = 110_000
-    cache.once("tiny-imagenet", lambda scratch: Samples(torch.zeros(count, 3, 64, 64, dtype=torch.uint8), torch.arange(count) % 200))
+    cache.once(
+        "tiny-imagenet",
+        lambda scratch: Samples(torch.zeros(count, 3, 64, 64, dtype=torch.uint8), torch.arange(count) % 200),
+    )
     before, started = resident(), time.perf_counter()
     fed = accord.data.tiny_imagenet(clients=500, split="labels", classes=20)
     seconds = time.perf_counter() - started
     for rows in fed.train.values():
         fed.read(rows[:32])
     print(
-        f"TinyImageNet's size, {fed.x.nbytes / 2**20:,.0f} MB mapped from its file, 500 clients: ready in {1e3 * seconds:.0f} ms, "
-        f"{resident() - before:.0f} MB beyond the file after reading a batch of every client"
+        f"TinyImageNet's size, {fed.x.nbytes / 2**20:,.0f} MB mapped from its file, 500 clients: ready in"
+        f" {1e3 * seconds:.0f} ms, {resident() - before:.0f} MB beyond the file after reading a batch of every client"
     )
 
 
@@ -114,7 +119,10 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--folder", default=None, help="where the 2 GB of stand-in files go while this runs")
     chosen = parser.parse_args()
-    print(f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch threads, torch {torch.__version__}")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch threads, torch"
+        f" {torch.__version__}"
+    )
     ready()
     reading(torch.device(chosen.device))
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:

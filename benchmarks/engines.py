@@ -1,10 +1,12 @@
 """The same work on accord's engines, a naive PyTorch loop, Flower's simulation and pfl-research: one table a work.
 
-    python benchmarks/engines.py [--works W1,W2] [--repeats 3] [--device cpu] [--engines sequential,processes] [--peers flower,pfl]
+    python benchmarks/engines.py [--works W1,W2] [--repeats 3] [--device cpu] [--engines sequential,processes] [--peers
+    flower,pfl]
 
-Every contestant is a process that lives as long as its work is measured, peers in the environments that `benchmarks/peers.sh` makes. They
-are asked in turn (A, B, C, A, B, C, ...), so that a noisy machine is noisy for all, and sleep while others are measured. A measurement is
-the work's rounds of FedAvg and one evaluation on the test set. One that fails is a row that says why.
+Every contestant is a process that lives as long as its work is measured, peers in the environments that
+`benchmarks/peers.sh` makes. They are asked in turn (A, B, C, A, B, C, ...), so that a noisy machine is noisy for all,
+and sleep while others are measured. A measurement is the work's rounds of FedAvg and one evaluation on the test set.
+One that fails is a row that says why.
 """
 
 import argparse
@@ -39,10 +41,14 @@ def contestants(engines: list[str], peers: list[str], venvs: Path) -> list[Conte
     everyone = [Contestant("naive", [*module, "contestants.naive"])]
     for engine in engines:
         name, *speed = engine.split("+")
-        everyone.append(Contestant(engine, [*module, "contestants.accord_engine", "--engine", name, "--speed", ",".join(speed)]))
+        everyone.append(
+            Contestant(engine, [*module, "contestants.accord_engine", "--engine", name, "--speed", ",".join(speed)])
+        )
     for peer in peers:
         environment, name, options = PEERS[peer]
-        everyone.append(Contestant(peer, [str(venvs / environment / "bin" / "python"), "-m", f"contestants.{name}", *options]))
+        everyone.append(
+            Contestant(peer, [str(venvs / environment / "bin" / "python"), "-m", f"contestants.{name}", *options])
+        )
     return everyone
 
 
@@ -73,7 +79,7 @@ def compare(work: Work, everyone: list[Contestant], device: str, repeats: int, l
                 one.stop()
 
 
-# ---------------------------------------------------------------------------------------------------------------- the table
+# -------------------------------------------------------------------------------------------------- the table
 
 
 def ratio(one: Contestant, other: Contestant) -> float | None:
@@ -87,7 +93,14 @@ def table(work: Work, everyone: list[Contestant], engines: list[str]) -> str:
     """Medians; `/ x` is the time as a multiple of x's. Who failed has its error in place of numbers."""
     by_name = {one.name: one for one in everyone}
     against = [by_name[name] for name in ("naive", *engines) if by_name[name].error is None]
-    header = ["contestant", "s/round", "min-max", *(f"/ {other.name}" for other in against), "first round after", "memory MB"]
+    header = [
+        "contestant",
+        "s/round",
+        "min-max",
+        *(f"/ {other.name}" for other in against),
+        "first round after",
+        "memory MB",
+    ]
     gpu = any(one.gpu_mb is not None for one in everyone)
     rows = [[*header, *(["GPU MB"] if gpu else [])]]
     errors = []
@@ -103,11 +116,15 @@ def table(work: Work, everyone: list[Contestant], engines: list[str]) -> str:
         rows.append([*cells, *([f"{one.gpu_mb:,.0f}" if one.gpu_mb else "-"] if gpu else [])])
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
-        "  " + "  ".join(f"{cell:<{w}}" if c == 0 else f"{cell:>{w}}" for c, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        "  "
+        + "  ".join(
+            f"{cell:<{w}}" if c == 0 else f"{cell:>{w}}" for c, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
         for row in rows
     ]
     head = (
-        f"{work.name}: {work.what}; {work.rounds} round{'s' * (work.rounds > 1)} and an evaluation on {work.test:,} samples a measurement"
+        f"{work.name}: {work.what}; {work.rounds} round{'s' * (work.rounds > 1)} and an evaluation on {work.test:,}"
+        " samples a measurement"
     )
     return "\n".join([head, *lines, *errors])
 
@@ -118,7 +135,9 @@ def notes(everyone: list[Contestant]) -> str:
     for one in everyone:
         if one.about:
             versions = ", ".join(f"{name} {value}" for name, value in one.about["versions"].items())
-            lines.append(f"  {one.name:14s} {versions}; {one.about['threads']} threads in its main process; {one.about['note']}")
+            lines.append(
+                f"  {one.name:14s} {versions}; {one.about['threads']} threads in its main process; {one.about['note']}"
+            )
     return "\n".join(lines)
 
 
@@ -128,9 +147,14 @@ def machine(device: str) -> dict[str, Any]:
         "cpu": cpu_model(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "load average before": round(os.getloadavg()[0], 1),  # threads that wait for each other suffer most from others on the machine
+        # threads that wait for each other suffer most from others on the machine
+        "load average before": round(os.getloadavg()[0], 1),
     }
-    described |= {key: value for key, value in os.environ.items() if key.startswith(("OMP_", "GOMP_", "KMP_", "MKL_")) and key not in OWN}
+    described |= {
+        key: value
+        for key, value in os.environ.items()
+        if key.startswith(("OMP_", "GOMP_", "KMP_", "MKL_")) and key not in OWN
+    }
     return {**described, "gpu": torch.cuda.get_device_name()} if device == GPU else described
 
 
@@ -145,19 +169,35 @@ def cpu_model() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default=CPU, choices=[CPU, GPU])
-    parser.add_argument("--works", help=f"of {', '.join(EVERY)}; on a CPU {DEFAULTS[CPU]['works']} if left out, else all")
+    parser.add_argument(
+        "--works", help=f"of {', '.join(EVERY)}; on a CPU {DEFAULTS[CPU]['works']} if left out, else all"
+    )
     parser.add_argument(
         "--engines",
-        help="accord's engines; all that the device has if left out; NAME+native or NAME+compile+bf16: with these of accord's run.speed",
+        help=(
+            "accord's engines; all that the device has if left out; NAME+native or NAME+compile+bf16: with these of"
+            " accord's run.speed"
+        ),
     )
     parser.add_argument("--peers", help=f"of {', '.join(PEERS)}; on a CPU all if left out, else none")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--limit", type=float, default=900.0, help="seconds a contestant may take for one answer")
-    parser.add_argument("--venvs", type=Path, default=HERE.parent / ".venvs", help="where benchmarks/peers.sh put the peers' environments")
+    parser.add_argument(
+        "--venvs",
+        type=Path,
+        default=HERE.parent / ".venvs",
+        help="where benchmarks/peers.sh put the peers' environments",
+    )
     parser.add_argument("--json", type=Path, help="a file to write every measurement to")
     asked = parser.parse_args()
     chosen = {
-        key: [name for name in (getattr(asked, key) if getattr(asked, key) is not None else DEFAULTS[asked.device][key]).split(",") if name]
+        key: [
+            name
+            for name in (getattr(asked, key) if getattr(asked, key) is not None else DEFAULTS[asked.device][key]).split(
+                ","
+            )
+            if name
+        ]
         for key in ("works", "engines", "peers")
     }
     for key, known in (("works", EVERY), ("peers", PEERS)):
@@ -169,7 +209,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that contestants are stopped then, too
     here = machine(asked.device)
     print(", ".join(f"{value} {key}" if key == "cores" else f"{key} {value}" for key, value in here.items()))
-    print(f"medians of {asked.repeats} measurements in turn; `/ x`: time as a multiple of x's (median over turns); memory: until the first")
+    print(
+        f"medians of {asked.repeats} measurements in turn; `/ x`: time as a multiple of x's (median over turns);"
+        " memory: until the first"
+    )
     print("round is done, the process and its children, mapped files left out\n")
     results: dict[str, Any] = {"machine": here, "works": {}}
     for name in chosen["works"]:

@@ -1,4 +1,5 @@
-"""Federated averaging as a careful researcher writes it today: data on the device, an nn.Module, torch.optim.SGD, one client after another.
+"""Federated averaging as a careful researcher writes it today: data on the device, an nn.Module, torch.optim.SGD, one
+client after another.
 
 It is what accord's engines are compared with, so it stays as it is.
 """
@@ -58,7 +59,9 @@ class Naive:
         return right / self.work.test
 
 
-def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor, first: int, work: Work, generator: torch.Generator) -> None:
+def train(
+    model: nn.Module, x: torch.Tensor, y: torch.Tensor, first: int, work: Work, generator: torch.Generator
+) -> None:
     """One epoch of a client whose samples begin at row `first`."""
     optimiser = torch.optim.SGD(model.parameters(), lr=work.lr, momentum=work.momentum)
     order = (first + torch.randperm(work.samples, generator=generator)).to(x.device)

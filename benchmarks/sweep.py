@@ -1,5 +1,5 @@
-"""A sweep in lockstep against the same runs one by one, in one process. Two rounds that are not timed come first: kernels are compiled once
-for all runs to come.
+"""A sweep in lockstep against the same runs one by one, in one process. Two rounds that are not timed come first:
+kernels are compiled once for all runs to come.
 
     python benchmarks/sweep.py experiments/sweep.toml [train.rounds=50 run.device=cuda ...]
 

@@ -1,11 +1,13 @@
-"""What torch's threads cost and bring: each work with `engine="auto"` as it is, and with one thread by OMP_NUM_THREADS=1.
+"""What torch's threads cost and bring: each work with `engine="auto"` as it is, and with one thread by
+OMP_NUM_THREADS=1.
 
     python benchmarks/threads.py [--works logistic,W2,W1] [--repeats 3]
 
-`torch's threads` is what a run without accord's choice would have: the sequential engine with as many threads as torch takes by itself. A
-measurement is a process of its own that times `accord.fit` alone, start of workers included. Ways are asked in turn within each repeat, and
-ratios are medians over repeats, so that a noisy machine is noisy for all; processor time, of the process and its workers, is what hardly
-hangs on what else the machine does. A way that takes too long is asked no more.
+`torch's threads` is what a run without accord's choice would have: the sequential engine with as many threads as torch
+takes by itself. A measurement is a process of its own that times `accord.fit` alone, start of workers included. Ways
+are asked in turn within each repeat, and ratios are medians over repeats, so that a noisy machine is noisy for all;
+processor time, of the process and its workers, is what hardly hangs on what else the machine does. A way that takes too
+long is asked no more.
 """
 
 import argparse
@@ -89,7 +91,8 @@ def compare(work: Work, repeats: int) -> None:
 def _against(times: list[Seconds], one: list[Seconds], which: int) -> str:
     """The median, and its ratio to one thread's: `0.310 s, 1.02 times`."""
     seconds = statistics.median(pair[which] for pair in times)
-    ratios = [mine[which] / its[which] for mine, its in zip(times, one, strict=False)]  # one thread, too, may have been too slow
+    # one thread, too, may have been too slow
+    ratios = [mine[which] / its[which] for mine, its in zip(times, one, strict=False)]
     return f"{seconds:7.3f} s" + (f", {statistics.median(ratios):5.2f} times" if ratios else "")
 
 
@@ -102,7 +105,10 @@ def main() -> None:
     if asked.way:
         print(*measure(WORKS[asked.works], asked.way))
         return
-    print(f"torch {torch.__version__}, {os.cpu_count()} cores, {platform.machine()}, load average {os.getloadavg()[0]:.1f}")
+    print(
+        f"torch {torch.__version__}, {os.cpu_count()} cores, {platform.machine()}, load average"
+        f" {os.getloadavg()[0]:.1f}"
+    )
     for name in asked.works.split(","):
         compare(WORKS[name], asked.repeats)
 

@@ -2,10 +2,10 @@
 
     python benchmarks/tree.py [--parameters 100000000] [--clients 1000] [--nodes 4] [--rates] [--ray]
 
-A round is 16 shards. Every node adds its clients' reports into a record, and a record goes from node to node, each adding its own, so that
-the sum has the bits of one machine's. Here the nodes are one after another in one process and the records travel over a TCP connection of
-this machine, so that the largest of federations fits into a few GB. Every client's update is a known pattern of whole numbers: the sums and
-votes must come out exactly, in every coordinate.
+A round is 16 shards. Every node adds its clients' reports into a record, and a record goes from node to node, each
+adding its own, so that the sum has the bits of one machine's. Here the nodes are one after another in one process and
+the records travel over a TCP connection of this machine, so that the largest of federations fits into a few GB. Every
+client's update is a known pattern of whole numbers: the sums and votes must come out exactly, in every coordinate.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def seconds(run: Callable[[], object], repeats: int = 5) -> float:
     return statistics.median(times[1:])
 
 
-# ----------------------------------------------------------------------------------------------------------------- the rates
+# -------------------------------------------------------------------------------------------------- the rates
 
 
 class Wire:
@@ -93,7 +93,9 @@ def ray_rates(parameters: int) -> None:
     from accord.engines.ray.payload import Parcel
 
     store = max(200 << 20, 5 * 4 * parameters)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": store, "include_dashboard": False})
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": store, "include_dashboard": False}
+    )
     cluster.add_node(num_cpus=1, object_store_memory=store)
     ray.init(address=cluster.address, log_to_driver=False)
 
@@ -117,7 +119,7 @@ def _report(delta: Tensor) -> Reports:
     return Reports(delta[None], one, one, one[:, :0])
 
 
-# ---------------------------------------------------------------------------------------------------------------- the round
+# -------------------------------------------------------------------------------------------------- the round
 
 
 def pattern(parameters: int) -> Tensor:
@@ -125,8 +127,9 @@ def pattern(parameters: int) -> Tensor:
 
 
 def reports(base: Tensor, clients: range) -> Reports:
-    """Client n's update is n % 5 - 1 times the pattern of 1, 2 and -1, and its weight 1 + n % 3: sums are whole numbers that float32 holds.
-    Of every five clients three vote with the pattern, one against it, one not at all: a net share of 0.4, which gma(0.4) just lets pass."""
+    """Client n's update is n % 5 - 1 times the pattern of 1, 2 and -1, and its weight 1 + n % 3: sums are whole numbers
+    that float32 holds. Of every five clients three vote with the pattern, one against it, one not at all: a net share
+    of 0.4, which gma(0.4) just lets pass."""
     factors = torch.tensor([[n % 5 - 1.0] for n in clients])
     weights = torch.tensor([[1.0 + n % 3] for n in clients])
     return Reports(base * factors, weights, torch.ones_like(weights), weights[:, :0])
@@ -162,7 +165,10 @@ def carried(record: Record, wire: Wire) -> tuple[Record, int]:
         if isinstance(entry, Record):
             fields[name], more = carried(entry, wire)
         else:
-            fields[name], more = Field(wire.send(entry.value) if entry.value.numel() else entry.value, entry.how), entry.value.nbytes
+            fields[name], more = (
+                Field(wire.send(entry.value) if entry.value.numel() else entry.value, entry.how),
+                entry.value.nbytes,
+            )
         moved += more
     return Record(**fields), moved
 
@@ -191,8 +197,14 @@ def tree(parameters: int, clients: int, nodes: int) -> None:
     lowering = time.perf_counter() - started
     _check(total, base, clients)
     print(f"  sums and votes of all {parameters:,} coordinates are exact; mask passes {float(lowered.mask.mean()):.3f}")
-    print(f"  records moved: {moved / GB:.2f} GB in {moving:.1f} s; reports that never moved: {2 * clients * 4 * parameters / GB:,.0f} GB")
-    print(f"  adding: {sum(adding):.0f} s for {clients} clients, {max(adding):.0f} s for the slowest node; lowering: {lowering:.2f} s")
+    print(
+        f"  records moved: {moved / GB:.2f} GB in {moving:.1f} s; reports that never moved:"
+        f" {2 * clients * 4 * parameters / GB:,.0f} GB"
+    )
+    print(
+        f"  adding: {sum(adding):.0f} s for {clients} clients, {max(adding):.0f} s for the slowest node; lowering:"
+        f" {lowering:.2f} s"
+    )
     print(f"  peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 
 
@@ -213,7 +225,10 @@ def main() -> None:
     parser.add_argument("--rates", action="store_true", help="the rates alone")
     parser.add_argument("--ray", action="store_true", help="rates of a real Ray cluster too")
     asked = parser.parse_args()
-    print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {asked.parameters:,} parameters in float32")
+    print(
+        f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, {asked.parameters:,}"
+        " parameters in float32"
+    )
     print("rates, medians of 5 (Ray: 3):")
     rates(asked.parameters)
     if asked.ray:

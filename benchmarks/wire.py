@@ -1,10 +1,11 @@
-"""Bytes that a deployment with Flower sends: the example over TLS on this machine, counted between SuperNodes and SuperLink by a proxy.
+"""Bytes that a deployment with Flower sends: the example over TLS on this machine, counted between SuperNodes and
+SuperLink by a proxy.
 
     python benchmarks/wire.py [--algorithms fedavg,scaffold] [--rounds 4]
 
-It needs an environment with Flower: `pip install '.[flower,demo]'`. The proxy passes bytes on and knows nothing of them, so TLS, HTTP,
-heartbeats and the questions of idle nodes are counted. Rounds have no evaluation; the first of them, in which nodes are asked for their
-clients, is left out, and so is the last, which an evaluation follows.
+It needs an environment with Flower: `pip install '.[flower,demo]'`. The proxy passes bytes on and knows nothing of
+them, so TLS, HTTP, heartbeats and the questions of idle nodes are counted. Rounds have no evaluation; the first of
+them, in which nodes are asked for their clients, is left out, and so is the last, which an evaluation follows.
 """
 
 import argparse
@@ -75,7 +76,9 @@ def counted(federation: Counted, algorithm: str, rounds: int, folder: Path) -> l
     """For every round but the first and the last: payload down and up, and bytes on the wire down and up."""
     proxy = federation.proxy
     assert proxy is not None
-    number = federation.submit({"rounds": rounds, "algorithm": algorithm, "evaluate-every": rounds + 1, "folder": str(folder)})
+    number = federation.submit(
+        {"rounds": rounds, "algorithm": algorithm, "evaluate-every": rounds + 1, "folder": str(folder)}
+    )
     ends: list[tuple[int, int]] = []
     ended = threading.Event()
 

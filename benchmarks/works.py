@@ -1,4 +1,5 @@
-"""The work that engines and peers are timed on, and the data it is done on: random pictures, since speed does not depend on what they show.
+"""The work that engines and peers are timed on, and the data it is done on: random pictures, since speed does not
+depend on what they show.
 
 A measurement is `rounds` rounds of FedAvg, then one evaluation of the global model on `test` samples.
 """
@@ -13,7 +14,8 @@ from accord.models import shaped
 
 @dataclass(frozen=True)
 class Work:
-    """`sample` of `clients` clients take part in a round, each with `samples` samples, in batches of `batch`, for one epoch."""
+    """`sample` of `clients` clients take part in a round, each with `samples` samples, in batches of `batch`, for one
+    epoch."""
 
     name: str
     what: str
@@ -42,6 +44,19 @@ class Work:
 
 W1 = Work("W1", "10 clients x 6000, LeNet, batch 32", 10, 10, 6000, 32, (1, 28, 28), 10, "lenet")
 W2 = Work("W2", "10 of 500 clients x 120, LeNet, batch 20", 500, 10, 120, 20, (1, 28, 28), 10, "lenet", rounds=10)
-W3 = Work("W3", "30 of 3,550 clients x 200, LEAF CNN, batch 20", 3550, 30, 200, 20, (1, 28, 28), 62, "leaf-cnn", test=2000)
-W4 = Work("W4", "10 clients x 5000, ResNet-18 with GroupNorm, batch 32", 10, 10, 5000, 32, (3, 32, 32), 10, "resnet18", test=2000)
+W3 = Work(
+    "W3", "30 of 3,550 clients x 200, LEAF CNN, batch 20", 3550, 30, 200, 20, (1, 28, 28), 62, "leaf-cnn", test=2000
+)
+W4 = Work(
+    "W4",
+    "10 clients x 5000, ResNet-18 with GroupNorm, batch 32",
+    10,
+    10,
+    5000,
+    32,
+    (3, 32, 32),
+    10,
+    "resnet18",
+    test=2000,
+)
 WORKS = {work.name: work for work in (W1, W2, W3, W4)}

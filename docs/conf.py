@@ -39,15 +39,18 @@ viewcode_follow_imported_members = True
 nitpicky = True
 nitpick_ignore_regex = [
     # Other libraries' names have no pages here, and a strict build asks no network for theirs.
-    ("py:.*", r"(torch|numpy|np|nn|collections|pathlib|multiprocessing|datasets|flwr_datasets|Path|Tensor|Any|Mapping)\b.*"),
+    (
+        "py:.*",
+        r"(torch|numpy|np|nn|collections|pathlib|multiprocessing|datasets|flwr_datasets|Path|Tensor|Any|Mapping)\b.*",
+    ),
     ("py:class", r"(accord\.engines\.contract\..*|Plan)"),  # what engines are handed is not for users
     ("py:class", r"accord\.core\.protocols\..*"),  # the guide "Write your own rule" is their page
 ]
 
 
 def as_markdown(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are written for people who read code: `names` in backquotes, everything else as it is. Sphinx would take |x| and * for
-    markup of its own."""
+    """Docstrings are written for people who read code: `names` in backquotes, everything else as it is. Sphinx would
+    take |x| and * for markup of its own."""
     example = False
     for number, line in enumerate(lines):
         example = line.lstrip().startswith(">>>") or (example and bool(line.strip()))
@@ -61,11 +64,16 @@ def as_markdown(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines
 def without_notes(app: Sphinx, obj: Any, bound_method: bool) -> None:
     """A signature tells a field's type; what the field is for stands on the page of settings."""
     if isinstance(notes := getattr(obj, "__annotations__", None), dict):
-        obj.__annotations__ = {name: get_args(kind)[0] if get_origin(kind) is Annotated else kind for name, kind in notes.items()}
+        obj.__annotations__ = {
+            name: get_args(kind)[0] if get_origin(kind) is Annotated else kind for name, kind in notes.items()
+        }
 
 
-def plain_signature(app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None) -> Any:
-    """A default that is made anew each time is an ellipsis: what Python prints for it is no expression, and would spoil the whole line."""
+def plain_signature(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+) -> Any:
+    """A default that is made anew each time is an ellipsis: what Python prints for it is no expression, and would spoil
+    the whole line."""
     return (signature or "").replace("<factory>", "...") or signature, returns
 
 
@@ -82,7 +90,9 @@ class Settings(SphinxDirective):
             for key, default, about in keys():
                 if key.startswith(f"{section}."):
                     shown = "-" if default is None else f"`{json.dumps(default)}`"
-                    text.append(f"| `{key.removeprefix(f'{section}.')}` | {shown} | {about.replace('|', chr(92) + '|')} |")
+                    text.append(
+                        f"| `{key.removeprefix(f'{section}.')}` | {shown} | {about.replace('|', chr(92) + '|')} |"
+                    )
             text.append("")
         return self.parse_text_to_nodes("\n".join(text), allow_section_headings=True)
 

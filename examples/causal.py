@@ -1,6 +1,6 @@
-# CausalFed between processes: a server and two clients, each with its own samples, and nothing between them but messages as bytes.
-# The clients' pictures are turned by different angles. In earnest the lines would be sockets between machines, with TLS around them.
-# Run it with: python examples/causal.py
+# CausalFed between processes: a server and two clients, each with its own samples, and nothing between them but
+# messages as bytes. The clients' pictures are turned by different angles. In earnest the lines would be sockets between
+# machines, with TLS around them. Run it with: python examples/causal.py
 
 import multiprocessing
 from multiprocessing.connection import Connection
@@ -31,7 +31,9 @@ def client(name: str, x: Tensor, y: Tensor, line: Connection) -> None:
 
 
 def main() -> None:
-    fed = accord.data.fedrotmnist(clients=20, shift=rotated(angles=(15, 30, 45, 60), by="client"), unseen=5, heldout=0.0)
+    fed = accord.data.fedrotmnist(
+        clients=20, shift=rotated(angles=(15, 30, 45, 60), by="client"), unseen=5, heldout=0.0
+    )
     spawn, lines = multiprocessing.get_context("spawn"), {}
     for name in fed.clients[:2]:
         lines[name], theirs = spawn.Pipe()
@@ -45,10 +47,15 @@ def main() -> None:
         talk(server, {name: Far(line) for name, line in lines.items()})
         vector, buffers = server.vector, server.buffers
         model = job.layout.load(accord.models.lenet(), vector, buffers).eval()
-        risk = sum(heard.loss for heard in server.heard.values()) / sum(heard.samples for heard in server.heard.values())
+        risk = sum(heard.loss for heard in server.heard.values()) / sum(
+            heard.samples for heard in server.heard.values()
+        )
         with torch.no_grad():
             right = (model(x).argmax(1) == y).float().mean()
-        print(f"round {number}: {server.step} steps, risk {risk:.3f}, accuracy on {len(fed.unseen)} unseen clients {100 * right:.1f} %")
+        print(
+            f"round {number}: {server.step} steps, risk {risk:.3f}, accuracy on {len(fed.unseen)} unseen clients"
+            f" {100 * right:.1f} %"
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-# A shift of your own: every client's pen has another strength, and the test set is written with one fainter than all of them.
-# `tables` says once what each owner's pictures look like; `apply` is tensor code that looks it up, so it runs on every engine and device.
-# Run it with: python examples/custom_shift.py
+# A shift of your own: every client's pen has another strength, and the test set is written with one fainter than all of
+# them. `tables` says once what each owner's pictures look like; `apply` is tensor code that looks it up, so it runs on
+# every engine and device. Run it with: python examples/custom_shift.py
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,9 @@ class pens:
         return y  # labels stay as they are
 
     def tables(self, owners: Sequence[str], classes: int, seed: int) -> dict[str, Tensor]:
-        strengths = [self.low + (1 - self.low) * float(draws.uniform(1, seed, "shift", "pen", name)[0]) for name in owners]
+        strengths = [
+            self.low + (1 - self.low) * float(draws.uniform(1, seed, "shift", "pen", name)[0]) for name in owners
+        ]
         return {"strength": torch.tensor([*strengths, self.test])}  # the last row is the test set's
 
     def apply(self, x: Tensor, y: Tensor, owner: Tensor, sample: Tensor, tables: Mapping[str, Tensor]) -> Tensor:

@@ -1,6 +1,6 @@
 # A new aggregation rule in ten lines: a mean in which no client's update counts with more than a given length.
-# Whatever a rule asks of clients is a sum (`lift`), and the server makes the update of it (`lower`); so it runs on every engine.
-# Run it with: python examples/new_rule.py
+# Whatever a rule asks of clients is a sum (`lift`), and the server makes the update of it (`lower`); so it runs on
+# every engine. Run it with: python examples/new_rule.py
 
 import argparse
 from dataclasses import dataclass
@@ -36,7 +36,8 @@ def main() -> None:
     fed = accord.data.digits(clients=20, split="iid", unseen=5)
     shouting = accord.attack.sign_flip(share=0.2, factor=20.0)
     for average in (accord.mean(), clipped_mean(longest=0.5)):
-        algorithm = accord.fedavg(average=average, mask=accord.gma(0.4))  # a rule of yours goes with every mask and server
+        # a rule of yours goes with every mask and server
+        algorithm = accord.fedavg(average=average, mask=accord.gma(0.4))
         run = accord.fit(accord.models.logistic(), fed, algorithm, rounds=rounds, lr=0.05, attack=shouting)
         print(f"\n{average}\n{run}")
 

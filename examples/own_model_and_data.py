@@ -1,5 +1,5 @@
-# Your model and your data: any nn.Module, and arrays by client. Here bakeries forecast tomorrow's sales from the last two weeks.
-# Run it with: python examples/own_model_and_data.py
+# Your model and your data: any nn.Module, and arrays by client. Here bakeries forecast tomorrow's sales from the last
+# two weeks. Run it with: python examples/own_model_and_data.py
 
 import argparse
 
@@ -38,13 +38,17 @@ def absolute(output: Tensor, target: Tensor) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Forecasts for bakeries that took part, and for bakeries that did not.")
+    parser = argparse.ArgumentParser(
+        description="Forecasts for bakeries that took part, and for bakeries that did not."
+    )
     parser.add_argument("--rounds", type=int, default=30)
     rounds = parser.parse_args().rounds
     torch.manual_seed(0)  # a module of your own draws its first weights from torch
     fed = accord.data.from_arrays({f"bakery-{n}": bakery(n) for n in range(12)}, unseen=3, heldout=0.2, name="bakeries")
     error, squares = accord.smaller_is_better(absolute), nn.MSELoss(reduction="none")
-    run = accord.fit(Forecaster(), fed, accord.fedavg(), rounds=rounds, epochs=2, lr=0.1, loss=squares, metrics={"error": error})
+    run = accord.fit(
+        Forecaster(), fed, accord.fedavg(), rounds=rounds, epochs=2, lr=0.1, loss=squares, metrics={"error": error}
+    )
     print(run)
     print(run.save("bakeries.safetensors"), "has the model's weights")
 

@@ -1,5 +1,5 @@
-"""The command `accord` for tests: in this process where only what it prints and writes matters, as a process of its own where signals,
-terminals or a fresh start do. A process takes two seconds to load torch."""
+"""The command `accord` for tests: in this process where only what it prints and writes matters, as a process of its own
+where signals, terminals or a fresh start do. A process takes two seconds to load torch."""
 
 import io
 import os
@@ -31,7 +31,11 @@ def command(*words: str) -> list[str]:
 
 def run_command(cwd: Path, *words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """The command in this process. Of `env`, what differs from this process's own variables counts."""
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(io.StringIO()) as out,
+        redirect_stderr(io.StringIO()) as err,
+    ):
         patch.chdir(cwd)
         patch.setattr(sys, "argv", ["accord", *words])
         for name, value in (env or {}).items():

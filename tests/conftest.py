@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# One thread each: tests and the processes they start are small, and threads that wait for each other on a busy machine cost seconds.
+# One thread each: tests and the processes they start are small, and threads that wait for each other on a busy machine
+# cost seconds.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
@@ -25,7 +26,9 @@ def sentence(*parts: str) -> Iterator[None]:
     assert "\n" not in str(caught.value)
 
 
-def blobs(clients: int = 12, samples: int = 30, features: int = 6, classes: int = 4, unseen: int = 3, seed: int = 0) -> Federation:
+def blobs(
+    clients: int = 12, samples: int = 30, features: int = 6, classes: int = 4, unseen: int = 3, seed: int = 0
+) -> Federation:
     """Clients whose classes are Gaussian blobs, each client's shifted a little its own way, with ragged sizes."""
     generator = torch.Generator().manual_seed(seed)
     centres = 2.0 * torch.randn(classes, features, generator=generator)
@@ -65,7 +68,8 @@ def quadratics(*curves: tuple[float, float]) -> Federation:
     """One client per curve a/2 (x - b)^2, each with a single sample."""
     arrays = {f"q{i}": (torch.tensor([[a, b]], dtype=torch.float64), torch.zeros(1)) for i, (a, b) in enumerate(curves)}
     fed = accord.data.from_arrays(arrays, heldout=0.0, name="quadratics")
-    return Federation(torch.tensor(curves, dtype=torch.float64), fed.y, fed.train, name="quadratics")  # from_arrays rounds to float32
+    # from_arrays rounds to float32
+    return Federation(torch.tensor(curves, dtype=torch.float64), fed.y, fed.train, name="quadratics")
 
 
 def cost(output: Tensor, target: Tensor) -> Tensor:

@@ -23,11 +23,15 @@ def small_net() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
 
 
-def make_job(algorithm: Algorithm | None = None, module: nn.Module | None = None, fed: Federation | None = None, **training) -> Job:
+def make_job(
+    algorithm: Algorithm | None = None, module: nn.Module | None = None, fed: Federation | None = None, **training
+) -> Job:
     module, training = module or small_net(), {"batch": 8, "lr": 0.05, **training}
     algorithm, fed = algorithm or accord.fedavg(), fed or blobs()
     metrics = {"accuracy": accuracy}
-    return Job(module, Layout.of(module), fed, algorithm, Training(**training), cross_entropy, metrics, 0, torch.device("cpu"))
+    return Job(
+        module, Layout.of(module), fed, algorithm, Training(**training), cross_entropy, metrics, 0, torch.device("cpu")
+    )
 
 
 def make_work(job: Job) -> tuple[Work, list[Member]]:
@@ -37,14 +41,17 @@ def make_work(job: Job) -> tuple[Work, list[Member]]:
     return work, [Member(client, rows, own) for client, rows in job.fed.train.items()]
 
 
-def run(engine: Engine, job: Job, rounds: int = 3, sample: int | None = None, conditions: Conditions | None = None) -> Loop:
+def run(
+    engine: Engine, job: Job, rounds: int = 3, sample: int | None = None, conditions: Conditions | None = None
+) -> Loop:
     loop = Loop(job, Plan(rounds, sample, 1, 10, 1, conditions or Conditions(), None, 0), engine, None, [])
     loop.go()
     return loop
 
 
 def troubled() -> Federation:
-    """More clients than shards; one has no samples, one a single sample, one a bad number that a straggler may not come to."""
+    """More clients than shards; one has no samples, one a single sample, one a bad number that a straggler may not come
+    to."""
     fed = blobs(clients=20)
     x = fed.x.clone()
     x[fed.train["c05"][0]] = float("nan")

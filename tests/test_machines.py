@@ -13,7 +13,8 @@ SMALL = ("data.clients=4", "data.unseen=1", "model.name=logistic", "train.rounds
 
 
 def command(cwd: Path, *words: str, code: int = 0, **changed: str | None) -> subprocess.CompletedProcess[str]:
-    """The command or, if the first word is -c, Python, where no source of data can be reached. None takes a variable away."""
+    """The command or, if the first word is -c, Python, where no source of data can be reached. None takes a variable
+    away."""
     env = {name: value for name, value in os.environ.items() if name in ("HOME", "PATH") or name.startswith("COV")}
     env |= {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "ACCORD_CACHE": str(cwd / "cache")}
     env |= {"https_proxy": "http://127.0.0.1:9", "npm_config_registry": "http://127.0.0.1:9"}  # where nobody answers
@@ -24,7 +25,7 @@ def command(cwd: Path, *words: str, code: int = 0, **changed: str | None) -> sub
     return done
 
 
-# --------------------------------------------------------------------------------------------------------------------- old versions
+# ----------------------------------------------------------------------------------------------- old versions
 
 
 def test_an_old_python_is_refused_in_a_sentence(tmp_path: Path) -> None:
@@ -45,7 +46,9 @@ runpy._run_module_as_main("accord")
 
 def test_an_old_torch_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "torch-2.5.1.dist-info").mkdir()
-    (tmp_path / "torch-2.5.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.5.1+cpu\n")
+    (tmp_path / "torch-2.5.1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: torch\nVersion: 2.5.1+cpu\n"
+    )
     (tmp_path / "torch.py").write_text("__version__ = '2.5.1+cpu'\n")
     old = os.pathsep.join([str(tmp_path), str(SOURCE)])
     done = command(tmp_path, "demo", code=2, PYTHONPATH=old)
@@ -56,14 +59,16 @@ def test_an_old_torch_is_refused_in_a_sentence(tmp_path: Path) -> None:
     assert done.stderr.endswith(f"AccordError: {sentence}")
 
 
-# ---------------------------------------------------------------------------------------------------------------------- bare machines
+# ---------------------------------------------------------------------------------------------- bare machines
 
 
 def test_the_demo_runs_where_neither_a_network_nor_a_cache_can_be_had(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = command(tmp_path, "demo", *SMALL, ACCORD_CACHE=None, HOME=str(tmp_path / "file"))
     told, goes_on, *_ = done.stderr.splitlines()
-    assert told.startswith("cannot write ") and told.endswith("set ACCORD_CACHE to a folder with room that you may write to")
+    assert told.startswith("cannot write ") and told.endswith(
+        "set ACCORD_CACHE to a folder with room that you may write to"
+    )
     assert goes_on.startswith("The demonstration goes on with the 1,797 digits that come with scikit-learn")
     assert "Traceback" not in done.stderr and "fedadam + gma(0.4)" in done.stdout
     done = command(tmp_path, "data", "get", "mnist", code=2, ACCORD_CACHE=str(tmp_path / "file"))
@@ -78,7 +83,12 @@ def test_digits_are_the_same_without_a_cache(tmp_path: Path, monkeypatch: pytest
     kept = accord.data.digits(clients=3)
     monkeypatch.setenv("ACCORD_CACHE", str(tmp_path / "file"))
     loose = accord.data.digits(clients=3)
-    assert loose.x.equal(kept.x) and loose.y.equal(kept.y) and loose.y.dtype == kept.y.dtype and loose.test.equal(kept.test)
+    assert (
+        loose.x.equal(kept.x)
+        and loose.y.equal(kept.y)
+        and loose.y.dtype == kept.y.dtype
+        and loose.test.equal(kept.test)
+    )
 
 
 def test_a_user_without_a_home_is_told_to_name_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,16 +106,21 @@ def test_a_user_without_a_home_is_told_to_name_a_cache(monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_without_a_compiler_the_kernel_is_refused_if_a_run_asks_and_done_without_if_the_environment_does(tmp_path: Path) -> None:
+def test_without_a_compiler_the_kernel_is_refused_if_a_run_asks_and_done_without_if_the_environment_does(
+    tmp_path: Path,
+) -> None:
     bare = {"PATH": str(tmp_path), "CXX": None}
     reason = "there is no C++ compiler on the PATH: install g++ or clang, or set CXX"
     done = command(tmp_path, "demo", *SMALL, "data.name=digits", "run.speed=native", code=2, **bare)
-    assert done.stderr.endswith(f"accord: the compiled kernel was asked for, but {reason}\n") and "Traceback" not in done.stderr
+    assert (
+        done.stderr.endswith(f"accord: the compiled kernel was asked for, but {reason}\n")
+        and "Traceback" not in done.stderr
+    )
     done = command(tmp_path, "demo", *SMALL, "data.name=digits", ACCORD_NATIVE="1", **bare)
     assert done.stderr.count(f"torch does without the compiled kernel of ACCORD_NATIVE, because {reason}\n") == 1
 
 
-# ---------------------------------------------------------------------------------------------------------------------- other systems
+# ---------------------------------------------------------------------------------------------- other systems
 
 ELSEWHERE = """
 import os, signal, sys
@@ -123,7 +138,8 @@ from accord.runs.folder import RunFolder
 
 digits = accord.data.digits(clients=4, unseen=1)
 for engine in ("sequential", "auto"):
-    run = accord.fit(accord.models.lenet(), digits, accord.scaffold(), rounds=2, sample=2, seed=len(engine), engine=engine, folder="runs")
+    model, rule = accord.models.lenet(), accord.scaffold()
+    run = accord.fit(model, digits, rule, rounds=2, sample=2, seed=len(engine), engine=engine, folder="runs")
     assert run.rounds == 2 and (run.folder / "done").exists(), run
 assert _open_files() == 512
 held = RunFolder(run.folder, {}, 2)
@@ -138,7 +154,8 @@ assert not [file for file in run.folder.iterdir() if "lock" in file.name]
 
 @pytest.mark.slow
 def test_training_needs_nothing_of_posix(tmp_path: Path) -> None:
-    """Not Windows, but the nearest to it that can be had here: its modules and calls are gone, and files are locked by their existence."""
+    """Not Windows, but the nearest to it that can be had here: its modules and calls are gone, and files are locked by
+    their existence."""
     done = command(tmp_path, "-c", ELSEWHERE)
     assert "is in use by another process: wait for it" in done.stdout
     assert (tmp_path / "cache" / "digits.v2.safetensors").exists()

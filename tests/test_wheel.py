@@ -38,8 +38,9 @@ def pip(python: str | Path, *words: str | Path) -> str:
 
 
 def offline(folder: Path) -> tuple[list[str], dict[str, str]]:
-    """What a command starts with, and its environment, so that it reaches no network: a namespace without one where the system lets us
-    have it, and proxies and a registry where nobody listens, which are what Python's and npm's clients go by."""
+    """What a command starts with, and its environment, so that it reaches no network: a namespace without one where the
+    system lets us have it, and proxies and a registry where nobody listens, which are what Python's and npm's clients
+    go by."""
     namespace = ["unshare", "--map-root-user", "--net"]
     allowed = shutil.which("unshare") and subprocess.run([*namespace, "true"], capture_output=True).returncode == 0
     kept = {name: os.environ[name] for name in ("PATH", "SYSTEMROOT", "TMPDIR") if name in os.environ}
@@ -55,7 +56,9 @@ def offline(folder: Path) -> tuple[list[str], dict[str, str]]:
 @pytest.mark.slow
 @pytest.mark.network
 def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
-    source = {file.relative_to(ROOT / "src").as_posix() for file in (ROOT / "src" / "accord").rglob("*") if file.is_file()}
+    source = {
+        file.relative_to(ROOT / "src").as_posix() for file in (ROOT / "src" / "accord").rglob("*") if file.is_file()
+    }
     source = {name for name in source if "__pycache__" not in name}
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == source
@@ -80,4 +83,5 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_environment_without_a_network(
     head, *rows = [line.split("  ")[0] for line in done.stdout.splitlines()]
     assert head == "accuracy (%), by held-out"
     assert rows[:4] == ["fedavg", "fedavg + gma(0.4)", "fedadam", "fedadam + gma(0.4)"]
-    assert (folder / "elsewhere" / "runs" / "demo" / "page.html").stat().st_size > 1_000_000  # with all that it draws with
+    # with all that it draws with
+    assert (folder / "elsewhere" / "runs" / "demo" / "page.html").stat().st_size > 1_000_000

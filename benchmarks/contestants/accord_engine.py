@@ -1,8 +1,9 @@
 """One of accord's engines as a contestant: `--engine vectorised --speed compile,bf16`.
 
-It runs accord's own loop, so invitations, checks of reports, averaging, the server's step, diagnosis and rows are all in the time. Two
-things differ from `accord.fit`, to make the work the same as everybody's: only the test set is evaluated, where `fit` would evaluate every
-client's training data too; and the engine outlives a measurement, since starting it is not what is measured.
+It runs accord's own loop, so invitations, checks of reports, averaging, the server's step, diagnosis and rows are all
+in the time. Two things differ from `accord.fit`, to make the work the same as everybody's: only the test set is
+evaluated, where `fit` would evaluate every client's training data too; and the engine outlives a measurement, since
+starting it is not what is measured.
 """
 
 import argparse
@@ -67,7 +68,8 @@ def make_job(work: Stored, device: str, speed: Sequence[str] = ()) -> Job:
 
 def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
     job = make_job(work, asked.device, [way for way in asked.speed.split(",") if way])
-    plan = Plan(rounds=1, sample=work.sample, evaluate_every=NEVER)  # the last round of a run is evaluated, whatever the plan
+    # the last round of a run is evaluated, whatever the plan
+    plan = Plan(rounds=1, sample=work.sample, evaluate_every=NEVER)
     loop = Loop(job, plan, Kept(make_engine(asked.engine, job)), None, [])
 
     def run(rounds: int) -> float:

@@ -1,8 +1,9 @@
 """Flower's simulation as a contestant, on CPU: its message API and its Ray backend, as its PyTorch quickstart has them.
 
-A measurement is a simulation of its own. Inside the server app, a first round goes untimed (worker processes start, import torch and map
-the data in it); then the work's rounds and one evaluation on the server are timed, and the simulation ends. So starting is not in the time,
-and none of Ray's processes, nor the thread that asks every node for messages ten times a second, is there while others are measured.
+A measurement is a simulation of its own. Inside the server app, a first round goes untimed (worker processes start,
+import torch and map the data in it); then the work's rounds and one evaluation on the server are timed, and the
+simulation ends. So starting is not in the time, and none of Ray's processes, nor the thread that asks every node for
+messages ten times a second, is there while others are measured.
 """
 
 import argparse
@@ -40,7 +41,8 @@ class Simulation:
         self.arrays = ArrayRecord(self.model.state_dict())
 
     def run(self, rounds: int) -> float:
-        """A simulation: a first round that does not count, then so many rounds and one evaluation, and the seconds these took."""
+        """A simulation: a first round that does not count, then so many rounds and one evaluation, and the seconds
+        these took."""
         seconds: list[float] = []
         server_app = ServerApp()
 
@@ -59,8 +61,11 @@ class Simulation:
 
     def _rounds(self, grid: Grid, rounds: int) -> None:
         work = self.work
-        # The fraction is rounded down and the minimum then holds: exactly `sample` clients, whatever floats make of 30/3550.
-        strategy = FedAvg(fraction_train=1e-9, fraction_evaluate=0.0, min_train_nodes=work.sample, min_available_nodes=work.clients)
+        # The fraction is rounded down and the minimum then holds: exactly `sample` clients, whatever floats make of
+        # 30/3550.
+        strategy = FedAvg(
+            fraction_train=1e-9, fraction_evaluate=0.0, min_train_nodes=work.sample, min_available_nodes=work.clients
+        )
         config = ConfigRecord({"work": work.name, "folder": work.folder})
 
         def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
@@ -68,7 +73,9 @@ class Simulation:
 
         result = strategy.start(grid, self.arrays, num_rounds=rounds, train_config=config, evaluate_fn=evaluate)
         if len(result.train_metrics_clientapp) != rounds:
-            raise RuntimeError(f"only {len(result.train_metrics_clientapp)} of {rounds} rounds of Flower's clients succeeded")
+            raise RuntimeError(
+                f"only {len(result.train_metrics_clientapp)} of {rounds} rounds of Flower's clients succeeded"
+            )
         if round(threads := result.train_metrics_clientapp[rounds]["threads"], 6) != 1:  # a mean of floats
             raise RuntimeError(f"Flower's workers were to have one thread each, got {threads} on average")
         self.arrays = result.arrays
@@ -78,7 +85,9 @@ class Simulation:
         self.model.load_state_dict(arrays.to_torch_state_dict())
         self.model.eval()
         x, y = self.test
-        right = sum(int((self.model(x[i : i + 1000]).argmax(1) == y[i : i + 1000]).sum()) for i in range(0, len(x), 1000))
+        right = sum(
+            int((self.model(x[i : i + 1000]).argmax(1) == y[i : i + 1000]).sum()) for i in range(0, len(x), 1000)
+        )
         return MetricRecord({"accuracy": right / len(x)})
 
 
@@ -86,7 +95,10 @@ def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
     if asked.device != "cpu":
         raise SystemExit(f"Flower is timed on cpu only, got device {asked.device!r}")
     simulation = Simulation(work)
-    note = "a worker process per core with one thread each, its message API and Ray backend, data mapped, evaluation on the server"
+    note = (
+        "a worker process per core with one thread each, its message API and Ray backend, data mapped, evaluation on"
+        " the server"
+    )
     versions = {"flwr": version("flwr"), "ray": version("ray")}
     return Ready(lambda: simulation.run(0), lambda: simulation.run(work.rounds), versions, note)
 

@@ -1,5 +1,5 @@
-"""What runs in Flower's worker processes. A module of its own, so that workers import it once instead of unpickling it with every message,
-and keep data and model between messages."""
+"""What runs in Flower's worker processes. A module of its own, so that workers import it once instead of unpickling it
+with every message, and keep data and model between messages."""
 
 from functools import cache
 
@@ -31,4 +31,6 @@ def train(message: Message, context: Context) -> Message:
     generator = torch.Generator().manual_seed(1_000_003 * int(config["server-round"]) + client)
     train_one_epoch(model, x[mine].float() / 255.0, y[mine], 0, work, generator)
     metrics = MetricRecord({"num-examples": work.samples, "threads": torch.get_num_threads()})
-    return Message(content=RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
+    return Message(
+        content=RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message
+    )

@@ -4,8 +4,8 @@ from pathlib import Path
 
 
 def tree_mb(root: int) -> float:
-    """MB that a process and its descendants hold now: pages several of them share count once, mapped files not at all, since the system
-    can take those back at any time. 0 where there is no /proc."""
+    """MB that a process and its descendants hold now: pages several of them share count once, mapped files not at all,
+    since the system can take those back at any time. 0 where there is no /proc."""
     return sum(_own_mb(pid) for pid in _descendants(root))
 
 

@@ -16,7 +16,10 @@ def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
         return loop.measure()
 
     return Ready(
-        lambda: run(1), lambda: run(work.rounds), {}, "one process, torch's own number of threads, all samples as floats in memory"
+        lambda: run(1),
+        lambda: run(work.rounds),
+        {},
+        "one process, torch's own number of threads, all samples as floats in memory",
     )
 
 

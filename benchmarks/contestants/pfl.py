@@ -1,7 +1,9 @@
-"""pfl-research as a contestant: its simulated backend and federated averaging, all clients' samples as tensors in memory.
+"""pfl-research as a contestant: its simulated backend and federated averaging, all clients' samples as tensors in
+memory.
 
-`--processes 1` is pfl as it comes, with torch's own number of threads. `--processes 2` is what its guide to fast simulations describes: the
-same script once per process, told apart by environment variables; here each process has one thread, so that they share the cores.
+`--processes 1` is pfl as it comes, with torch's own number of threads. `--processes 2` is what its guide to fast
+simulations describes: the same script once per process, told apart by environment variables; here each process has one
+thread, so that they share the cores.
 """
 
 import argparse
@@ -72,8 +74,8 @@ def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
     done = 0
 
     def run(rounds: int) -> float:
-        """So many further rounds. pfl would evaluate cohorts at round 0, which is in the untimed part, and the test set before the first
-        round: so its callback is called by hand, once, at the end."""
+        """So many further rounds. pfl would evaluate cohorts at round 0, which is in the untimed part, and the test set
+        before the first round: so its callback is called by hand, once, at the end."""
         nonlocal done
         others.tell("measure")
         started = time.perf_counter()
@@ -84,14 +86,18 @@ def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
             torch.cuda.synchronize()
         return time.perf_counter() - started
 
-    note = "torch's own number of threads, all samples as floats in memory, never shuffled; its first round evaluates clients too"
+    note = (
+        "torch's own number of threads, all samples as floats in memory, never shuffled; its first round evaluates"
+        " clients too"
+    )
     if int(asked.processes) > 1:
         note = f"{asked.processes} processes with one thread each, otherwise as pfl"
     return Ready(lambda: run(1), lambda: run(work.rounds), {"pfl": version("pfl")}, note)
 
 
 class Others:
-    """The other processes of a distributed simulation. They are this script too, and are told to measure whenever this one measures."""
+    """The other processes of a distributed simulation. They are this script too, and are told to measure whenever this
+    one measures."""
 
     def __init__(self, processes: list[subprocess.Popen[str]]) -> None:
         self.processes, self.first = processes, True
@@ -109,11 +115,16 @@ def start_others(count: int) -> Others:
         return Others([])
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    os.environ |= {"OMP_NUM_THREADS": "1", "PFL_WORKER_ADDRESSES": ",".join(f"127.0.0.1:{port + rank}" for rank in range(count))}
+    os.environ |= {
+        "OMP_NUM_THREADS": "1",
+        "PFL_WORKER_ADDRESSES": ",".join(f"127.0.0.1:{port + rank}" for rank in range(count)),
+    }
     torch.set_num_threads(1)
     command = [sys.executable, "-m", "contestants.pfl", *sys.argv[1:]]
     others = [
-        subprocess.Popen(command, env={**os.environ, "PFL_WORKER_RANK": str(rank)}, stdin=subprocess.PIPE, stdout=2, text=True)
+        subprocess.Popen(
+            command, env={**os.environ, "PFL_WORKER_RANK": str(rank)}, stdin=subprocess.PIPE, stdout=2, text=True
+        )
         for rank in range(1, count)
     ]
     os.environ["PFL_WORKER_RANK"] = "0"

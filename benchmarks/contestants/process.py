@@ -15,7 +15,8 @@ from works import Work
 from contestants.memory import tree_mb
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
-OWN = ("OMP_NUM_THREADS", "ACCORD_NATIVE")  # not passed on: everybody has as many threads as it takes by itself, and torch's own kernels
+# not passed on: everybody has as many threads as it takes by itself, and torch's own kernels
+OWN = ("OMP_NUM_THREADS", "ACCORD_NATIVE")
 
 
 class Failed(Exception):
@@ -36,7 +37,8 @@ class Contestant:
     error: str | None = None
 
     def start(self, work: Work, folder: Path, device: str, limit: float) -> None:
-        """Starts the process and waits for its first round. Its memory is watched only here, where looking costs nobody's time."""
+        """Starts the process and waits for its first round. Its memory is watched only here, where looking costs
+        nobody's time."""
         if not Path(self.command[0]).exists():
             raise Failed(f"there is no environment at {Path(self.command[0]).parents[1]}: benchmarks/peers.sh makes it")
         self.log = (folder / f"{self.name}.log").open("w+")

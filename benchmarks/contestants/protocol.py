@@ -1,8 +1,9 @@
 """What all contestants share: the work with its data on disk, and the conversation with `benchmarks/engines.py`.
 
-A contestant is `python -m contestants.NAME --work W1 --data FOLDER --device cpu`. It does one round and one evaluation that nobody times,
-then writes a line of JSON that says who it is. From then on it answers every line `measure` with a line of JSON, and sleeps in between.
-Answers go where standard output went at first; what libraries print there goes to standard error instead.
+A contestant is `python -m contestants.NAME --work W1 --data FOLDER --device cpu`. It does one round and one evaluation
+that nobody times, then writes a line of JSON that says who it is. From then on it answers every line `measure` with a
+line of JSON, and sleeps in between. Answers go where standard output went at first; what libraries print there goes to
+standard error instead.
 """
 
 import argparse
@@ -46,7 +47,8 @@ def stored(name: str, folder: str) -> Stored:
 
 @dataclass(frozen=True)
 class Ready:
-    """A contestant that has its data. `first` does one round and one evaluation; `measure` does the work and says how long it took."""
+    """A contestant that has its data. `first` does one round and one evaluation; `measure` does the work and says how
+    long it took."""
 
     first: Callable[[], object]
     measure: Callable[[], float]
@@ -55,7 +57,8 @@ class Ready:
 
 
 def compete(prepare: Callable[[Stored, argparse.Namespace], Ready], *options: str) -> None:
-    """Prepares, does a first round, then answers until its input ends. `options` are further arguments, each with a value."""
+    """Prepares, does a first round, then answers until its input ends. `options` are further arguments, each with a
+    value."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     parser = argparse.ArgumentParser()
@@ -69,7 +72,11 @@ def compete(prepare: Callable[[Stored, argparse.Namespace], Ready], *options: st
     ready = prepare(stored(asked.work, asked.data), asked)
     ready.first()
     threads = torch.get_num_threads()
-    answer(versions={**ready.versions, "torch": torch.__version__, "python": sys.version.split()[0]}, note=ready.note, threads=threads)
+    answer(
+        versions={**ready.versions, "torch": torch.__version__, "python": sys.version.split()[0]},
+        note=ready.note,
+        threads=threads,
+    )
     for line in sys.stdin:
         if line.strip() != "measure":
             raise SystemExit(f"a contestant understands only the word measure, got {line!r}")

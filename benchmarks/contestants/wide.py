@@ -1,5 +1,5 @@
-"""The work of `benchmarks/bytes.py`: a model of a million parameters that is quick to train, and clients for Flower. A module of its own,
-so that workers import it, instead of getting it with every message."""
+"""The work of `benchmarks/bytes.py`: a model of a million parameters that is quick to train, and clients for Flower. A
+module of its own, so that workers import it, instead of getting it with every message."""
 
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -20,7 +20,10 @@ def model() -> nn.Module:
 
 def federation(clients: int) -> Federation:
     generator = torch.Generator().manual_seed(1)
-    x, y = torch.randn(clients * SAMPLES, 6, generator=generator), torch.randint(0, 4, (clients * SAMPLES,), generator=generator)
+    x, y = (
+        torch.randn(clients * SAMPLES, 6, generator=generator),
+        torch.randint(0, 4, (clients * SAMPLES,), generator=generator),
+    )
     rows = torch.arange(len(y)).split(SAMPLES)
     return accord.data.from_arrays({f"c{number:03d}": (x[own], y[own]) for number, own in enumerate(rows)}, heldout=0.0)
 

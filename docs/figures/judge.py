@@ -1,7 +1,8 @@
-"""The tables and the figure of docs/judge.md: how often the judge confirms a gain. Run it with: python docs/figures/judge.py
+"""The tables and the figure of docs/judge.md: how often the judge confirms a gain. Run it with: python
+docs/figures/judge.py
 
-Simulated results (accord.studies.simulate), 1000 draws a point; takes about two minutes on one core, and needs the [plot] and [studies]
-extras.
+Simulated results (accord.studies.simulate), 1000 draws a point; takes about two minutes on one core, and needs the
+[plot] and [studies] extras.
 """
 
 from pathlib import Path
@@ -17,7 +18,12 @@ from accord.studies.statistics import Array, estimate, heterogeneity
 GAINS, SEEDS, DRAWS = (0.0, 0.2, 0.5, 1.0), range(3, 9), 1000
 TABLES = {"60 cells": (5, 3, 4), "12 cells": (3, 1, 4), "4 cells": (1, 2, 2)}
 COLOURS = ("#222222", "#56B4E9", "#D55E00", "#0072B2")
-matplotlib.rcParams |= {"svg.hashsalt": "accord", "font.size": 9.0, "axes.spines.top": False, "axes.spines.right": False}
+matplotlib.rcParams |= {
+    "svg.hashsalt": "accord",
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
 
 
 WORLDS = {
@@ -45,21 +51,31 @@ def textbook(d: Array) -> float:
 
 
 def over_cells(d: Array) -> float:
-    """The lower end by Hartung and Knapp with the pooled variance: Student's t over cells, as if cells were independent."""
+    """The lower end by Hartung and Knapp with the pooled variance: Student's t over cells, as if cells were
+    independent."""
     return float(d.mean() - stats.t.ppf(0.975, len(d) - 1) * d.mean(1).std(ddof=1) / np.sqrt(len(d)))
 
 
 def methods() -> None:
     """No gain, four seeds: how often each interval lies above 0, and how often cells are said to differ."""
     ways = (textbook, over_cells, lambda d: estimate(d).low)
-    print("| no gain, 4 seeds | DerSimonian-Laird | over cells | over cells and seeds | cells differ, chi-square | cells differ, F |")
+    print(
+        "| no gain, 4 seeds | DerSimonian-Laird | over cells | over cells and seeds | cells differ, chi-square | cells"
+        " differ, F |"
+    )
     print("|---|---|---|---|---|---|")
     for title, world in WORLDS.items():
         for cells, shape in TABLES.items():
             rng = np.random.default_rng(0)
             counts = np.zeros(5)
             for _ in range(DRAWS):
-                d = 100 * np.array([list(c.difference.by_seed.values()) for c in Truth(0.0, 4, shape, **world).draw(rng) if c.difference])
+                d = 100 * np.array(
+                    [
+                        list(c.difference.by_seed.values())
+                        for c in Truth(0.0, 4, shape, **world).draw(rng)
+                        if c.difference
+                    ]
+                )
                 spread = heterogeneity(d)
                 chi_square = own_q(d) > stats.chi2.ppf(0.95, len(d) - 1)
                 counts += [*(way(d) > 0 for way in ways), chi_square, spread is not None and spread.p < 0.05]
@@ -80,7 +96,8 @@ def curves() -> None:
         panel.set(title=title, xlabel="seeds", ylim=(-3, 103))
     panels[0].set_ylabel("confirmed (%)")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False)
-    figure.savefig(Path(__file__).with_name("judge.svg"), metadata={"Date": None})  # the same bytes for the same numbers
+    # the same bytes for the same numbers
+    figure.savefig(Path(__file__).with_name("judge.svg"), metadata={"Date": None})
 
 
 if __name__ == "__main__":

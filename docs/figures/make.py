@@ -19,7 +19,12 @@ from accord.rules.masks import net_share
 
 HERE = Path(__file__).parent
 INK, SOFT, BLUE, RED, GREEN, ORANGE = "#222222", "#9a9a9a", "#2a6fb0", "#c23b3b", "#2f8f5b", "#d98324"
-matplotlib.rcParams |= {"svg.hashsalt": "accord", "font.size": 9.0, "axes.spines.top": False, "axes.spines.right": False}
+matplotlib.rcParams |= {
+    "svg.hashsalt": "accord",
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
 
 
 def save(figure: Figure, name: str) -> None:
@@ -28,7 +33,7 @@ def save(figure: Figure, name: str) -> None:
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 
 
-# ----------------------------------------------------------------------------------------------------------------------- a round
+# ---------------------------------------------------------------------------------------------------- a round
 
 
 class Point(nn.Module):
@@ -49,7 +54,17 @@ def a_round() -> None:
     ends: dict[bool, Tensor] = {}
     for masked in (False, True):
         algorithm = accord.fedavg(mask=accord.gma(0.4) if masked else None)
-        run = accord.fit(Point(), fed, algorithm, rounds=1, steps=5, epochs=5, lr=0.2, momentum=0.0, loss=lambda output, target: output)
+        run = accord.fit(
+            Point(),
+            fed,
+            algorithm,
+            rounds=1,
+            steps=5,
+            epochs=5,
+            lr=0.2,
+            momentum=0.0,
+            loss=lambda output, target: output,
+        )
         ends[masked] = run.last.vector
     deltas = (1 - 0.8**5) * optima  # five steps of gradient descent on such a bowl, from the origin
     torch.testing.assert_close(deltas.mean(0), ends[False])
@@ -61,22 +76,28 @@ def a_round() -> None:
     _arrow(axes, ends[False], ORANGE, 3.0, "their average")
     _arrow(axes, ends[True], RED, 3.0, "the average, masked")
     axes.plot(0, 0, "o", color=INK, label="the server's model")
-    axes.set(xlabel="first parameter: all five agree, the step is whole", ylabel="second: three up, two down,\nthe step is a fifth")
+    axes.set(
+        xlabel="first parameter: all five agree, the step is whole",
+        ylabel="second: three up, two down,\nthe step is a fifth",
+    )
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     save(figure, "round")
 
 
 def _arrow(axes: Axes, to: Tensor, colour: str, width: float, name: str | None) -> None:
     x, y = to.tolist()
-    axes.annotate("", (x, y), (0, 0), arrowprops={"arrowstyle": "-|>", "color": colour, "lw": width, "shrinkA": 0, "shrinkB": 0})
+    axes.annotate(
+        "", (x, y), (0, 0), arrowprops={"arrowstyle": "-|>", "color": colour, "lw": width, "shrinkA": 0, "shrinkB": 0}
+    )
     axes.plot([], [], color=colour, lw=width, label=name)
 
 
-# ---------------------------------------------------------------------------------------------------------- agreement and the mask
+# ------------------------------------------------------------------------------------- agreement and the mask
 
 
 def agreement() -> None:
-    """What masks make of twenty clients' votes, and the votes on a model's parameters when clients are alike and when they are not."""
+    """What masks make of twenty clients' votes, and the votes on a model's parameters when clients are alike and when
+    they are not."""
     figure = Figure(figsize=(7.2, 3.0), layout="constrained")
     left, right = figure.subplots(1, 2)
     sides = range(10, 21)  # clients for, from 10 : 10 to 20 : 0
@@ -92,7 +113,11 @@ def agreement() -> None:
     left.axvline(0.4, color=SOFT, lw=0.8, ls=":")
     left.annotate("tau", (0.42, 0.1), color=INK)
     left.set_xticks(share[::2], [f"{up}:{20 - up}" for up in sides[::2]])
-    left.set(xlabel="votes of twenty clients on a coordinate's sign", ylabel="what the step is multiplied by", ylim=(-0.05, 1.08))
+    left.set(
+        xlabel="votes of twenty clients on a coordinate's sign",
+        ylabel="what the step is multiplied by",
+        ylim=(-0.05, 1.08),
+    )
     left.legend(frameon=False, loc="center right")
     # Ten clients make steps of 0.2, and steps of 0.1 where one of them did not move the parameter.
     deals: dict[str, dict[str, Any]] = {"iid": {}, "labels": {"classes": 2, "noise": 0.0}}
@@ -102,7 +127,11 @@ def agreement() -> None:
         counts = torch.histogram(shares, torch.tensor(bins)).hist / len(shares) * 100
         places = [place + 0.4 * (number - 0.5) for place in range(len(counts))]
         right.bar(
-            places, counts.tolist(), 0.38, color=(GREEN, ORANGE)[number], label=("clients alike (iid)", "two classes each (labels)")[number]
+            places,
+            counts.tolist(),
+            0.38,
+            color=(GREEN, ORANGE)[number],
+            label=("clients alike (iid)", "two classes each (labels)")[number],
         )
     right.axvline(1.5, color=SOFT, lw=0.8, ls=":")
     right.annotate("tau", (1.55, 24.0), color=INK)
@@ -113,7 +142,8 @@ def agreement() -> None:
 
 
 def _agreement_of_a_round(split: str, **options: Any) -> Tensor:
-    """A of every parameter that anybody moved, in one round of ten clients from a model that was trained for ten rounds."""
+    """A of every parameter that anybody moved, in one round of ten clients from a model that was trained for ten
+    rounds."""
     fed = accord.data.digits(clients=10, split=split, heldout=0.0, **options)
     model = accord.fit(accord.models.lenet(), fed, rounds=10, lr=0.05, engine="sequential").model()
     start = torch.nn.utils.parameters_to_vector(model.parameters())
@@ -125,7 +155,7 @@ def _agreement_of_a_round(split: str, **options: Any) -> Tensor:
     return net_share(Record(votes=votes(moved), count=total(torch.ones(10, 1))))[moved.abs().sum(0) > 0]
 
 
-# ------------------------------------------------------------------------------------------------------------ three-way evaluation
+# --------------------------------------------------------------------------------------- three-way evaluation
 
 
 def three_ways() -> None:
@@ -133,12 +163,21 @@ def three_ways() -> None:
     turned = accord.data.rotated(angles=(-60, -40, -20, 0, 20, 40, 60), by="client")
     fed = accord.data.digits(clients=12, split="labels", unseen=12, heldout=0.25, shift=turned)
     run = accord.fit(
-        accord.models.lenet(), fed, accord.fedadam(mask=accord.gma(0.4)), rounds=40, sample=6, lr=0.05, epochs=3, evaluate_every=2
+        accord.models.lenet(),
+        fed,
+        accord.fedadam(mask=accord.gma(0.4)),
+        rounds=40,
+        sample=6,
+        lr=0.05,
+        epochs=3,
+        evaluate_every=2,
     )
     figure = Figure(figsize=(7.2, 3.0), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.2, 1))
     means: dict[str, list[float]] = {}
-    for (split, name), colour in zip((("train", "train"), ("heldout", "held-out"), ("unseen", "unseen")), (GREEN, BLUE, RED), strict=True):
+    for (split, name), colour in zip(
+        (("train", "train"), ("heldout", "held-out"), ("unseen", "unseen")), (GREEN, BLUE, RED), strict=True
+    ):
         means[split] = [100 * evaluation["splits"][split]["accuracy"]["by_client"] for _, evaluation in run.history]
         left.plot([number for number, _ in run.history], means[split], color=colour, label=name)
         own = [100 * client["accuracy"] for client in run.clients if client["split"] == split]
@@ -151,7 +190,10 @@ def three_ways() -> None:
     for number, gap in enumerate(("out-of-\nsample\ngap", "partici-\npation\ngap")):
         place, high, low = 1.6 * number + 0.8, last[number], last[number + 1]
         right.annotate(
-            "", (place, low), (place, high), arrowprops={"arrowstyle": "<->", "color": INK, "lw": 0.9, "shrinkA": 0, "shrinkB": 0}
+            "",
+            (place, low),
+            (place, high),
+            arrowprops={"arrowstyle": "<->", "color": INK, "lw": 0.9, "shrinkA": 0, "shrinkB": 0},
         )
         right.text(place, low - 4, f"{gap}\n{high - low:.1f}", ha="center", va="top", fontsize=8)
     right.set_xticks([0.0, 1.6, 3.2], ["train", "held-out", "unseen"])

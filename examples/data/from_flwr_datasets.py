@@ -1,6 +1,6 @@
-# A federation from the partitions of Flower Datasets, without a network: a FederatedDataset that reads a folder of Parquet files,
-# and a Partitioner set on a dataset in memory.
-# Run it with: pip install "accord-fl[flower-data]", then: python examples/data/from_flwr_datasets.py
+# A federation from the partitions of Flower Datasets, without a network: a FederatedDataset that reads a folder of
+# Parquet files, and a Partitioner set on a dataset in memory. Run it with: pip install "accord-fl[flower-data]", then:
+# python examples/data/from_flwr_datasets.py
 
 import tempfile
 from pathlib import Path

@@ -1,6 +1,6 @@
-# A federation from a Hugging Face dataset with a column of pictures, a column that says who wrote them, and class names.
-# Run it with: pip install "accord-fl[huggingface]", then: python examples/data/from_huggingface.py
-# With a network, `datasets.load_dataset(NAME, split="train")` takes the place of the dataset that is made here.
+# A federation from a Hugging Face dataset with a column of pictures, a column that says who wrote them, and class
+# names. Run it with: pip install "accord-fl[huggingface]", then: python examples/data/from_huggingface.py With a
+# network, `datasets.load_dataset(NAME, split="train")` takes the place of the dataset that is made here.
 
 import datasets
 import numpy as np
@@ -14,7 +14,11 @@ STROKES = ["bar", "dash", "dot"]
 def drawing(stroke: str, ink: int, draw: np.random.Generator) -> Image.Image:
     """A grey picture of 12 x 12 pixels, in the writer's own ink."""
     pixels = draw.integers(0, 60, (12, 12), dtype=np.uint8)
-    rows, columns = {"bar": (slice(1, 11), slice(5, 7)), "dash": (slice(5, 7), slice(1, 11)), "dot": (slice(4, 8), slice(4, 8))}[stroke]
+    rows, columns = {
+        "bar": (slice(1, 11), slice(5, 7)),
+        "dash": (slice(5, 7), slice(1, 11)),
+        "dot": (slice(4, 8), slice(4, 8)),
+    }[stroke]
     pixels[rows, columns] = ink
     return Image.fromarray(pixels)
 
@@ -27,7 +31,9 @@ for writer, ink in writers.items():
         table["image"].append(drawing(stroke, ink, draw))
         table["writer"].append(writer)
         table["label"].append(STROKES.index(stroke))
-features = datasets.Features({"image": datasets.Image(), "writer": datasets.Value("string"), "label": datasets.ClassLabel(names=STROKES)})
+features = datasets.Features(
+    {"image": datasets.Image(), "writer": datasets.Value("string"), "label": datasets.ClassLabel(names=STROKES)}
+)
 dataset = datasets.Dataset.from_dict(table, features=features)
 
 fed = accord.data.from_huggingface(dataset, "writer", unseen=3, name="strokes")

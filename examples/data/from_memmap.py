@@ -1,6 +1,6 @@
-# More samples than fit in memory: they are written once, part by part, to a file that is mapped, and batches are read from there.
-# This one is small (12 MB); the pattern is the same for a file of a terabyte.
-# Run it with: python examples/data/from_memmap.py
+# More samples than fit in memory: they are written once, part by part, to a file that is mapped, and batches are read
+# from there. This one is small (12 MB); the pattern is the same for a file of a terabyte. Run it with: python
+# examples/data/from_memmap.py
 
 import tempfile
 from pathlib import Path

@@ -1,5 +1,5 @@
-# A federation from a torch Dataset, twice: with the owner of each sample, and with clients made up by a split of the labels.
-# Run it with: python examples/data/from_torch.py
+# A federation from a torch Dataset, twice: with the owner of each sample, and with clients made up by a split of the
+# labels. Run it with: python examples/data/from_torch.py
 
 import torch
 from torch.utils.data import Dataset, TensorDataset

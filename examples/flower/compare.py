@@ -25,12 +25,15 @@ def recorded(folder: Path, algorithm: str) -> tuple[list[dict[str, Any]], dict[s
     """The rows of the deployed run, and its last model."""
     for run in folder.glob(f"runs/digits-{algorithm}-*"):
         if (run / "model.safetensors").exists():
-            return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()], load_file(run / "model.safetensors")
+            return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()], load_file(
+                run / "model.safetensors"
+            )
     raise AccordError(f"there is no finished run of {algorithm} below {folder}: run deploy.py first")
 
 
 def same(here: Any, there: Any) -> bool:
-    """Every entry alike; losses of an evaluation up to the last bits, since nodes sum over other batches than a simulation does."""
+    """Every entry alike; losses of an evaluation up to the last bits, since nodes sum over other batches than a
+    simulation does."""
     if isinstance(here, dict) and isinstance(there, dict):
         return here.keys() == there.keys() and all(same(here[key], there[key]) for key in here)
     if isinstance(here, float) and isinstance(there, float):
@@ -47,7 +50,12 @@ def main() -> int:
         known("algorithm", asked.algorithm, ALGORITHMS)
         rows, weights = recorded(asked.folder, asked.algorithm)
         chosen = ALGORITHMS[asked.algorithm](mask=accord.gma(DEFAULTS["tau"]))
-        settings = {"rounds": len(rows), "sample": DEFAULTS["sample"], "lr": DEFAULTS["lr"], "evaluate_every": DEFAULTS["evaluate-every"]}
+        settings = {
+            "rounds": len(rows),
+            "sample": DEFAULTS["sample"],
+            "lr": DEFAULTS["lr"],
+            "evaluate_every": DEFAULTS["evaluate-every"],
+        }
         run = accord.fit(model(), everybody(), chosen, engine="sequential", **settings)
     except AccordError as error:
         print(error, file=sys.stderr)
@@ -58,10 +66,15 @@ def main() -> int:
     for mine, theirs in zip(rows, run.rows, strict=True):
         theirs["evaluation"]["splits"].pop("test", None)  # which is nobody's, so that no node has it
         splits = mine["evaluation"]["splits"]
-        train, heldout, unseen = (f"{splits[split]['accuracy']['by_sample']:.2%}" for split in ("train", "heldout", "unseen"))
+        train, heldout, unseen = (
+            f"{splits[split]['accuracy']['by_sample']:.2%}" for split in ("train", "heldout", "unseen")
+        )
         cells = [f"{mine['train_loss']:.5f}", f"{mine['agreement']:.5f}", train, heldout, unseen]
         equal &= (alike := same({key: value for key, value in mine.items() if key not in WIRE}, theirs))
-        print(f"| {mine['round']} | {' | '.join(cells)} | {splits['heldout']['loss']['by_sample']:.5f} | {'yes' if alike else 'no'} |")
+        print(
+            f"| {mine['round']} | {' | '.join(cells)} | {splits['heldout']['loss']['by_sample']:.5f} |"
+            f" {'yes' if alike else 'no'} |"
+        )
     bits = all(torch.equal(weights[name], value) for name, value in run.model().state_dict().items())
     print(f"the last model is {'the same to the last bit' if bits else 'another'}")
     return 0 if bits and equal else 1

@@ -1,6 +1,6 @@
-# The app as a deployment on this machine: a SuperLink with TLS and three SuperNodes with registered keys, each a process of its own.
-# Certificates, keys, logs and the run's records go to the folder `deployment`. Ctrl-C stops everything.
-# Run it with: python examples/flower/deploy.py [--rounds 5] [--port 9092] [--algorithm scaffold]
+# The app as a deployment on this machine: a SuperLink with TLS and three SuperNodes with registered keys, each a
+# process of its own. Certificates, keys, logs and the run's records go to the folder `deployment`. Ctrl-C stops
+# everything. Run it with: python examples/flower/deploy.py [--rounds 5] [--port 9092] [--algorithm scaffold]
 
 import argparse
 import sys
@@ -22,7 +22,10 @@ def main() -> int:
     try:
         with Loopback(here, nodes=3, folder=asked.folder, port=asked.port) as federation:
             where = f"127.0.0.1:{federation.port}"
-            print(f"SuperLink at {where} with TLS, three SuperNodes with keys; logs in {asked.folder / 'logs'}", flush=True)
+            print(
+                f"SuperLink at {where} with TLS, three SuperNodes with keys; logs in {asked.folder / 'logs'}",
+                flush=True,
+            )
             settings = {"rounds": asked.rounds, "algorithm": asked.algorithm, "folder": str(records)}
             federation.run(settings, tell=lambda text: print(text, end="", flush=True))
     except AccordError as error:

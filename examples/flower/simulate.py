@@ -1,4 +1,5 @@
-# The app in Flower's simulation: three nodes in one process pool, no network. Run it with: python examples/flower/simulate.py
+# The app in Flower's simulation: three nodes in one process pool, no network. Run it with: python
+# examples/flower/simulate.py
 
 import os
 
@@ -11,4 +12,6 @@ from digits.server import app as server
 from flwr.simulation import run_simulation
 
 if __name__ == "__main__":
-    run_simulation(server, client, num_supernodes=3, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}})
+    run_simulation(
+        server, client, num_supernodes=3, backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    )

@@ -1,4 +1,5 @@
-"""Parts that accord does not bring. experiment.toml beside this file names them, as `rules:cosine`; a part's fields are its settings."""
+"""Parts that accord does not bring. experiment.toml beside this file names them, as `rules:cosine`; a part's fields are
+its settings."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,15 +11,20 @@ from accord.core.record import Record, total
 
 
 @dataclass(frozen=True)
-class cosine(Mask):  # a layer passes whole where the clients' directions agree: the length of the mean of their unit vectors
+# a layer passes whole where the clients' directions agree: the length of the mean of their unit vectors
+class cosine(Mask):
     tau: Annotated[float, "agreement a layer needs to pass whole"] = 0.4
 
     def init(self, layout, clients):
-        return {"layer": torch.cat([torch.full((entry.size,), number) for number, entry in enumerate(layout.parameters)])}
+        return {
+            "layer": torch.cat([torch.full((entry.size,), number) for number, entry in enumerate(layout.parameters)])
+        }
 
     def lift(self, reports, sent):
         layer = sent["layer"].reshape(-1, reports.delta.shape[-1])[0]
-        squares = reports.delta.new_zeros(*reports.delta.shape[:-1], int(layer.max()) + 1).index_add(-1, layer, reports.delta.square())
+        squares = reports.delta.new_zeros(*reports.delta.shape[:-1], int(layer.max()) + 1).index_add(
+            -1, layer, reports.delta.square()
+        )
         return Record(units=total(reports.delta / squares.sqrt().clamp(min=1e-30)[..., layer]), count=reports.count)
 
     def lower(self, total, state, round):
@@ -52,7 +58,8 @@ class nova(Average):  # FedNova (Wang et al., 2020): updates for each local step
 
 
 @dataclass(frozen=True)
-class dynamic(Local):  # FedDyn (Acar et al., 2021): a client remembers h, its gradient at the optimum it was pulled from
+# FedDyn (Acar et al., 2021): a client remembers h, its gradient at the optimum it was pulled from
+class dynamic(Local):
     alpha: float = 0.1
     remembers = ("h",)
     mu = property(lambda self: self.alpha)
@@ -65,7 +72,8 @@ class dynamic(Local):  # FedDyn (Acar et al., 2021): a client remembers h, its g
 
 
 @dataclass(frozen=True)
-class dynamic_mean(Average):  # FedDyn's server: h is the mean of the clients' h, those that did not take part among them
+# FedDyn's server: h is the mean of the clients' h, those that did not take part among them
+class dynamic_mean(Average):
     alpha: float = 0.1
 
     def init(self, layout, clients):

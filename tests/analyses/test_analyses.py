@@ -1,4 +1,5 @@
-"""`accord analyse`: every command on small data, numbers against independent ones, figures as pictures, refusals as sentences."""
+"""`accord analyse`: every command on small data, numbers against independent ones, figures as pictures, refusals as
+sentences."""
 
 import csv
 import importlib
@@ -43,7 +44,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, cache: Path) -> Command:
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, cache: Path
+) -> Command:
     """`accord analyse WORDS` in this process, in a folder of its own: exit code, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ACCORD_CACHE", str(cache))
@@ -77,30 +80,48 @@ def unlabelled(result: Result) -> list[str]:
     """Axes of the figure that show something and do not say what, colour bars aside."""
     seen = [axes for axes in result.draw().axes if axes.axison and axes.get_label() != "<colorbar>"]
     assert seen
-    return [axes.get_title() for axes in seen if not (axes.get_xlabel() and (axes.get_ylabel() or axes.get_yticklabels()))]
+    return [
+        axes.get_title() for axes in seen if not (axes.get_xlabel() and (axes.get_ylabel() or axes.get_yticklabels()))
+    ]
 
 
-# ------------------------------------------------------------------------------------------------------------- heterogeneity
+# ---------------------------------------------------------------------------------------------- heterogeneity
 
 
 def test_heterogeneity_against_votes_counted_by_hand(command: Command, tmp_path: Path) -> None:
     """One full-batch step: the clients' signs are those of their gradients, which are computed here again."""
-    once = ["train.batch=all", "train.momentum=0.0", "--rounds", "1", "--data", "digits", "--seeds", "0,1", "--alphas", "0.1,100"]
+    once = [
+        "train.batch=all",
+        "train.momentum=0.0",
+        "--rounds",
+        "1",
+        "--data",
+        "digits",
+        "--seeds",
+        "0,1",
+        "--alphas",
+        "0.1,100",
+    ]
     code, out, _ = command("heterogeneity", *SMALL, *once)
     assert code == 0 and out.startswith("alpha") and "coin toss of 10 clients would put 65.6 %" in out
     assert is_picture(tmp_path / "analyses" / "heterogeneity.png")
     points = rows(tmp_path / "analyses" / "heterogeneity-points.csv")
     for point in points:
         given = [*SMALL, *once[:2], "train.rounds=1", "data.name=digits", f"run.seeds={point['seed']}"]
-        (run,) = study.arm("", heterogeneity.BASE, given, {"data.split": "dirichlet", "data.alpha": float(point["alpha"])}).runs
+        (run,) = study.arm(
+            "", heterogeneity.BASE, given, {"data.split": "dirichlet", "data.alpha": float(point["alpha"])}
+        ).runs
         fed = run.experiment.federation(run.seed)
         module = run.experiment.module(fed, run.seed)
         signs = []
         for owned in fed.train.values():
             loss = nn.functional.cross_entropy(module(fed.read(owned)[0]), fed.read(owned)[1])
-            signs.append(torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, list(module.parameters()))]).sign())
+            signs.append(
+                torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, list(module.parameters()))]).sign()
+            )
         under = 100 * float((torch.stack(signs).sum(0).abs() < 4).double().mean())
-        assert float(point["under tau (%)"]) == pytest.approx(under, abs=0.3)  # a gradient next to nothing may have either sign
+        # a gradient next to nothing may have either sign
+        assert float(point["under tau (%)"]) == pytest.approx(under, abs=0.3)
     table = rows(tmp_path / "analyses" / "heterogeneity.csv")
     for row in table:
         values = [float(point["under tau (%)"]) for point in points if point["alpha"] == row["alpha"]]
@@ -117,7 +138,7 @@ def test_coin_tosses_are_counted(clients: int, tau: float) -> None:
     assert chance.agreement(clients) == pytest.approx(np.mean(votes) / clients)
 
 
-# ------------------------------------------------------------------------------------------------------- softness, tau, layers
+# -------------------------------------------------------------------------------------- softness, tau, layers
 
 
 TINY = [*SMALL, "--data", "digits", "--seeds", "0,1", "--rounds", "4", "train.evaluate_every=2", "data.clients=6"]
@@ -127,7 +148,12 @@ def test_softness_layers_and_curves_of_the_same_runs(command: Command, tmp_path:
     code, out, _ = command("softness", *TINY, "--target", "20", "--figure", "svg")
     assert code == 0 and "target 20.0 %" in out
     table = rows(tmp_path / "analyses" / "softness.csv")
-    assert [row["rule"] for row in table] == ["fedavg", "fedavg + gma(0.4)", "fedavg + scaled(gma(0.4), length)", "fedavg + and_mask(0.4)"]
+    assert [row["rule"] for row in table] == [
+        "fedavg",
+        "fedavg + gma(0.4)",
+        "fedavg + scaled(gma(0.4), length)",
+        "fedavg + and_mask(0.4)",
+    ]
     assert float(table[0]["step of the update (%)"]) == pytest.approx(100)
     assert all(float(row["step of the update (%)"]) < 95 for row in table[1:])
     picture = (tmp_path / "analyses" / "softness.svg").read_text()
@@ -139,7 +165,8 @@ def test_softness_layers_and_curves_of_the_same_runs(command: Command, tmp_path:
     finals = [metrics(folder)[-1]["evaluation"]["splits"]["test"]["accuracy"]["by_sample"] for folder in masked]
     early = [metrics(folder)[1]["evaluation"]["splits"]["test"]["accuracy"]["by_sample"] for folder in masked]
     last = table[-1]
-    assert float(last["test accuracy (%)"]) == pytest.approx(100 * np.mean([*finals, *early]))  # last10 holds both evaluations
+    # last10 holds both evaluations
+    assert float(last["test accuracy (%)"]) == pytest.approx(100 * np.mean([*finals, *early]))
     when = [2 if first >= 0.2 else 4 if second >= 0.2 else None for first, second in zip(early, finals, strict=True)]
     assert last["rounds to target"] == ("" if None in when else str(float(np.mean(when))))
 
@@ -157,10 +184,14 @@ def test_softness_layers_and_curves_of_the_same_runs(command: Command, tmp_path:
     assert {row["layer"] for row in told} == set(recorded[0])
     for row in told:
         values = [by_layer[row["layer"]] for by_layer in recorded]
-        assert [float(row[key]) for key in ("first", "mean", "last")] == pytest.approx([values[0], np.mean(values), values[-1]])
+        assert [float(row[key]) for key in ("first", "mean", "last")] == pytest.approx(
+            [values[0], np.mean(values), values[-1]]
+        )
     assert is_picture(tmp_path / "analyses" / "layers.png")
     assert unlabelled(layers.read(masked[0])) == []
-    plain = next(folder for folder in folders if not any(mask in folder.name for mask in ("-gma-", "-scaled-", "-and_mask-")))
+    plain = next(
+        folder for folder in folders if not any(mask in folder.name for mask in ("-gma-", "-scaled-", "-and_mask-"))
+    )
     with sentence(f"{plain} holds no agreement: it is measured where there is a mask"):
         layers.read(plain)
 
@@ -182,27 +213,34 @@ def test_softness_layers_and_curves_of_the_same_runs(command: Command, tmp_path:
 def test_tau_zero_is_plain_averaging(command: Command, tmp_path: Path) -> None:
     code, out, _ = command("tau", *TINY, "--taus", "1,0", "--select", "window(4,4)")
     assert code == 0 and out.startswith("tau")
-    plain = study.arm("", tau_study.BASE, ["data.name=digits", "run.seeds=0,1", "train.rounds=4", *SMALL, *TINY[-2:]], {})
+    plain = study.arm(
+        "", tau_study.BASE, ["data.name=digits", "run.seeds=0,1", "train.rounds=4", *SMALL, *TINY[-2:]], {}
+    )
     points = rows(tmp_path / "analyses" / "tau-points.csv")
     assert [(row["tau"], row["seed"]) for row in points] == [("0.0", "0"), ("0.0", "1"), ("1.0", "0"), ("1.0", "1")]
     for run, point in zip(plain.runs, points, strict=False):
         experiment = run.experiment
         fed = experiment.federation(run.seed)
         module = experiment.module(fed, run.seed)
-        done = accord.fit(module, fed, accord.fedavg(), rounds=4, steps=40, evaluate_every=2, seed=run.seed, engine="sequential")
+        done = accord.fit(
+            module, fed, accord.fedavg(), rounds=4, steps=40, evaluate_every=2, seed=run.seed, engine="sequential"
+        )
         splits = done.history[-1][1]["splits"]["test"]
         assert float(point["test accuracy (%)"]) == pytest.approx(100 * splits["accuracy"]["by_sample"], abs=1e-9)
         assert float(point["test loss (nats)"]) == pytest.approx(splits["loss"]["by_sample"], rel=1e-6)
     assert is_picture(tmp_path / "analyses" / "tau.png")
 
 
-# ------------------------------------------------------------------------------------------------------------- participation
+# ---------------------------------------------------------------------------------------------- participation
 
 
 def test_participation_starts_from_the_trained_model_and_judges_both_groups(command: Command, tmp_path: Path) -> None:
     code, out, _ = command("participation", *TINY, "--participants", "2", "--epochs", "1")
     assert code == 0 and "before the round" in out
-    table, points = rows(tmp_path / "analyses" / "participation.csv"), rows(tmp_path / "analyses" / "participation-points.csv")
+    table, points = (
+        rows(tmp_path / "analyses" / "participation.csv"),
+        rows(tmp_path / "analyses" / "participation-points.csv"),
+    )
     assert [row["rule"] for row in table] == [
         "before the round",
         "fedavg",
@@ -215,30 +253,44 @@ def test_participation_starts_from_the_trained_model_and_judges_both_groups(comm
         fed = run.experiment.federation(run.seed)
         model = warm_start(run.experiment.module(fed, run.seed), run.folder / "model.safetensors").eval()
         chosen = {guest.client for guest in invite(fed.clients, 2, Conditions(), run.seed, 1)}
-        point = next(point for point in points if point["rule"] == "before the round" and point["trial"] == str(run.seed))
+        point = next(
+            point for point in points if point["rule"] == "before the round" and point["trial"] == str(run.seed)
+        )
         for column, members in {"participating (%)": chosen, "others (%)": set(fed.clients) - chosen}.items():
             x, y = fed.read(torch.cat([fed.heldout[client] for client in fed.clients if client in members]))
-            assert float(point[column]) == pytest.approx(100 * float((model(x).argmax(1) == y).double().mean()), abs=0.01)
+            assert float(point[column]) == pytest.approx(
+                100 * float((model(x).argmax(1) == y).double().mean()), abs=0.01
+            )
     for row in table:
-        assert float(row["others - averaging"]) == pytest.approx(float(row["others (%)"]) - float(table[1]["others (%)"]))
+        assert float(row["others - averaging"]) == pytest.approx(
+            float(row["others (%)"]) - float(table[1]["others (%)"])
+        )
     after = next(point for point in points if point["rule"] == "fedavg")
     assert any(after[column] != points[0][column] for column in ("participating (%)", "others (%)"))
     assert is_picture(tmp_path / "analyses" / "participation.png")
 
 
-# ------------------------------------------------------------------------------------------------------------------ surfaces
+# --------------------------------------------------------------------------------------------------- surfaces
 
 
-def test_membership_has_the_figures_of_an_attack_on_each_run(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out, err = command("membership", *SMALL, "--data", "digits", "--rounds", "2", "--seeds", "0,1", "--steps", "50")
+def test_membership_has_the_figures_of_an_attack_on_each_run(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = command(
+        "membership", *SMALL, "--data", "digits", "--rounds", "2", "--seeds", "0,1", "--steps", "50"
+    )
     assert code == 0, err
     points = rows(tmp_path / "analyses" / "membership-points.csv")
     curves = [point for point in points if point["step"]]
     points = [point for point in points if not point["step"]]
     assert [point["attack"] for point in points[:2]] == ["logits", "loss"] and len(points) == 3 * 2 * 2
     first, last = ([point for point in curves if point["step"] == step] for step in ("0", "50"))
-    assert len(first) == len(last) == 3 * 2 and {round(float(point["attacker's loss (nats)"]), 6) for point in first} == {0.693147}
-    assert [point["attacker's loss (nats)"] for point in last] == [p["attacker's loss (nats)"] for p in points if p["attack"] == "logits"]
+    assert len(first) == len(last) == 3 * 2 and {
+        round(float(point["attacker's loss (nats)"]), 6) for point in first
+    } == {0.693147}
+    assert [point["attacker's loss (nats)"] for point in last] == [
+        p["attacker's loss (nats)"] for p in points if p["attack"] == "logits"
+    ]
     runs = {run.name.rpartition("-s")[0]: run for run in sorted((tmp_path / "runs/analyse/membership").glob("*-s0"))}
     assert len(runs) == 3
     (plain,) = (run for run in runs.values() if json.loads((run / "experiment.json").read_text())["label"] == "fedavg")
@@ -247,12 +299,15 @@ def test_membership_has_the_figures_of_an_attack_on_each_run(command: Command, t
         main()
     found = json.loads((plain / "membership.json").read_text())["attacks"]
     ours = [point for point in points if (point["rule"], point["seed"]) == ("fedavg", "0")]
-    assert [float(point["attack accuracy (%)"]) for point in ours] == [pytest.approx(100 * attack["accuracy"]) for attack in found]
+    assert [float(point["attack accuracy (%)"]) for point in ours] == [
+        pytest.approx(100 * attack["accuracy"]) for attack in found
+    ]
     assert "fedavg + scaled(gma(0.4), length)" in out and is_picture(tmp_path / "analyses" / "membership.png")
 
 
 def test_surfaces_have_the_papers_minima() -> None:
-    """At a well's bottom the other well's pull is all that is left: 16 exp(-8) at most, against a curvature of at least 6.4."""
+    """At a well's bottom the other well's pull is all that is left: 16 exp(-8) at most, against a curvature of at least
+    6.4."""
     for client in (surfaces.A, surfaces.B):
         for well, depth in ((client.own, client.deep), (client.shared, client.shallow)):
             at = torch.tensor(well, dtype=torch.float64, requires_grad=True)
@@ -285,7 +340,10 @@ def test_averaging_ends_at_the_minima_and_a_mask_of_votes_where_signs_part() -> 
     assert float(at_rest.double().mean()) > 0.5 and bool(parted[at_rest].all())
     soft = surfaces.walk(rules["GMA(0.4)"], starts, rounds=1500, steps=1, lr=0.02)
     assert torch.equal(hard, soft)  # of two clients the net vote is all or nothing
-    few = [surfaces.walk(rules[name], starts, rounds=50, steps=5, lr=0.02, many=(6, 4)) for name in ("AND-mask(0.4)", "GMA(0.4)")]
+    few = [
+        surfaces.walk(rules[name], starts, rounds=50, steps=5, lr=0.02, many=(6, 4))
+        for name in ("AND-mask(0.4)", "GMA(0.4)")
+    ]
     assert not torch.equal(*few)
 
 
@@ -309,7 +367,14 @@ def test_the_walk_is_what_the_engine_does(rule: str) -> None:
     starts = torch.tensor([[0.0, -0.2], [-0.3, 0.3], [0.4, 0.1]], dtype=torch.float64)
     walked = surfaces.walk(algorithm, starts, rounds=7, steps=3, lr=0.02)
     for start, end in zip(starts.tolist(), walked, strict=True):
-        plan: dict[str, Any] = {"rounds": 7, "epochs": 3, "batch": None, "lr": 0.02, "momentum": 0.0, "evaluate_every": 7}
+        plan: dict[str, Any] = {
+            "rounds": 7,
+            "epochs": 3,
+            "batch": None,
+            "lr": 0.02,
+            "momentum": 0.0,
+            "evaluate_every": 7,
+        }
         run = accord.fit(Place(start), fed, algorithm, loss=cost, metrics={}, engine="sequential", **plan)
         torch.testing.assert_close(run.last.vector, end, rtol=0, atol=1e-12)
 
@@ -328,7 +393,10 @@ def test_the_approximation_of_the_appendix_is_off_by_its_closed_form() -> None:
 def test_surfaces_as_a_command(command: Command, tmp_path: Path) -> None:
     code, out, _ = command("surfaces", "--starts", "4", "--rounds", "20", "--clients", "6,4", "--out", "here/there")
     assert code == 0 and "16 starts, 20 rounds of 5 steps; 6 clients see A's surface and 4 B's" in out
-    table, points = rows(tmp_path / "here" / "there" / "surfaces.csv"), rows(tmp_path / "here" / "there" / "surfaces-points.csv")
+    table, points = (
+        rows(tmp_path / "here" / "there" / "surfaces.csv"),
+        rows(tmp_path / "here" / "there" / "surfaces-points.csv"),
+    )
     assert len(table) == 5 and len(points) == 5 * 16
     for row in table:
         own = [point["well"] for point in points if point["rule"] == row["rule"]]
@@ -338,7 +406,7 @@ def test_surfaces_as_a_command(command: Command, tmp_path: Path) -> None:
     assert unlabelled(surfaces.read(0.4, 0.8, 0.1, (1, 1), 3, 2, 1, 0.02)) == []
 
 
-# ---------------------------------------------------------------------------------------------------- what all of them share
+# ------------------------------------------------------------------------------------- what all of them share
 
 
 @pytest.mark.parametrize(
@@ -349,10 +417,16 @@ def test_surfaces_as_a_command(command: Command, tmp_path: Path) -> None:
         (["tau", "--taus", "1.4"], "--taus must be between 0 and 1, got 1.4"),
         (
             ["tau", "--mask", "soft"],
-            "algorithm.mask must be one of none, gma, and, sand, magnitude, scaled or module:object of yours, got 'soft'",
+            (
+                "algorithm.mask must be one of none, gma, and, sand, magnitude, scaled or module:object of yours, got"
+                " 'soft'"
+            ),
         ),
         (["tau", "--split", "valid"], "--split must be one of train, heldout, unseen, test, got 'valid'"),
-        (["tau", "--select", "best"], "there is no selection rule 'best': choose one of held-out, last10, oracle, window(a,b)"),
+        (
+            ["tau", "--select", "best"],
+            "there is no selection rule 'best': choose one of held-out, last10, oracle, window(a,b)",
+        ),
         (
             ["tau", "algorithm.mask.tau=0.5"],
             "algorithm.mask.tau is what this analysis varies: leave it out, or use the command's own option for it",
@@ -368,7 +442,10 @@ def test_surfaces_as_a_command(command: Command, tmp_path: Path) -> None:
             "--participants must be whole numbers of at least 1 with commas between them, got '2.5'",
         ),
         (["participation", "--participants", "10"], "--participants must leave out some of the 10 clients, got 10"),
-        (["participation", "data.heldout=0.0"], "data.heldout must be above 0: the clients' held-out data is what this analysis judges by"),
+        (
+            ["participation", "data.heldout=0.0"],
+            "data.heldout must be above 0: the clients' held-out data is what this analysis judges by",
+        ),
         (["curves", "nowhere"], "there is no folder nowhere: give a run folder, or a folder that holds some"),
         (["layers", "nowhere"], "there is no folder nowhere: give a run folder"),
         (["layers", "."], "experiment.json is missing: this is not a run folder, or it was damaged"),
@@ -384,13 +461,21 @@ def test_bad_input_is_one_sentence(command: Command, tmp_path: Path, words: list
     assert told in err
 
 
-def test_without_matplotlib_a_sentence_or_the_table_alone(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_a_sentence_or_the_table_alone(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     tiny = ["surfaces", "--starts", "2", "--rounds", "1"]
     code, _, err = command(*tiny)
-    assert code == 2 and "figures need matplotlib: pip install 'accord-fl[plot]', or write the table alone with --figure none" in err
+    assert (
+        code == 2
+        and "figures need matplotlib: pip install 'accord-fl[plot]', or write the table alone with --figure none" in err
+    )
     code, _, _ = command(*tiny, "--figure", "none")
-    assert code == 0 and sorted(path.name for path in (tmp_path / "analyses").iterdir()) == ["surfaces-points.csv", "surfaces.csv"]
+    assert code == 0 and sorted(path.name for path in (tmp_path / "analyses").iterdir()) == [
+        "surfaces-points.csv",
+        "surfaces.csv",
+    ]
 
 
 @pytest.mark.parametrize("name", ["heterogeneity", "softness", "tau", "participation", "membership"])
@@ -435,12 +520,25 @@ def test_equal_figures_are_equal_files() -> None:
 @pytest.mark.slow
 def test_ctrl_c_stops_after_the_round_and_the_same_command_goes_on(tmp_path: Path, cache: Path) -> None:
     env = {**os.environ, "ACCORD_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
-    given = [*SMALL, "--data", "digits", "--seeds", "0", "--taus", "0,0.4", "train.evaluate_every=50", "--figure", "none"]
+    given = [
+        *SMALL,
+        "--data",
+        "digits",
+        "--seeds",
+        "0",
+        "--taus",
+        "0,0.4",
+        "train.evaluate_every=50",
+        "--figure",
+        "none",
+    ]
 
     def words(rounds: int) -> list[str]:
         return [sys.executable, "-m", "accord", "analyse", "tau", *given, "--rounds", str(rounds)]
 
-    process = subprocess.Popen(words(5000), cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        words(5000), cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     started = time.monotonic()
     while not list(tmp_path.glob("runs/analyse/tau/*/metrics.jsonl")) and time.monotonic() - started < 60:
         time.sleep(0.05)

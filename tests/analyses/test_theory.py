@@ -13,12 +13,14 @@ from matplotlib.image import imread
 from accord.analyses import convergence, stability
 from accord.cli.main import main
 
-# ------------------------------------------------------------------------------------------------------------ mask stability
+# --------------------------------------------------------------------------------------------- mask stability
 
 
 @pytest.mark.parametrize("noise", list(stability.NOISES))
 @pytest.mark.parametrize(("clients", "tau"), [(10, 0.4), (5, 0.4), (7, 0.8)])
-def test_simulation_is_within_its_confidence_interval_of_the_exact_probability(noise: str, clients: int, tau: float) -> None:
+def test_simulation_is_within_its_confidence_interval_of_the_exact_probability(
+    noise: str, clients: int, tau: float
+) -> None:
     trials = 40_000
     for up, mu in itertools.product(range(clients // 2, clients + 1), (0.3, 1.0, 2.0)):
         chance = stability.exact(noise, clients, up, mu, tau)
@@ -42,7 +44,8 @@ def test_the_bound_holds_and_needs_the_share_that_it_needs() -> None:
     for noise, clients, tau in itertools.product(stability.NOISES, (1, 2, 5, 10, 13), (0.1, 0.4, 0.8, 1.0)):
         for up, mu in itertools.product(range(clients + 1), (0.1, 0.7, 1.5, 3.0)):
             held = stability.bound(clients, up, mu, tau)
-            assert (held is not None) == (2 * up - clients >= math.ceil(round(tau * clients, 9)))  # a share of (1 + tau) / 2 and above
+            # a share of (1 + tau) / 2 and above
+            assert (held is not None) == (2 * up - clients >= math.ceil(round(tau * clients, 9)))
             if held is not None:
                 assert 1 - stability.exact(noise, clients, up, mu, tau) <= held + 1e-12
                 tried += 1
@@ -50,21 +53,23 @@ def test_the_bound_holds_and_needs_the_share_that_it_needs() -> None:
 
 
 def test_the_printed_condition_is_too_weak() -> None:
-    """Half of the means are positive, which is more than tau = 0.4; the surer the clients, the surer the coordinate is held back."""
+    """Half of the means are positive, which is more than tau = 0.4; the surer the clients, the surer the coordinate is
+    held back."""
     passes = [stability.exact("gaussian", 10, 5, mu, 0.4) for mu in (0.5, 1.0, 2.0, 4.0)]
     assert passes == sorted(passes, reverse=True) and passes[-1] < 1e-7
     assert stability.exact("gaussian", 10, 7, 4.0, 0.4) > 0.999
 
 
 def test_no_constant_saves_the_printed_exponent() -> None:
-    """Failure over exp(-mu^2 / sigma^2) grows without end; over exp(-mu^2 / 2 sigma^2) it stays below the number of clients."""
+    """Failure over exp(-mu^2 / sigma^2) grows without end; over exp(-mu^2 / 2 sigma^2) it stays below the number of
+    clients."""
     failure = {mu: 1 - stability.exact("gaussian", 10, 7, mu, 0.4) for mu in (1.0, 2.0, 3.0, 4.0)}
     ratios = [failed / stability.printed(mu) for mu, failed in failure.items()]
     assert ratios == sorted(ratios) and ratios[-1] > 1000
     assert all(failed / math.exp(-(mu**2) / 2) < 7 for mu, failed in failure.items())
 
 
-# --------------------------------------------------------------------------------------------------------------- convergence
+# ------------------------------------------------------------------------------------------------ convergence
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +106,8 @@ def test_noise_has_the_variance_that_the_bound_counts() -> None:
     flat = convergence.Problem(torch.eye(4, dtype=torch.float64), torch.zeros(3, 4, dtype=torch.float64))
     trace = convergence.simulate(flat, 1.0, 1e-4, rounds=1, trials=20_000, sigma=0.0, seed=5)
     noisy = convergence.simulate(flat, 1.0, 1e-4, rounds=1, trials=20_000, sigma=50.0, seed=5)
-    # The same starts; the losses' mean differs by L / 2 eta^2 sigma^2, times the mean curvature cos(w) with w ~ N(0, 4): exp(-2).
+    # The same starts; the losses' mean differs by L / 2 eta^2 sigma^2, times the mean curvature cos(w) with w ~ N(0,
+    # 4): exp(-2).
     more = float((noisy.loss[1] - trace.loss[1]).mean())
     deviation = float((noisy.loss[1] - trace.loss[1]).std()) / 20_000**0.5
     assert abs(more - 0.5 * 1e-8 * 2500 * math.exp(-2)) < 4 * deviation
@@ -111,7 +117,10 @@ def test_noise_has_the_variance_that_the_bound_counts() -> None:
 def test_rounds_go_as_one_over_alpha_and_as_its_square_where_the_step_shrinks_too(problem) -> None:
     alphas, eta = [0.2, 0.5, 1.0], 0.2 / problem.smoothness
     fixed = [convergence.rounds_until(convergence.simulate(problem, a, eta, round(300 / a), 100), 0.02) for a in alphas]
-    short = [convergence.rounds_until(convergence.simulate(problem, a, a * eta, round(300 / a**2), 100), 0.02) for a in alphas]
+    short = [
+        convergence.rounds_until(convergence.simulate(problem, a, a * eta, round(300 / a**2), 100), 0.02)
+        for a in alphas
+    ]
     assert convergence.slope(alphas, fixed) == pytest.approx(-1, abs=0.15)
     assert convergence.slope(alphas, short) == pytest.approx(-2, abs=0.15)
 
@@ -128,7 +137,7 @@ def test_a_slope_is_that_of_a_power() -> None:
     assert convergence.slope([1.0, 2.0, 4.0], [3.0, 0.75, 0.1875]) == pytest.approx(-2)
 
 
-# ------------------------------------------------------------------------------------------------------------- the commands
+# ----------------------------------------------------------------------------------------------- the commands
 
 
 def command(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> int:
@@ -142,7 +151,13 @@ def command(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> int:
 @pytest.mark.parametrize(
     ("words", "name", "rows", "points", "said"),
     [
-        (["stability", "--trials", "200", "--clients", "4"], "mask_stability", 3 * 4, 2 * 3 * 7, "in 42 settings of 200 trials"),
+        (
+            ["stability", "--trials", "200", "--clients", "4"],
+            "mask_stability",
+            3 * 4,
+            2 * 3 * 7,
+            "in 42 settings of 200 trials",
+        ),
         (
             ["stability", "--trials", "200", "--clients", "4", "--noises", "uniform"],
             "mask_stability",
@@ -157,11 +172,24 @@ def command(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> int:
             2 * 50,
             "rounds grow as alpha to the power -0.86",
         ),
-        (["convergence", "--alphas", "1", "--rounds", "5", "--trials", "4"], "convergence_in_alpha", 1, 5, "2.6667 L, not 2 L"),
+        (
+            ["convergence", "--alphas", "1", "--rounds", "5", "--trials", "4"],
+            "convergence_in_alpha",
+            1,
+            5,
+            "2.6667 L, not 2 L",
+        ),
     ],
 )
 def test_the_commands_write_tables_and_a_figure(
-    words: list[str], name: str, rows: int, points: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+    words: list[str],
+    name: str,
+    rows: int,
+    points: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys,
 ) -> None:
     assert command(monkeypatch, tmp_path, *words) == 0
     assert said in capsys.readouterr().out
@@ -180,7 +208,9 @@ def test_the_commands_write_tables_and_a_figure(
         (["convergence", "--alphas", "x"], "--alphas must be numbers with commas between them, got 'x'"),
     ],
 )
-def test_bad_input_is_one_sentence(words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_bad_input_is_one_sentence(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
     assert command(monkeypatch, tmp_path, *words) == 2
     err = capsys.readouterr().err
     assert told in err and err.count("\n") == 1

@@ -73,16 +73,22 @@ def test_normal_draws_are_normal() -> None:
     assert abs(halves.item()) < 0.02
 
 
-# ------------------------------------------------------------------------------------------------------------- who attacks
+# ------------------------------------------------------------------------------------------------ who attacks
 
 
 def test_who_attacks_is_a_keyed_draw_of_a_share_of_all_clients() -> None:
     fed = blobs()  # twelve participating clients
-    drawn = {share: attackers(sign_flip(share), fed, accord.fedavg(), 0).clients for share in (0.0, 0.2, 0.25, 0.5, 1.0)}
+    drawn = {
+        share: attackers(sign_flip(share), fed, accord.fedavg(), 0).clients for share in (0.0, 0.2, 0.25, 0.5, 1.0)
+    }
     assert [len(clients) for clients in drawn.values()] == [0, 2, 3, 6, 12]
     assert drawn[0.2] < drawn[0.25] < drawn[0.5]  # the same ones, and others
     assert drawn[1.0] == set(fed.clients)
-    assert attackers(noise(0.5), fed, accord.fedavg(), 0).clients == drawn[0.5] != attackers(noise(0.5), fed, accord.fedavg(), 1).clients
+    assert (
+        attackers(noise(0.5), fed, accord.fedavg(), 0).clients
+        == drawn[0.5]
+        != attackers(noise(0.5), fed, accord.fedavg(), 1).clients
+    )
 
 
 def test_a_run_tells_how_many_attackers_took_part() -> None:
@@ -94,7 +100,7 @@ def test_a_run_tells_how_many_attackers_took_part() -> None:
     assert "attackers" not in accord.fit(mlp(), blobs(), **SETTINGS).rows[0]
 
 
-# ----------------------------------------------------------------------------------------------------------- what comes of it
+# ------------------------------------------------------------------------------------------- what comes of it
 
 
 def test_nobody_attacks_with_a_share_of_nothing() -> None:
@@ -112,7 +118,8 @@ def test_if_all_flip_their_signs_the_server_climbs() -> None:
 
 
 def test_label_flip_is_training_on_flipped_labels() -> None:
-    """All attack, so the same as honest clients of a federation whose training labels are mirrored; evaluation keeps the true ones."""
+    """All attack, so the same as honest clients of a federation whose training labels are mirrored; evaluation keeps
+    the true ones."""
     fed = blobs()
     y = fed.y.clone()
     for rows in fed.train.values():
@@ -133,10 +140,16 @@ def pictures() -> Federation:
 
 @pytest.mark.parametrize("engine", ["vectorised", "processes"])
 @pytest.mark.parametrize("attack", [sign_flip(0.4), scaled(0.4), noise(0.4), label_flip(0.4)], ids=repr)
-@pytest.mark.parametrize("algorithm", [accord.fedavg(mask=gma()), accord.scaffold("I"), accord.fedavg(average=accord.median())])
+@pytest.mark.parametrize(
+    "algorithm", [accord.fedavg(mask=gma()), accord.scaffold("I"), accord.fedavg(average=accord.median())]
+)
 def test_engines_agree(attack: Attack, engine: str, algorithm: accord.Algorithm) -> None:
-    runs = [accord.fit(mlp(), blobs(), algorithm, attack=attack, engine=name, **SETTINGS) for name in (engine, "sequential")]
-    assert torch.allclose(runs[0].last.vector, runs[1].last.vector, atol=5e-4 if attack.share and isinstance(attack, scaled) else 2e-5)
+    runs = [
+        accord.fit(mlp(), blobs(), algorithm, attack=attack, engine=name, **SETTINGS) for name in (engine, "sequential")
+    ]
+    assert torch.allclose(
+        runs[0].last.vector, runs[1].last.vector, atol=5e-4 if attack.share and isinstance(attack, scaled) else 2e-5
+    )
     for mine, theirs in zip(runs[0].rows, runs[1].rows, strict=True):
         assert mine["attackers"] == theirs["attackers"] > 0
         assert mine["client_norm"] == pytest.approx(theirs["client_norm"], rel=1e-3)
@@ -157,11 +170,31 @@ def test_runs_in_lockstep_have_attackers_of_their_own() -> None:
 
     def job(attack: Attack | None, seed: int) -> tuple[Job, Plan]:
         plan = Plan(rounds=3, sample=5, seed=seed)
-        return make_job(mlp(), shared.federation(blobs()), accord.fedavg(mask=gma()), Training(batch=8), plan, "cpu", attack=attack), plan
+        return (
+            make_job(
+                mlp(),
+                shared.federation(blobs()),
+                accord.fedavg(mask=gma()),
+                Training(batch=8),
+                plan,
+                "cpu",
+                attack=attack,
+            ),
+            plan,
+        )
 
     alone = [
         accord.fit(
-            mlp(), blobs(), accord.fedavg(mask=gma()), attack=a, seed=i, rounds=3, sample=5, batch=8, engine="vectorised", device="cpu"
+            mlp(),
+            blobs(),
+            accord.fedavg(mask=gma()),
+            attack=a,
+            seed=i,
+            rounds=3,
+            sample=5,
+            batch=8,
+            engine="vectorised",
+            device="cpu",
         )
         for i, a in enumerate(attacks)
     ]
@@ -191,14 +224,23 @@ def test_attackers_of_scaffold_keep_honest_control_variates() -> None:
     assert math.isfinite(run.rows[-1]["train_loss"])
 
 
-# ------------------------------------------------------------------------------------------------------------------- breakdown
+# -------------------------------------------------------------------------------------------------- breakdown
 
 # Nine clients pull to b between 0.9 and 1.1; each takes one step that ends near its own optimum.
 NINE = quadratics(*((1.0, 0.9 + 0.025 * i) for i in range(9)))
 
 
 def settled(algorithm: accord.Algorithm, attack: Attack | None) -> float:
-    settings = {"rounds": 30, "epochs": 1, "batch": 1, "lr": 0.5, "momentum": 0.0, "loss": cost, "metrics": {}, "evaluate_every": 30}
+    settings = {
+        "rounds": 30,
+        "epochs": 1,
+        "batch": 1,
+        "lr": 0.5,
+        "momentum": 0.0,
+        "loss": cost,
+        "metrics": {},
+        "evaluate_every": 30,
+    }
     return accord.fit(Point(), NINE, algorithm, attack=attack, seed=3, **settings).model().x.item()
 
 
@@ -220,7 +262,7 @@ def test_more_than_half_carry_off_the_median_too() -> None:
     assert abs(settled(accord.fedavg(average=accord.median()), sign_flip(0.6, factor=5.0)) - 1.0) > 1.0
 
 
-# ---------------------------------------------------------------------------------------------------------------- names, settings
+# -------------------------------------------------------------------------------------------- names, settings
 
 
 def test_runs_without_attackers_keep_their_names() -> None:
@@ -228,7 +270,11 @@ def test_runs_without_attackers_keep_their_names() -> None:
     assert "attack" not in identity(job, Plan())
     attacked = make_job(mlp(), blobs(), accord.fedavg(), Training(), Plan(), "cpu", attack=noise())
     assert identity(attacked, Plan()) == {**identity(job, Plan()), "attack": {"kind": "noise"}}
-    plain, none, some = parse(""), parse("", ["attack.name=none"]), parse("", ["attack.name=sign_flip", "attack.share=0.3"])
+    plain, none, some = (
+        parse(""),
+        parse("", ["attack.name=none"]),
+        parse("", ["attack.name=sign_flip", "attack.share=0.3"]),
+    )
     assert "attack" not in plain.identity() and plain.identity() == none.identity() and "attack" not in plain.resolved()
     assert some.identity() == {**plain.identity(), "attack": describe(sign_flip(0.3))}
     assert some.folder(0) != plain.folder(0) == none.folder(0)
@@ -253,7 +299,10 @@ def test_attacks_of_a_file(name: str) -> None:
         ),
         (["attack.name=sign_flip", "attack.share=-0.1"], ["attack.share must be between 0 and 1, got -0.1"]),
         (["attack.name=noise", "attack.factor=-1.0"], ["attack.factor must be a number of 0 or more, got -1.0"]),
-        (["attack.name=label_flip", "attack.factor=2.0"], ["attack.factor has no meaning with attack.name = 'label_flip', got 2.0"]),
+        (
+            ["attack.name=label_flip", "attack.factor=2.0"],
+            ["attack.factor has no meaning with attack.name = 'label_flip', got 2.0"],
+        ),
         (["attack.share=0.2"], ["attack.share has no meaning with attack.name = 'none'"]),
         (["attack.name=flip"], ["attack.name must be one of none, sign_flip, scaled, noise, label_flip, got 'flip'"]),
         (["attack.name=noise", "algorithm.name=pooled"], ["clients must report updates for an attack", "pooled"]),
@@ -277,14 +326,21 @@ def test_what_has_no_meaning_is_refused() -> None:
         accord.fit(mlp(), blobs(), accord.local_only(), attack=noise(), **SETTINGS)
     with sentence("attack must be an attack such as sign_flip(share=0.2), got 'noise'"):
         accord.fit(mlp(), blobs(), attack="noise", **SETTINGS)
-    floats = accord.data.from_arrays({"a": (torch.randn(20, 3), torch.randn(20)), "b": (torch.randn(20, 3), torch.randn(20))})
+    floats = accord.data.from_arrays(
+        {"a": (torch.randn(20, 3), torch.randn(20)), "b": (torch.randn(20, 3), torch.randn(20))}
+    )
     with sentence("attack label_flip needs one class per sample"):
         accord.fit(nn.Linear(3, 1), floats, attack=label_flip(), rounds=1)
 
 
 def test_regression_can_be_attacked_too() -> None:
     floats = accord.data.from_arrays({name: (torch.randn(20, 3), torch.randn(20)) for name in "abcd"})
-    assert accord.fit(nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)), floats, attack=noise(0.5), rounds=2).rows[-1]["attackers"] == 2
+    assert (
+        accord.fit(nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)), floats, attack=noise(0.5), rounds=2).rows[-1][
+            "attackers"
+        ]
+        == 2
+    )
 
 
 def test_a_resumed_run_meets_the_same_attackers(tmp_path) -> None:

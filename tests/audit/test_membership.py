@@ -19,12 +19,13 @@ from accord.data import Federation
 from command import run_command
 from conftest import blobs, mlp, sentence
 
-# ------------------------------------------------------------------------------------------------------------- the figures
+# ------------------------------------------------------------------------------------------------ the figures
 
 
 def test_a_curve_worked_by_hand() -> None:
-    """Members 4 3 1, others 3 2 0 0. Pairs won: 4 beats all 4, 3 beats 3 and ties 1, 1 beats 2: (4 + 3.5 + 2) / 12. Without a false alarm
-    only the 4 is found; with one of four, the threshold falls to 2 and the 3 is found too; with two, to 0, and all are."""
+    """Members 4 3 1, others 3 2 0 0. Pairs won: 4 beats all 4, 3 beats 3 and ties 1, 1 beats 2: (4 + 3.5 + 2) / 12.
+    Without a false alarm only the 4 is found; with one of four, the threshold falls to 2 and the 3 is found too; with
+    two, to 0, and all are."""
     members, others = np.array([4.0, 3.0, 1.0]), np.array([3.0, 2.0, 0.0, 0.0])
     assert auc(members, others) == pytest.approx(9.5 / 12)
     found = [true_positives(members, others, rate) for rate in (0.0, 0.24, 0.25, 0.5, 0.99, 1.0)]
@@ -33,8 +34,11 @@ def test_a_curve_worked_by_hand() -> None:
 
 def test_figures_against_scikit_learn_and_a_plain_count() -> None:
     generator = np.random.default_rng(0)
-    members, others = np.round(generator.normal(0.5, 1, 400), 1), np.round(generator.normal(0, 1, 500), 1)  # with many ties
-    assert auc(members, others) == pytest.approx(roc_auc_score([1] * 400 + [0] * 500, np.concatenate([members, others])))
+    # with many ties
+    members, others = np.round(generator.normal(0.5, 1, 400), 1), np.round(generator.normal(0, 1, 500), 1)
+    assert auc(members, others) == pytest.approx(
+        roc_auc_score([1] * 400 + [0] * 500, np.concatenate([members, others]))
+    )
     for rate in (0.0, 0.01, 0.1, 0.5):
         allowed = [(members > t).mean() for t in np.unique(others) if (others > t).mean() <= rate]
         assert true_positives(members, others, rate) == max(allowed)
@@ -64,7 +68,7 @@ def test_only_samples_that_the_attacker_was_not_told_of_count() -> None:
         judged("it", np.array([1.0, math.nan]), np.array([True, False]), np.array([True, True]))
 
 
-# ----------------------------------------------------------------------------------------------------------- the attackers
+# ---------------------------------------------------------------------------------------------- the attackers
 
 
 def test_the_regression_is_scikit_learns() -> None:
@@ -87,8 +91,9 @@ def test_confidence_is_the_log_odds_of_the_right_class() -> None:
 @pytest.mark.parametrize("online", [True, False])
 @pytest.mark.parametrize("shadows", [8, 128])
 def test_the_likelihood_ratio_reaches_the_best_there_is(online: bool, shadows: int) -> None:
-    """Confidences are normal around 1.5 for models that saw a sample and around 0 for others, plus what is particular to the sample. The
-    best possible AUC is Phi(1.5 / sqrt 2) = 0.856; estimated means cost a little, and a threshold on the confidence itself is far worse."""
+    """Confidences are normal around 1.5 for models that saw a sample and around 0 for others, plus what is particular
+    to the sample. The best possible AUC is Phi(1.5 / sqrt 2) = 0.856; estimated means cost a little, and a threshold on
+    the confidence itself is far worse."""
     generator = np.random.default_rng(0)
     size = 4000
     hard, member = 5 * generator.normal(size=size), np.arange(size) < size // 2
@@ -102,14 +107,14 @@ def test_the_likelihood_ratio_reaches_the_best_there_is(online: bool, shadows: i
 
 
 def test_the_ratio_worked_by_hand() -> None:
-    """Shadows that saw the sample say 2 and 4, the others 0 and 2: means 3 and 1, variance 2 for both. At 3 the log-ratio is
-    ((3 - 1)^2 - 0) / (2 * 2) = 1, and 3 lies sqrt 2 deviations above 1."""
+    """Shadows that saw the sample say 2 and 4, the others 0 and 2: means 3 and 1, variance 2 for both. At 3 the
+    log-ratio is ((3 - 1)^2 - 0) / (2 * 2) = 1, and 3 lies sqrt 2 deviations above 1."""
     shadows, inside = np.array([[2.0], [4.0], [0.0], [2.0]]), np.array([[True], [True], [False], [False]])
     assert likelihood_ratio(np.array([3.0]), shadows, inside) == pytest.approx([1.0])
     assert likelihood_ratio(np.array([3.0]), shadows, inside, online=False) == pytest.approx([math.sqrt(2.0)])
 
 
-# -------------------------------------------------------------------------------------------------------------- real models
+# ------------------------------------------------------------------------------------------------ real models
 
 
 def memorised(clients: int = 4, samples: int = 100, seed: int = 0) -> Federation:
@@ -128,7 +133,9 @@ def network(seed: int = 0) -> nn.Module:
 
 
 def trained(fed: Federation, seed: int) -> nn.Module:
-    return accord.fit(network(seed), fed, rounds=6, epochs=10, lr=0.1, seed=seed, engine="sequential", evaluate_every=6).model()
+    return accord.fit(
+        network(seed), fed, rounds=6, epochs=10, lr=0.1, seed=seed, engine="sequential", evaluate_every=6
+    ).model()
 
 
 def test_an_overfitted_model_gives_its_members_away() -> None:
@@ -146,7 +153,8 @@ def test_a_model_that_never_saw_the_data_gives_nothing_away() -> None:
     fed = memorised()
     stranger = trained(memorised(seed=1), 0)
     for found in attack(stranger, fed, shadows=8, train=trained, steps=500).attacks:
-        assert abs(found.auc - 0.5) < 4 * math.sqrt(201 / (12 * 100 * 100)), found  # four standard errors of an AUC by chance
+        # four standard errors of an AUC by chance
+        assert abs(found.auc - 0.5) < 4 * math.sqrt(201 / (12 * 100 * 100)), found
         assert abs(found.accuracy - 0.5) < 4 * math.sqrt(0.25 / 200), found
 
 
@@ -166,11 +174,16 @@ def test_every_sample_is_in_half_of_the_shadows_and_confidences_are_theirs() -> 
         given = {client: set(rows.tolist()) for client, rows in half.train.items()}
         assert not half.heldout and not half.unseen and half.test is None
         for client, rows in given.items():
-            assert rows <= {*fed.train[client].tolist(), *fed.heldout[client].tolist()}, "a client trains on what is its own"
+            assert rows <= {
+                *fed.train[client].tolist(),
+                *fed.heldout[client].tolist(),
+            }, "a client trains on what is its own"
         everything = set().union(*given.values())
         assert [row in everything for row in chosen.rows.tolist()] == inside[number].tolist()
     logits, labels = outputs(network(), fed, chosen.rows, torch.device("cpu"))
-    assert torch.allclose(F.cross_entropy(logits, labels), F.cross_entropy(network()(fed.x[chosen.rows]).double(), fed.y[chosen.rows]))
+    assert torch.allclose(
+        F.cross_entropy(logits, labels), F.cross_entropy(network()(fed.x[chosen.rows]).double(), fed.y[chosen.rows])
+    )
 
 
 def test_against_unseen_clients_the_ratio_is_offline() -> None:
@@ -200,7 +213,7 @@ def test_what_cannot_be_attacked() -> None:
         attack(mlp(), numbers)
 
 
-# -------------------------------------------------------------------------------------------------------------- the command
+# ------------------------------------------------------------------------------------------------ the command
 
 EXPERIMENT = """\
 [data]
@@ -224,7 +237,9 @@ def test_the_command_attacks_a_run_folder(tmp_path: Path) -> None:
     told = run_command(tmp_path, "membership", str(folder), "--shadows", "4", "--steps", "200")
     assert told.returncode == 0, told.stderr
     assert told.stdout.splitlines()[0].split()[:3] == ["attack", "accuracy", "(%)"]
-    assert "likelihood ratio, online" in told.stdout and "shadow model 4 of 4" in told.stderr and "too few" in told.stdout
+    assert (
+        "likelihood ratio, online" in told.stdout and "shadow model 4 of 4" in told.stderr and "too few" in told.stdout
+    )
     written = json.loads((folder / "membership.json").read_text())
     assert (written["against"], written["shadows"], written["model"]) == ("heldout", 4, "last")
     assert [a["name"] for a in written["attacks"]] == ["logits", "loss", "likelihood ratio, online"]
@@ -236,7 +251,11 @@ def test_the_command_attacks_a_run_folder(tmp_path: Path) -> None:
         (["--model", "best"], "--model must be last or held-out, got 'best'"),
     ]:
         refused = run_command(tmp_path, "membership", str(folder), *words)
-        assert (refused.returncode, refused.stdout) == (2, "") and sentence_ in refused.stderr and "Traceback" not in refused.stderr
+        assert (
+            (refused.returncode, refused.stdout) == (2, "")
+            and sentence_ in refused.stderr
+            and "Traceback" not in refused.stderr
+        )
 
 
 def test_the_command_refuses_what_it_cannot_rebuild(tmp_path: Path) -> None:

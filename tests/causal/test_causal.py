@@ -1,4 +1,5 @@
-"""CausalFed: a network cut in two learns what it would learn whole; its messages travel; it can run between processes."""
+"""CausalFed: a network cut in two learns what it would learn whole; its messages travel; it can run between
+processes."""
 
 import copy
 import json
@@ -16,7 +17,21 @@ from torch.nn import functional as F
 
 import accord
 from accord import causal
-from accord.causal import Client, Extractor, Far, Gradient, Halved, Near, Representation, Server, Share, attend, cut, split_network, talk
+from accord.causal import (
+    Client,
+    Extractor,
+    Far,
+    Gradient,
+    Halved,
+    Near,
+    Representation,
+    Server,
+    Share,
+    attend,
+    cut,
+    split_network,
+    talk,
+)
 from accord.causal.engine import Causal
 from accord.causal.traffic import traffic
 from accord.core.losses import cross_entropy
@@ -39,14 +54,16 @@ SPLITS = {
 }
 
 
-def job_of(split: split_network = SPLITS["penalty"], fed: Federation | None = None, module: nn.Module | None = None, **training) -> Job:
+def job_of(
+    split: split_network = SPLITS["penalty"], fed: Federation | None = None, module: nn.Module | None = None, **training
+) -> Job:
     algorithm = accord.causalfed(split.at, split.penalty, split.warmup, split.warmup_penalty, split.reduction)
     return make_job(module or mlp(), fed or blobs(clients=4), algorithm, Training(**training), Plan(), "cpu")
 
 
 def own_objective(z: Tensor, y: Tensor, split: split_network, round: int = 1) -> Tensor:
-    """One client's objective, written from the equation, with the penalty's inner derivative by hand: for cross-entropy the derivative of a
-    sample's loss by a scale on its logits z is (softmax(z) - onehot(y)) . z."""
+    """One client's objective, written from the equation, with the penalty's inner derivative by hand: for cross-entropy
+    the derivative of a sample's loss by a scale on its logits z is (softmax(z) - onehot(y)) . z."""
     slopes = ((F.softmax(z, 1) - F.one_hot(y, z.shape[1])) * z).sum(1)
     if split.reduction == "mean":
         return F.cross_entropy(z, y) + split.penalty_at(round) * slopes.mean() ** 2
@@ -69,7 +86,7 @@ def parties(job: Job) -> tuple[Server, dict[str, Client]]:
     return server, {name: Client(halved, Member(name, rows)) for name, rows in job.fed.train.items() if len(rows)}
 
 
-# ---------------------------------------------------------------------------------------------------- split equals whole
+# ----------------------------------------------------------------------------------------- split equals whole
 
 
 @pytest.mark.parametrize("name", SPLITS)
@@ -87,7 +104,8 @@ def test_split_equals_whole_gradient_by_gradient(name: str) -> None:
     objective(whole, job.fed, first, split).backward()
     for parameter, moved in zip(whole.parameters(), job.layout.unpack(before - server.vector).values(), strict=True):
         assert torch.allclose(moved, parameter.grad, atol=1e-5, rtol=1e-4)
-    # What each client gets and gives back: the gradient of its own objective, at its representation and at the extractor.
+    # What each client gets and gives back: the gradient of its own objective, at its representation and at the
+    # extractor.
     extractor, classifier = cut(whole, split.at)
     for rows, gradient, share in zip(first, gradients, shares, strict=True):
         x, y = job.fed.read(rows)
@@ -100,7 +118,8 @@ def test_split_equals_whole_gradient_by_gradient(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_a_run_equals_the_whole_network_trained_in_one_place(name: str) -> None:
-    """Three rounds with momentum, clipping, weight decay and warm-up, sampled clients of different sizes, against torch.optim.SGD."""
+    """Three rounds with momentum, clipping, weight decay and warm-up, sampled clients of different sizes, against
+    torch.optim.SGD."""
     split, fed = replace(SPLITS[name], warmup=1, warmup_penalty=0.1), blobs(clients=6)
     settings = {"batch": 9, "epochs": 2, "lr": 0.05, "momentum": 0.8, "weight_decay": 0.01, "clip": 0.5}
     job = job_of(split, fed, **settings)
@@ -121,14 +140,24 @@ def test_a_run_equals_the_whole_network_trained_in_one_place(name: str) -> None:
 
 
 def test_dropout_and_batch_norm_train_and_repeat() -> None:
-    """A network with all that has draws or memory of its own: equal runs are equal, its statistics move, and it learns."""
+    """A network with all that has draws or memory of its own: equal runs are equal, its statistics move, and it
+    learns."""
     torch.manual_seed(0)
     module = nn.Sequential(
-        nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4)
+        nn.Linear(6, 16),
+        nn.BatchNorm1d(16),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Linear(16, 8),
+        nn.BatchNorm1d(8),
+        nn.ReLU(),
+        nn.Linear(8, 4),
     )
     fed = blobs(clients=4)
     runs = [accord.fit(module, fed, accord.causalfed(4, penalty=0.5), rounds=15, batch=8, lr=0.05) for _ in range(2)]
-    assert torch.equal(runs[0].last.vector, runs[1].last.vector) and torch.equal(runs[0].last.buffers, runs[1].last.buffers)
+    assert torch.equal(runs[0].last.vector, runs[1].last.vector) and torch.equal(
+        runs[0].last.buffers, runs[1].last.buffers
+    )
     trained = runs[0].model()
     assert int(trained[1].num_batches_tracked) == 15 * 4  # a round has four steps, and counters are averaged
     assert not torch.equal(trained[5].running_mean, module[5].running_mean)
@@ -137,15 +166,21 @@ def test_dropout_and_batch_norm_train_and_repeat() -> None:
 
 def test_one_client_without_penalty_is_plain_sgd() -> None:
     fed = blobs(clients=1, unseen=0)
-    runs = [accord.fit(mlp(), fed, algorithm, rounds=4, lr=0.1) for algorithm in (accord.causalfed(2, penalty=0.0), accord.fedavg())]
+    runs = [
+        accord.fit(mlp(), fed, algorithm, rounds=4, lr=0.1)
+        for algorithm in (accord.causalfed(2, penalty=0.0), accord.fedavg())
+    ]
     assert torch.allclose(runs[0].last.vector, runs[1].last.vector, atol=1e-6)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_what_a_round_tells_of_itself(reduction: str) -> None:
-    """The risk by sample, whatever the reduction, and the penalty, whatever its weight: here those of the first network."""
+    """The risk by sample, whatever the reduction, and the penalty, whatever its weight: here those of the first
+    network."""
     fed = blobs(clients=3)
-    row = accord.fit(mlp(), fed, accord.causalfed(2, penalty=1e-3, warmup=1, reduction=reduction), rounds=1, batch=None).rows[0]
+    row = accord.fit(
+        mlp(), fed, accord.causalfed(2, penalty=1e-3, warmup=1, reduction=reduction), rounds=1, batch=None
+    ).rows[0]
     x, y = fed.read(torch.cat(list(fed.train.values())))
     assert row["train_loss"] == pytest.approx(F.cross_entropy(mlp()(x), y).item(), rel=1e-5)
     outputs = [(mlp()(x), y) for x, y in map(fed.read, fed.train.values())]
@@ -162,7 +197,7 @@ def test_the_order_of_clients_does_not_matter() -> None:
     assert torch.allclose(runs[0].last.vector, runs[1].last.vector, atol=1e-6)
 
 
-# ------------------------------------------------------------------------------------------------------- the penalty itself
+# ----------------------------------------------------------------------------------------- the penalty itself
 
 
 def logistic(output: Tensor, target: Tensor) -> Tensor:
@@ -177,9 +212,15 @@ def test_penalty_against_numbers_worked_by_hand() -> None:
     # A second sample on the wrong side, m = -ln 3: its derivative is +3 ln 3 / 4. Mean ln 3 / 4, sum ln 3 / 2.
     output, labels = torch.tensor([[math.log(3)], [math.log(3)]]), torch.tensor([1, 0])
     risk, penalty = causal.risk_and_penalty(logistic, output, labels)
-    assert (risk.item(), penalty.item()) == (pytest.approx((math.log(4 / 3) + math.log(4)) / 2), pytest.approx((math.log(3) / 4) ** 2))
+    assert (risk.item(), penalty.item()) == (
+        pytest.approx((math.log(4 / 3) + math.log(4)) / 2),
+        pytest.approx((math.log(3) / 4) ** 2),
+    )
     risk, penalty = causal.risk_and_penalty(logistic, output, labels, "sum")
-    assert (risk.item(), penalty.item()) == (pytest.approx(math.log(4 / 3) + math.log(4)), pytest.approx((math.log(3) / 2) ** 2))
+    assert (risk.item(), penalty.item()) == (
+        pytest.approx(math.log(4 / 3) + math.log(4)),
+        pytest.approx((math.log(3) / 2) ** 2),
+    )
 
 
 def test_penalty_vanishes_where_the_classifier_is_optimal() -> None:
@@ -195,7 +236,8 @@ def test_penalty_gradient_against_differences() -> None:
 
 
 def two_worlds() -> Federation:
-    """A cause that is right three times in four everywhere, and a sign that is right more often, but not equally often."""
+    """A cause that is right three times in four everywhere, and a sign that is right more often, but not equally
+    often."""
     draw = torch.Generator().manual_seed(1)
     arrays = {}
     for name, right in {"a": 0.95, "b": 0.8, "test": 0.1}.items():
@@ -213,13 +255,15 @@ def test_the_penalty_finds_the_cause() -> None:
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
         rule = accord.causalfed(-1, penalty=penalty, warmup=10)
-        run = accord.fit(module, two_worlds(), rule, rounds=60, batch=None, epochs=4, lr=0.1, clip=1.0, evaluate_every=60)
+        run = accord.fit(
+            module, two_worlds(), rule, rounds=60, batch=None, epochs=4, lr=0.1, clip=1.0, evaluate_every=60
+        )
         return run.history[-1][1]["splits"]["unseen"]["accuracy"]["by_sample"]
 
     assert unseen(0.0) < 0.3 and unseen(100.0) > 0.7
 
 
-# -------------------------------------------------------------------------------------------------------------- the messages
+# ----------------------------------------------------------------------------------------------- the messages
 
 MESSAGES = (
     Extractor(3, 0, torch.randn(7), NO_BUFFERS),
@@ -240,7 +284,9 @@ def test_messages_travel_as_bytes(message) -> None:
 
 def test_bytes_that_are_no_message_are_refused() -> None:
     whole = causal.to_bytes(MESSAGES[1])
-    header = json.dumps({"__metadata__": {"message": json.dumps(["Share", {"client": 5, "round": 1, "step": 0}])}}).encode()
+    header = json.dumps(
+        {"__metadata__": {"message": json.dumps(["Share", {"client": 5, "round": 1, "step": 0}])}}
+    ).encode()
     for data in (b"", b"hello", whole[:-3], whole[:40], len(header).to_bytes(8, "little") + header):
         with sentence("bytes are no message of CausalFed"):
             causal.from_bytes(data)
@@ -272,7 +318,7 @@ def test_messages_that_do_not_belong_to_the_step_are_refused() -> None:
         server.learn([Share(name, 1, 0, torch.zeros(2), torch.zeros(0))])
 
 
-# --------------------------------------------------------------------------------------------------------- between processes
+# ------------------------------------------------------------------------------------------ between processes
 
 
 def be_a_client(name: str, rows: Tensor, x: Tensor, y: Tensor, connection: Connection) -> None:
@@ -328,14 +374,18 @@ def test_on_cuda_as_on_the_cpu() -> None:
     assert torch.allclose(runs[0].last.vector, runs[1].last.vector.cpu(), atol=1e-4)
 
 
-# ------------------------------------------------------------------------------------------------------- the machinery around
+# --------------------------------------------------------------------------------------- the machinery around
 
 
 def test_a_run_is_recorded_resumed_and_evaluated_like_any_other(tmp_path) -> None:
     fed, rule = blobs(clients=4), accord.causalfed(2, penalty=2.0, warmup=2)
-    straight = accord.fit(mlp(), fed, rule, rounds=6, sample=3, evaluate_every=2, folder=tmp_path / "a", checkpoint_every=2)
+    straight = accord.fit(
+        mlp(), fed, rule, rounds=6, sample=3, evaluate_every=2, folder=tmp_path / "a", checkpoint_every=2
+    )
     part = accord.fit(mlp(), fed, rule, rounds=3, sample=3, evaluate_every=2, folder=tmp_path / "b", checkpoint_every=2)
-    again = accord.fit(mlp(), fed, rule, rounds=6, sample=3, evaluate_every=2, folder=tmp_path / "b", checkpoint_every=2)
+    again = accord.fit(
+        mlp(), fed, rule, rounds=6, sample=3, evaluate_every=2, folder=tmp_path / "b", checkpoint_every=2
+    )
     assert "causalfed" in str(part.folder) and part.folder == again.folder
     assert torch.equal(straight.last.vector, again.last.vector)
     assert straight.rows == again.rows and all(row["penalty"] >= 0 for row in again.rows)
@@ -349,11 +399,16 @@ def test_clients_with_nothing_or_nonsense_are_left_out_and_named() -> None:
     x[fed.train["c01"]] = math.nan
     fed = replace(fed, x=x, train={**fed.train, "c02": fed.train["c02"][:0]})
     run = accord.fit(mlp(), fed, accord.causalfed(2), rounds=2)
-    assert run.rows[0]["left_out"] == {"c01": "NaN or infinity in the representation or its gradient", "c02": "no samples"}
+    assert run.rows[0]["left_out"] == {
+        "c01": "NaN or infinity in the representation or its gradient",
+        "c02": "no samples",
+    }
     assert run.rows[0]["accepted"] == 2 and bool(run.last.vector.isfinite().all())
     with sentence("client c02 has 0 samples and needs at least 1 to take part"):
         Client(Halved(job_of(fed=fed)), Member("c02", fed.train["c02"]))
-    nobody = accord.fit(mlp(), replace(fed, train={name: fed.train[name] for name in ("c01", "c02")}), accord.causalfed(2), rounds=1)
+    nobody = accord.fit(
+        mlp(), replace(fed, train={name: fed.train[name] for name in ("c01", "c02")}), accord.causalfed(2), rounds=1
+    )
     assert "skipped" in nobody.rows[0]
     with sentence("no participating client has any training data"):
         accord.fit(mlp(), replace(fed, train={"c02": fed.train["c02"]}), accord.causalfed(2), rounds=1)
@@ -371,10 +426,14 @@ def test_a_half_that_overflows_is_left_out() -> None:
 
 def test_only_the_engine_that_can_is_taken() -> None:
     job, told = job_of(), []
-    assert isinstance(make_engine("auto", job, told.append), Causal) and isinstance(make_engine("sequential", job), Causal)
+    assert isinstance(make_engine("auto", job, told.append), Causal) and isinstance(
+        make_engine("sequential", job), Causal
+    )
     why = "clients and server exchange representations and gradients at every step, one thread, by OMP_NUM_THREADS"
     assert told == [f"engine causal: {why}"]
-    with pytest.warns(UserWarning, match="need their server at every step: engine 'vectorised' cannot train them, 'causal' does"):
+    with pytest.warns(
+        UserWarning, match="need their server at every step: engine 'vectorised' cannot train them, 'causal' does"
+    ):
         assert isinstance(make_engine("vectorised", job), Causal)
     with sentence("speed 'bf16' cannot be had with causalfed"):
         accord.fit(mlp(), blobs(), accord.causalfed(2), rounds=1, speed=["bf16"])
@@ -385,7 +444,9 @@ def test_only_the_engine_that_can_is_taken() -> None:
 
 
 def test_experiment_files_take_it() -> None:
-    text = '[algorithm]\nname = "causalfed"\n[algorithm.local]\npenalty = 10\nwarmup = 5\nat = 7\n[model]\nname = "lenet"'
+    text = (
+        '[algorithm]\nname = "causalfed"\n[algorithm.local]\npenalty = 10\nwarmup = 5\nat = 7\n[model]\nname = "lenet"'
+    )
     experiment = parse(text)
     assert experiment.algorithm == accord.causalfed(7, penalty=10, warmup=5)
     assert experiment.resolved()["algorithm"]["local"]["reduction"] == "mean"
@@ -400,7 +461,8 @@ def test_experiment_files_take_it() -> None:
 def test_a_sweep_trains_it_by_itself(tmp_path) -> None:
     file = tmp_path / "grid.toml"
     file.write_text(
-        '[data]\nname = "digits"\n[model]\nname = "mlp"\n[run]\nengine = "vectorised"\n[sweep]\n"algorithm.name" = ["fedavg", "causalfed"]'
+        '[data]\nname = "digits"\n[model]\nname = "mlp"\n[run]\nengine = "vectorised"\n[sweep]\n"algorithm.name" ='
+        ' ["fedavg", "causalfed"]'
     )
     groups = preview(read(file))["groups"]
     assert [group["apart"] for group in groups] == [None, "clients of causalfed need their server at every step"]
@@ -429,7 +491,7 @@ def size(message: causal.Message) -> int:
     return sum(part.nbytes for part in parts if isinstance(part, Tensor))
 
 
-# ------------------------------------------------------------------------------------------------------------------ bad input
+# -------------------------------------------------------------------------------------------------- bad input
 
 
 def test_cut() -> None:

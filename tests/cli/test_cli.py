@@ -60,7 +60,7 @@ def rounds_in(run: Path) -> list[int]:
     return [json.loads(line)["round"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-# ------------------------------------------------------------------------------------------------------------------------ help
+# ------------------------------------------------------------------------------------------------------- help
 
 
 def test_help_does_not_wait_for_torch(env: dict[str, str], here: Path) -> None:
@@ -94,15 +94,19 @@ def test_settings_explains_one_section_or_all(env: dict[str, str], here: Path) -
     assert "did you mean 'model'?" in refused(env, here, "settings", "modle")
 
 
-# ---------------------------------------------------------------------------------------------------------------- run and show
+# ----------------------------------------------------------------------------------------------- run and show
 
 
 @pytest.fixture(scope="module")
-def trained(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def trained(
+    env: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """Two seeds of the experiment, trained once for the tests that only look."""
     here = tmp_path_factory.mktemp("trained")
     (here / "my.toml").write_text(EXPERIMENT)
-    done = subprocess.run(command("run", "my.toml", "run.seeds=0,1"), cwd=here, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command("run", "my.toml", "run.seeds=0,1"), cwd=here, env=env, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     return here, done
 
@@ -121,16 +125,25 @@ def test_a_run_prints_one_plain_table_and_where_it_went(trained: tuple[Path, sub
     assert "fedadam + gma(0.4) · seed 1 · round 4/4" in done.stderr
 
 
-def test_show_reads_the_same_table_back(env: dict[str, str], trained: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_show_reads_the_same_table_back(
+    env: dict[str, str], trained: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
     here, done = trained
     assert accord(env, here, "show", "my runs").stdout == done.stdout
 
 
-def test_show_tells_one_run_in_detail(env: dict[str, str], trained: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+def test_show_tells_one_run_in_detail(
+    env: dict[str, str], trained: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
     here, done = trained
     told = accord(env, here, "show", done.stdout.splitlines()[-1], "--select", "window(1,2)").stdout
     assert told.startswith("fedadam + gma(0.4) · seed 1 · round 4 · done\n")
-    for part in ("participation gap (held-out - unseen)", "worst", "by window(1,2) (round 2): train", "by oracle (round "):
+    for part in (
+        "participation gap (held-out - unseen)",
+        "worst",
+        "by window(1,2) (round 2): train",
+        "by oracle (round ",
+    ):
         assert part in told
 
 
@@ -193,7 +206,10 @@ def _read(descriptor: int) -> bytes:
 def test_a_dry_run_prints_a_file_and_what_it_costs_and_trains_nothing(env: dict[str, str], here: Path) -> None:
     text = accord(env, here, "run", "my.toml", "algorithm.mask.tau=0.6", "--dry-run").stdout
     again = parse(text)
-    assert again.algorithm.mask == gma(0.6) and again.resolved() == parse(EXPERIMENT, ["algorithm.mask.tau=0.6"]).resolved()
+    assert (
+        again.algorithm.mask == gma(0.6)
+        and again.resolved() == parse(EXPERIMENT, ["algorithm.mask.tau=0.6"]).resolved()
+    )
     cost = json.loads(accord(env, here, "run", "my.toml", "algorithm.mask.tau=0.6", "--dry-run", "--json").stdout)
     assert cost["folders"] == [str(again.folder(0))]
     assert cost["cost"]["parameters"] == 7850
@@ -202,14 +218,16 @@ def test_a_dry_run_prints_a_file_and_what_it_costs_and_trains_nothing(env: dict[
     assert not (here / "my runs").exists()
 
 
-# ------------------------------------------------------------------------------------------------------------- stop and go on
+# --------------------------------------------------------------------------------------------- stop and go on
 
 
 def test_a_larger_number_of_rounds_extends_a_run_to_the_same_files(env: dict[str, str], here: Path) -> None:
     accord(env, here, "run", "my.toml", "train.rounds=2")
     run = only_run(here / "my runs")
     assert rounds_in(run) == [1, 2]
-    assert "is done after 2 rounds: add --resume to extend it to 4, or --fresh to start over" in refused(env, here, "run", "my.toml")
+    assert "is done after 2 rounds: add --resume to extend it to 4, or --fresh to start over" in refused(
+        env, here, "run", "my.toml"
+    )
     told = accord(env, here, "run", "my.toml", "--resume").stderr
     assert "4 rounds, going on after round 2" in told
     straight = here / "straight"
@@ -243,8 +261,17 @@ def start(env: dict[str, str], here: Path) -> Iterator[Callable[..., Started]]:
         each.process.wait()
 
 
-def test_ctrl_c_finishes_the_round_and_says_how_to_go_on(env: dict[str, str], here: Path, start: Callable[..., Started]) -> None:
-    words = ["run", "my.toml", "train.rounds=150", "train.epochs=5", "run.checkpoint_every=1000", "run.folder=some where"]
+def test_ctrl_c_finishes_the_round_and_says_how_to_go_on(
+    env: dict[str, str], here: Path, start: Callable[..., Started]
+) -> None:
+    words = [
+        "run",
+        "my.toml",
+        "train.rounds=150",
+        "train.epochs=5",
+        "run.checkpoint_every=1000",
+        "run.folder=some where",
+    ]
     process = start(*words)
     process.says("round 2/150")
     process.interrupt()
@@ -271,7 +298,9 @@ def test_a_long_round_is_locked_and_a_second_ctrl_c_stops_it_at_once(
     process = start(*words)
     run = here / parse(EXPERIMENT, words[2:]).folder(0)
     process.wait_for((run / "metrics.jsonl").exists)  # it has begun, and watches for Ctrl-C
-    assert "is in use by another process: wait for it, or choose another run.folder" in refused(env, here, *words, "--resume")
+    assert "is in use by another process: wait for it, or choose another run.folder" in refused(
+        env, here, *words, "--resume"
+    )
     assert "is in use by another process" in refused(env, here, *words, "--fresh")
     process.interrupt()
     process.says("Finishing this round. Ctrl-C once more stops at once.")
@@ -282,7 +311,9 @@ def test_a_long_round_is_locked_and_a_second_ctrl_c_stops_it_at_once(
     assert rounds_in(run) == []
 
 
-def test_ctrl_c_in_the_last_round_of_a_seed_leaves_the_other_seeds_for_later(here: Path, start: Callable[..., Started]) -> None:
+def test_ctrl_c_in_the_last_round_of_a_seed_leaves_the_other_seeds_for_later(
+    here: Path, start: Callable[..., Started]
+) -> None:
     words = ["run", "my.toml", "run.seeds=0,1", "train.rounds=1", "train.epochs=400"]
     process = start(*words)
     run = here / parse(EXPERIMENT, words[2:]).folder(0)
@@ -313,7 +344,7 @@ def test_lost_reports_that_were_asked_for_are_no_news(env: dict[str, str], here:
     assert "round 1 was skipped: 0 of the 1 reports it needs" in told and "left out" not in told
 
 
-# --------------------------------------------------------------------------------------------------------------------- refused
+# ---------------------------------------------------------------------------------------------------- refused
 
 
 @pytest.mark.parametrize(
@@ -321,11 +352,17 @@ def test_lost_reports_that_were_asked_for_are_no_news(env: dict[str, str], here:
     [
         (["run", "none.toml"], "there is no file none.toml"),
         (["run", "my.toml", "algorithm.mask.tau=1.4"], "algorithm.mask.tau must be between 0 and 1, got 1.4"),
-        (["run", "my.toml", "data.name=mnist", "model.start=none"], "model.start must be a safetensors file that can be read, got 'none'"),
+        (
+            ["run", "my.toml", "data.name=mnist", "model.start=none"],
+            "model.start must be a safetensors file that can be read, got 'none'",
+        ),
         (["run", "my.toml", "data.name=mnist", "--select", "best"], "there is no selection rule 'best'"),
         (["run", "my.toml", "--resume", "--fresh"], "give one of them"),
         (["run", "my.toml", "run.folder=my.toml"], "my.toml/digits-fedadam-gma-"),
-        (["run", "my.toml", "data.classes=11"], "data.classes must be a whole number from 1 to the 10 classes of the data, got 11"),
+        (
+            ["run", "my.toml", "data.classes=11"],
+            "data.classes must be a whole number from 1 to the 10 classes of the data, got 11",
+        ),
         (["run", "my.toml", "--nosuch"], "No such option: --nosuch: see accord run --help"),
         (["run"], "Missing argument 'FILE': see accord run --help"),
         (["train"], "No such command 'train': see accord --help"),
@@ -334,7 +371,9 @@ def test_lost_reports_that_were_asked_for_are_no_news(env: dict[str, str], here:
         (["show", "nowhere"], "there is no folder nowhere"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_two(env: dict[str, str], here: Path, words: list[str], told: str) -> None:
+def test_bad_input_is_one_sentence_and_exit_code_two(
+    env: dict[str, str], here: Path, words: list[str], told: str
+) -> None:
     assert told in refused(env, here, *words)
     assert {file.name for file in here.rglob("*")} <= {"my.toml", "my runs"}, "nothing was written"
 
@@ -344,7 +383,7 @@ def test_data_that_cannot_be_had_is_one_sentence(env: dict[str, str], here: Path
     assert "mnist could not be had from anywhere" in told and "accord data get mnist --from FOLDER" in told
 
 
-# ------------------------------------------------------------------------------------------------------------------ the demo
+# --------------------------------------------------------------------------------------------------- the demo
 
 
 def test_without_any_source_the_demo_goes_on_with_digits(env: dict[str, str], here: Path) -> None:

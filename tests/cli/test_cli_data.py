@@ -28,7 +28,8 @@ def batch(env: dict[str, str], cwd: Path, commands: list[list[str]]) -> list[tup
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A folder with data of the user's own: three classes, three clients and a test set, small enough to count by hand."""
+    """A folder with data of the user's own: three classes, three clients and a test set, small enough to count by
+    hand."""
     y = np.array([0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 0, 1, 2])
     client = np.array(["ann"] * 4 + ["bob"] * 2 + ["cy"] * 4 + ["ann"] * 3)
     np.savez(tmp_path / "mine.npz", x=np.zeros((13, 2)), y=y, client=client, test=np.arange(10, 13))
@@ -38,7 +39,7 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# ---------------------------------------------------------------------------------------------------------------- list and get
+# ----------------------------------------------------------------------------------------------- list and get
 
 
 def test_list_says_what_is_here(env: dict[str, str], here: Path) -> None:
@@ -52,7 +53,13 @@ def test_list_says_what_is_here(env: dict[str, str], here: Path) -> None:
 
 def test_get_says_what_a_name_is_kept_as(env: dict[str, str], here: Path) -> None:
     told = batch(
-        env, here, [["data", "get", "fedcmnist", "--from", "."], ["data", "get", "arrays", "--from", "."], ["data", "get", "mnsit"]]
+        env,
+        here,
+        [
+            ["data", "get", "fedcmnist", "--from", "."],
+            ["data", "get", "arrays", "--from", "."],
+            ["data", "get", "mnsit"],
+        ],
     )
     assert [code for code, _, _ in told] == [2, 2, 2]
     assert told[0][2].startswith("fedcmnist is made of mnist whenever it is used, so mnist is what is kept\naccord: ")
@@ -60,7 +67,7 @@ def test_get_says_what_a_name_is_kept_as(env: dict[str, str], here: Path) -> Non
     assert told[2][2].startswith("accord: there is no data set 'mnsit'")
 
 
-# -------------------------------------------------------------------------------------------------------------------- describe
+# --------------------------------------------------------------------------------------------------- describe
 
 
 def test_describe_tells_a_federation_that_was_counted_by_hand(env: dict[str, str], here: Path) -> None:
@@ -83,8 +90,17 @@ def test_describe_tells_a_federation_that_was_counted_by_hand(env: dict[str, str
 
 
 def test_describe_tells_every_split(env: dict[str, str], here: Path) -> None:
-    ways = {"iid": [], "labels": ["classes=2"], "exact": ["data.classes=3"], "dirichlet": ["alpha=0.1"], "quantity": ["beta=0.5"]}
-    commands = [["data", "describe", "digits", f"split={way}", "clients=12", "unseen=3", *more, "--json"] for way, more in ways.items()]
+    ways = {
+        "iid": [],
+        "labels": ["classes=2"],
+        "exact": ["data.classes=3"],
+        "dirichlet": ["alpha=0.1"],
+        "quantity": ["beta=0.5"],
+    }
+    commands = [
+        ["data", "describe", "digits", f"split={way}", "clients=12", "unseen=3", *more, "--json"]
+        for way, more in ways.items()
+    ]
     results = batch(env, here, commands)
     assert [code for code, _, _ in results] == [0] * 5, results
     told = dict(zip(ways, (json.loads(out) for _, out, _ in results), strict=True))
@@ -99,12 +115,27 @@ def test_describe_tells_every_split(env: dict[str, str], here: Path) -> None:
     for way in ("labels", "exact", "dirichlet"):
         assert skew[way]["found"] > 3 * skew[way]["by_chance"]
     assert all(sum(count > 0 for count in owner["counts"]) == 3 for owner in told["exact"]["owners"][:15])
-    assert told["iid"]["sizes"]["participating"]["variation"] == 0 and told["quantity"]["sizes"]["participating"]["variation"] > 0.3
+    assert (
+        told["iid"]["sizes"]["participating"]["variation"] == 0
+        and told["quantity"]["sizes"]["participating"]["variation"] > 0.3
+    )
 
 
 def test_describe_reads_an_experiment_and_cuts_a_long_table(env: dict[str, str], here: Path) -> None:
-    cut = ["data", "describe", "my.toml", "data.split=dirichlet", "alpha=10", "unseen=10", "shift=coloured", "augment=crop"]
-    seeds = [["data", "describe", "my.toml", "clients=5", "--json", *more] for more in ([], ["--seed", "3"], ["--seed", "4"], ["seed=4"])]
+    cut = [
+        "data",
+        "describe",
+        "my.toml",
+        "data.split=dirichlet",
+        "alpha=10",
+        "unseen=10",
+        "shift=coloured",
+        "augment=crop",
+    ]
+    seeds = [
+        ["data", "describe", "my.toml", "clients=5", "--json", *more]
+        for more in ([], ["--seed", "3"], ["--seed", "4"], ["seed=4"])
+    ]
     results = batch(env, here, [cut, [*cut, "--all"], *seeds])
     assert [code for code, _, _ in results] == [0] * 6, results
     lines, everything = results[0][1].splitlines(), results[1][1].splitlines()
@@ -123,7 +154,9 @@ def test_describe_lists_the_largest_of_many_classes_and_numbers_without_any(env:
     y = np.repeat(np.arange(25), np.arange(1, 26))  # k + 1 samples of class k
     np.savez(here / "many.npz", x=np.zeros((len(y), 2)), y=y, client=np.where(y < 3, "few", "most"))
     np.savez(here / "numbers.npz", x=np.zeros((3, 2)), y=np.array([0.0, 2.0, 4.5]), client=np.array(["a", "a", "b"]))
-    many, numbers = batch(env, here, [["data", "describe", "arrays", f"source={name}.npz"] for name in ("many", "numbers")])
+    many, numbers = batch(
+        env, here, [["data", "describe", "arrays", f"source={name}.npz"] for name in ("many", "numbers")]
+    )
     lines = many[1].splitlines()
     assert lines[2].split("  ")[0] == "client" and lines[2].endswith("largest classes")
     assert lines[3].split(maxsplit=3) == ["few", "6", "3", "2: 3, 1: 2, 0: 1"]
@@ -139,14 +172,19 @@ def test_describe_lists_the_largest_of_many_classes_and_numbers_without_any(env:
 
 def test_describe_draws_names_with_dollars(env: dict[str, str], here: Path) -> None:
     """To matplotlib, what stands between two dollars is a formula."""
-    rows = [f"{client},{label},{number}" for number in range(4) for client in ("$a_$", "b") for label in ("$\\bad{$", "$5")]
+    rows = [
+        f"{client},{label},{number}" for number in range(4) for client in ("$a_$", "b") for label in ("$\\bad{$", "$5")
+    ]
     (here / "prices.csv").write_text("\n".join(["client,label,size", *rows]))
     ((code, _, err),) = batch(env, here, [["data", "describe", "table", "source=prices.csv", "--plot", "prices.png"]])
     assert code == 0 and (here / "prices.png").read_bytes().startswith(b"\x89PNG"), err
 
 
 def test_describe_draws(env: dict[str, str], here: Path) -> None:
-    tall = [["data", "describe", "digits", "split=exact", f"clients={clients}", "--plot", f"{clients}.png"] for clients in (5, 25)]
+    tall = [
+        ["data", "describe", "digits", "split=exact", f"clients={clients}", "--plot", f"{clients}.png"]
+        for clients in (5, 25)
+    ]
     many = [["data", "describe", "digits", "clients=101", "--plot", name] for name in ("many.PDF", "many.svg")]
     assert [code for code, _, _ in batch(env, here, [*tall, *many])] == [0] * 4
     few, more = (Image.open(here / f"{clients}.png") for clients in (5, 25))
@@ -154,12 +192,17 @@ def test_describe_draws(env: dict[str, str], here: Path) -> None:
     blue = np.asarray(few.convert("RGB")).astype(int)
     assert (blue[..., 2] - blue[..., 0] > 60).mean() > 0.05, "a heat map"
     assert (here / "many.PDF").read_bytes().startswith(b"%PDF") and b"<svg" in (here / "many.svg").read_bytes()
-    assert {path.name for path in here.iterdir()} == {"mine.npz", "my.toml", "5.png", "25.png", "many.PDF", "many.svg"}, (
-        "nothing beside them"
-    )
+    assert {path.name for path in here.iterdir()} == {
+        "mine.npz",
+        "my.toml",
+        "5.png",
+        "25.png",
+        "many.PDF",
+        "many.svg",
+    }, "nothing beside them"
 
 
-# --------------------------------------------------------------------------------------------------------------------- preview
+# ---------------------------------------------------------------------------------------------------- preview
 
 
 @pytest.fixture
@@ -182,12 +225,27 @@ def tiles(file: Path, fed: Federation, **options: int) -> tuple[preview.Sheet, d
 
 
 def test_preview_shows_a_clients_own_samples(env: dict[str, str], here: Path, dealt: Federation) -> None:
-    words = ("digits", "clients=4", "unseen=1", "split=exact", "classes=3", "--seed", "7", "-o", "sheet.png", "--clients", "3")
+    words = (
+        "digits",
+        "clients=4",
+        "unseen=1",
+        "split=exact",
+        "classes=3",
+        "--seed",
+        "7",
+        "-o",
+        "sheet.png",
+        "--clients",
+        "3",
+    )
     assert accord(env, here, "data", "preview", *words).stdout == "sheet.png\n"
     sheet, drawn = tiles(here / "sheet.png", dealt, clients=3)
     assert len(sheet.strips) == 3 + 1 + 1 and sheet.captions == tuple("0123456789")
     owners = [*list(dealt.train)[:3], *dealt.unseen]
-    of_each = [[rows[owner].tolist() for rows in (dealt.train, dealt.heldout, dealt.unseen) if owner in rows] for owner in owners]
+    of_each = [
+        [rows[owner].tolist() for rows in (dealt.train, dealt.heldout, dealt.unseen) if owner in rows]
+        for owner in owners
+    ]
     owned = [{row for rows in own for row in rows} for own in of_each]
     for row, own in enumerate([*owned, set(range(1500, 1797))]):
         kinds = {int(dealt.y[sample]) for sample in own}
@@ -199,12 +257,14 @@ def test_preview_shows_a_clients_own_samples(env: dict[str, str], here: Path, de
             small = tile[::2, ::2, 0]  # every pixel is drawn twice as large
             assert (np.repeat(np.repeat(small, 2, 0), 2, 1)[..., None] == tile).all()
             mine = [sample for sample in own if dealt.y[sample] == column]
-            assert any((dealt.x[sample, 0].numpy() == small).all() for sample in mine), "a sample of this owner and class"
+            assert any((dealt.x[sample, 0].numpy() == small).all() for sample in mine), (
+                "a sample of this owner and class"
+            )
 
 
 def test_preview_shows_the_shift_and_has_a_name_of_its_own(env: dict[str, str], here: Path, dealt: Federation) -> None:
     options = ["clients=4", "unseen=1", "shift=coloured", "--samples", "20"]
-    (first, second) = batch(
+    first, second = batch(
         env, here, [["data", "preview", "digits", *options], ["data", "preview", "digits", *options, "-o", "again.PNG"]]
     )
     assert first == (0, "preview-digits.png\n", "") and second == (0, "again.PNG\n", "")
@@ -213,13 +273,15 @@ def test_preview_shows_the_shift_and_has_a_name_of_its_own(env: dict[str, str], 
     brightest = {place: tile.reshape(-1, 3)[tile.sum(-1).argmax()] / 255 for place, tile in drawn.items()}
     hue = {place: colorsys.rgb_to_hsv(*colour)[0] for place, colour in brightest.items()}
     last = len(sheet.strips) - 1
-    assert {int(20 * hue[place]) % 2 for place in hue if place[0] == last} == {1}, "test colours lie in the odd cells of the circle"
+    assert {int(20 * hue[place]) % 2 for place in hue if place[0] == last} == {1}, (
+        "test colours lie in the odd cells of the circle"
+    )
     assert {int(20 * hue[place]) % 2 for place in hue if place[0] < last} == {0}, "and nobody else's do"
     zeros = sorted(hue[row, 0] for row in range(last))
     assert min(np.diff(zeros)) > 0.005, "a zero has another colour at every client"
 
 
-# --------------------------------------------------------------------------------------------------------------------- refused
+# ---------------------------------------------------------------------------------------------------- refused
 
 NEITHER = "is neither a data set nor an experiment file"
 BAD = [
@@ -238,17 +300,29 @@ BAD = [
     (["describe", "arrays"], "data.source is missing"),
     (["describe", "digits", "--seed", "-1"], "see accord data describe --help"),
     (["describe", "digits", "--plot", "x.gif"], "--plot must be a file that ends in .png or .pdf or .svg, got 'x.gif'"),
-    (["describe", "digits", "--plot", "no/x.png"], "--plot must be a file that can be written, got 'no/x.png': there is no folder no"),
+    (
+        ["describe", "digits", "--plot", "no/x.png"],
+        "--plot must be a file that can be written, got 'no/x.png': there is no folder no",
+    ),
     (["describe", "digits", "--plot", "my.toml/x.png"], "there is no folder my.toml"),
     (["preview", "mnsit"], f"'mnsit' {NEITHER}"),
-    (["preview", "arrays", "source=mine.npz"], "a preview shows pictures of 1 or 3 channels, and arrays holds samples of 2 numbers"),
+    (
+        ["preview", "arrays", "source=mine.npz"],
+        "a preview shows pictures of 1 or 3 channels, and arrays holds samples of 2 numbers",
+    ),
     (["preview", "digits", "--clients", "0"], "see accord data preview --help"),
     (["describe", "arrays", "source=half.npz"], "array client in half.npz has shape [12]: [13] is right"),
-    (["preview", "digits", "--samples", "1000000000"], "a sheet has room for 10,000 pictures, not for 1,000,000,000 in each of"),
+    (
+        ["preview", "digits", "--samples", "1000000000"],
+        "a sheet has room for 10,000 pictures, not for 1,000,000,000 in each of",
+    ),
     (["preview", "digits", "--samples", "some"], "see accord data preview --help"),
     (["preview", "digits", "-o", "x.jpg"], "--output must be a file that ends in .png, got 'x.jpg'"),
     (["preview", "digits", "-o", "x"], "--output must be a file that ends in .png, got 'x'"),
-    (["preview", "digits", "-o", "folder.png"], "--output must be a file that can be written, got 'folder.png': it is a folder"),
+    (
+        ["preview", "digits", "-o", "folder.png"],
+        "--output must be a file that can be written, got 'folder.png': it is a folder",
+    ),
     (["preview", "mnist"], "mnist could not be had from anywhere"),
 ]
 
@@ -257,7 +331,9 @@ def test_bad_input_is_one_sentence_and_exit_code_two(env: dict[str, str], here: 
     np.savez(here / "half.npz", x=np.zeros((13, 2)), y=np.zeros(13, dtype=int), client=np.zeros(12, dtype=int))
     (here / "folder.png").mkdir()
     before = set(here.iterdir())
-    for (words, sentence), (code, out, err) in zip(BAD, batch(env, here, [["data", *words] for words, _ in BAD]), strict=True):
+    for (words, sentence), (code, out, err) in zip(
+        BAD, batch(env, here, [["data", *words] for words, _ in BAD]), strict=True
+    ):
         assert (code, out) == (2, ""), words
         last = err.splitlines()[-1]
         assert last.startswith("accord: ") and sentence in last, (words, err)
@@ -273,7 +349,11 @@ def test_bad_input_is_one_sentence_and_exit_code_two(env: dict[str, str], here: 
             ["describe", "digits", "--plot", "x.png"],
             '--plot needs matplotlib, which is not installed: pip install "accord-fl[plot]"',
         ),
-        ("PIL", ["preview", "digits"], 'a preview is drawn with Pillow, which is not installed: pip install "accord-fl[images]"'),
+        (
+            "PIL",
+            ["preview", "digits"],
+            'a preview is drawn with Pillow, which is not installed: pip install "accord-fl[images]"',
+        ),
     ],
 )
 def test_a_library_that_is_missing_is_one_sentence(

@@ -51,7 +51,11 @@ def kill_after_round(folder: Path, number: int, *more: str) -> None:
 
 def files(folder: Path) -> dict[str, bytes]:
     (run,) = (folder / "runs").glob("*-s0")
-    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(run.rglob("*")) if f.is_file() and f.name != "timing.jsonl"}
+    return {
+        str(f.relative_to(folder)): f.read_bytes()
+        for f in sorted(run.rglob("*"))
+        if f.is_file() and f.name != "timing.jsonl"
+    }
 
 
 @pytest.mark.slow
@@ -87,7 +91,9 @@ def test_going_on_with_other_threads_and_instructions_says_so_in_one_sentence(tm
         (12, {"OMP_NUM_THREADS": "2"}),
     ):
         more = (f"train.rounds={rounds}", "run.engine=sequential", "run.device=cpu", "--resume")
-        done = subprocess.run(command(folder, *more), cwd=folder, env={**here, **env}, check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            command(folder, *more), cwd=folder, env={**here, **env}, check=True, capture_output=True, text=True
+        )
         told.append([line for line in done.stderr.splitlines() if "before: " in line])
     ((first, second),) = (json.loads(file.read_text()) for file in folder.glob("runs/*/environment.json"))
     assert (first["from_round"], second["from_round"]) == (1, 5)
@@ -96,5 +102,7 @@ def test_going_on_with_other_threads_and_instructions_says_so_in_one_sentence(tm
         key for key in ("cpu_instructions", "threads") if first[key] != second[key]
     ]  # a simple processor has one set of instructions
     parts = ", ".join(f"{key} {second[key]} (before: {first[key]})" for key in changed)
-    sentence = f"the run goes on with {parts}: its results may differ in their last digits from those of an uninterrupted run"
+    sentence = (
+        f"the run goes on with {parts}: its results may differ in their last digits from those of an uninterrupted run"
+    )
     assert told == [[], [sentence], []]

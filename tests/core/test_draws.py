@@ -14,11 +14,20 @@ def test_draws_are_frozen() -> None:
     assert draws.permutation(8, 0, "batches", 1, "c0", 0).tolist() == [7, 6, 1, 4, 3, 0, 2, 5]
     assert draws.choose(100, 5, 0, "sample", 1).tolist() == [8, 44, 64, 65, 76]
     assert draws.uniform(2, 0, "lost", 1).tolist() == [0.2644206283303411, 0.19955688293569807]
-    assert draws.dirichlet([0.5, 0.5, 0.5], 0, "partition").tolist() == pytest.approx([0.889781343689, 0.021426621687, 0.088792034624])
+    assert draws.dirichlet([0.5, 0.5, 0.5], 0, "partition").tolist() == pytest.approx(
+        [0.889781343689, 0.021426621687, 0.088792034624]
+    )
 
 
 def test_every_part_of_a_key_counts() -> None:
-    keys = [draws.key(0, "a"), draws.key(1, "a"), draws.key(0, "b"), draws.key(0, "a", 1), draws.key(0, "a", "1"), draws.key(0, "a", 1, 1)]
+    keys = [
+        draws.key(0, "a"),
+        draws.key(1, "a"),
+        draws.key(0, "b"),
+        draws.key(0, "a", 1),
+        draws.key(0, "a", "1"),
+        draws.key(0, "a", 1, 1),
+    ]
     assert len(set(keys)) == len(keys)
 
 
@@ -36,7 +45,13 @@ def test_uniform_is_uniform() -> None:
 
 def test_splitmix64_against_the_published_stream() -> None:
     """The first numbers of the generator from seed 1234567, as its reference implementation gives them."""
-    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    expected = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
     bits = draws.splitmix64(1234567, torch.arange(5))
     assert [int(b) % 2**64 for b in bits] == expected
 

@@ -45,7 +45,9 @@ def test_gradient_reaches_every_use_of_a_tied_parameter() -> None:
     vector = layout.pack(module).requires_grad_()
     (flat,) = torch.autograd.grad(functional_call(module, layout.unpack(vector), (x,)).sum(), vector)
     module(x).sum().backward()
-    expected = torch.cat([module.coarse.grad.float().flatten(), module.a.weight.grad.flatten(), module.a.bias.grad.flatten()])
+    expected = torch.cat(
+        [module.coarse.grad.float().flatten(), module.a.weight.grad.flatten(), module.a.bias.grad.flatten()]
+    )
     assert torch.allclose(flat, expected, rtol=1e-2)  # bfloat16 has eight bits
 
 
@@ -65,7 +67,10 @@ def test_float64_models_keep_float64() -> None:
 def test_whole_number_buffers_are_rounded() -> None:
     layout = Layout.of(nn.BatchNorm1d(1))
     averaged = (
-        layout.pack_buffers({"running_mean": torch.zeros(1), "running_var": torch.ones(1), "num_batches_tracked": torch.tensor(3)}) + 0.6
+        layout.pack_buffers(
+            {"running_mean": torch.zeros(1), "running_var": torch.ones(1), "num_batches_tracked": torch.tensor(3)}
+        )
+        + 0.6
     )
     assert layout.unpack_buffers(averaged)["num_batches_tracked"].item() == 4
 

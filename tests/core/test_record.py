@@ -9,8 +9,12 @@ from accord.core.reports import why_leave_out
 
 
 def test_fields_combine_by_sum_minimum_and_rows() -> None:
-    a = Record(s=Field(torch.tensor([1.0])), m=Field(torch.tensor([2.0]), "min"), r=Field(torch.tensor([[1.0, 2.0]]), "rows"))
-    b = Record(s=Field(torch.tensor([10.0])), m=Field(torch.tensor([-1.0]), "min"), r=Field(torch.tensor([[3.0, 4.0]]), "rows"))
+    a = Record(
+        s=Field(torch.tensor([1.0])), m=Field(torch.tensor([2.0]), "min"), r=Field(torch.tensor([[1.0, 2.0]]), "rows")
+    )
+    b = Record(
+        s=Field(torch.tensor([10.0])), m=Field(torch.tensor([-1.0]), "min"), r=Field(torch.tensor([[3.0, 4.0]]), "rows")
+    )
     both = a + b
     assert both["s"].item() == 11
     assert both["m"].item() == -1
@@ -63,7 +67,10 @@ def test_every_report_is_checked_before_it_is_added() -> None:
     assert why_leave_out(torch.tensor([1.0, float("nan"), 0.0]), 5, layout) == "NaN in the update"
     assert why_leave_out(torch.tensor([1.0, float("-inf"), 0.0]), 5, layout) == "infinity in the update"
     assert why_leave_out(good, 5, layout, torch.tensor([float("nan")])) == "NaN or infinity in the buffers"
-    assert why_leave_out(good, 5, layout, None, [torch.tensor([float("inf")])]) == "NaN or infinity in what the client would remember"
+    assert (
+        why_leave_out(good, 5, layout, None, [torch.tensor([float("inf")])])
+        == "NaN or infinity in what the client would remember"
+    )
 
 
 def test_sums_do_not_depend_on_how_clients_are_cut_into_blocks() -> None:

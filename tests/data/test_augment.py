@@ -1,4 +1,5 @@
-"""Augmentation: what each sample gets, by a slow reading of the same draws, and that nothing else in the batch matters."""
+"""Augmentation: what each sample gets, by a slow reading of the same draws, and that nothing else in the batch
+matters."""
 
 import pytest
 import torch
@@ -49,11 +50,13 @@ def test_each_sample_is_padded_cropped_and_mirrored(pad: int, flip: bool, dtype:
 
 
 def test_every_place_and_both_directions_come_up_equally_often() -> None:
-    """A picture whose pixels say where they are: the crop can be read off. 81 places, of 1,000 samples each on average."""
+    """A picture whose pixels say where they are: the crop can be read off. 81 places, of 1,000 samples each on
+    average."""
     samples, pad, size = 81_000, 4, 9
     x = torch.arange(1, size * size + 1, dtype=torch.uint8).view(1, 1, size, size).expand(samples, 1, size, size)
     result = CropFlip(pad)(x, KEY)
-    middle = result[:, 0, size // 2, size // 2].long() - 1  # always inside the picture: the pad is smaller than half of it
+    # always inside the picture: the pad is smaller than half of it
+    middle = result[:, 0, size // 2, size // 2].long() - 1
     flipped = result[:, 0, size // 2, size // 2 + 1].long() - 1 < middle
     inside = middle % size < size - 1  # at the right edge the next pixel is black
     places = torch.bincount(middle, minlength=81)

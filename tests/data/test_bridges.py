@@ -1,4 +1,5 @@
-"""Federations from torch, Hugging Face and Flower datasets: the same samples, the right owners, and sentences for what cannot be read."""
+"""Federations from torch, Hugging Face and Flower datasets: the same samples, the right owners, and sentences for what
+cannot be read."""
 
 import doctest
 import os
@@ -10,7 +11,9 @@ from types import ModuleType
 from typing import Any
 
 # Before the libraries are imported, which is when they look: nothing is fetched, nothing is reported to anybody.
-os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", HF_DATASETS_DISABLE_PROGRESS_BARS="1", FLWR_TELEMETRY_ENABLED="0")
+os.environ.update(
+    HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", HF_DATASETS_DISABLE_PROGRESS_BARS="1", FLWR_TELEMETRY_ENABLED="0"
+)
 
 import datasets
 import numpy as np
@@ -65,7 +68,7 @@ class Pairs(Dataset):
         return self.items[number]
 
 
-# ------------------------------------------------------------------------------------------------------------------------- torch
+# ------------------------------------------------------------------------------------------------------ torch
 
 
 def test_a_tensor_dataset_is_taken_without_a_copy() -> None:
@@ -119,7 +122,11 @@ def test_items_are_asked_for_once_in_order_and_progress_is_told() -> None:
 
 
 def test_items_of_every_form_are_the_same_samples() -> None:
-    forms = [[1.5, 2.0], np.array([1.5, 2.0], dtype=">f4"), torch.tensor([1.5, 2.0], dtype=torch.float64, requires_grad=True)]
+    forms = [
+        [1.5, 2.0],
+        np.array([1.5, 2.0], dtype=">f4"),
+        torch.tensor([1.5, 2.0], dtype=torch.float64, requires_grad=True),
+    ]
     for form in forms:
         for zero, one in ((0, 1), (False, True), (np.uint8(0), np.uint8(1)), (torch.tensor(0), torch.tensor(1))):
             fed = from_torch(Pairs([(form, zero), (form, one)]), clients=2)
@@ -151,12 +158,20 @@ BAD_TORCH = [
     ((Pairs([]),), {}, "the data has no samples: at least one is needed"),
     ((Pairs([([0.0], 0), [0.0]]),), {}, "sample 1 of the data must be a pair (x, y), got list"),
     ((TensorDataset(torch.zeros(3, 1)),), {}, "sample 0 of the data must be a pair (x, y), got tuple"),
-    ((Pairs([([0.0], 0), ([0.0, 1.0], 1)]),), {}, "sample 1 of the data holds 2 float32, but the first 1 float32: all must be alike"),
+    (
+        (Pairs([([0.0], 0), ([0.0, 1.0], 1)]),),
+        {},
+        "sample 1 of the data holds 2 float32, but the first 1 float32: all must be alike",
+    ),
     ((Pairs([([0.0], 0), ([1], 1)]),), {}, "sample 1 of the data holds 1 int64, but the first 1 float32"),
     ((Pairs([([0.0], 0), ([0.0], [1, 2])]),), {}, "label 1 of the data holds 2 int64, but the first one int64"),
     ((Pairs([([0.0], "cat")]),), {}, "label 0 of the data is str, not numbers of one shape"),
     ((Pairs([([[0.0], [1.0, 2.0]], 0)]),), {}, "sample 0 of the data is list, not numbers of one shape"),
-    ((Pairs([(Image.new("I;16", (2, 2)), 0)]),), {}, "sample 0 of the data is a picture of mode I;16, whose pixels are not bytes"),
+    (
+        (Pairs([(Image.new("I;16", (2, 2)), 0)]),),
+        {},
+        "sample 0 of the data is a picture of mode I;16, whose pixels are not bytes",
+    ),
     (
         (DATA,),
         {"test": TensorDataset(torch.zeros(2, 3), torch.zeros(2))},
@@ -167,9 +182,21 @@ BAD_TORCH = [
         {"test": TensorDataset(torch.zeros(2, 1), torch.zeros(2))},
         "label 0 of the test set holds one float32, but the first one int64",
     ),
-    ((DATA, ["a", "b"]), {}, "client must be one text or whole number for each of the 4 samples, got <U1 of shape (2,)"),
-    ((DATA, ["a", None, "b", "c"]), {}, "client must be one text or whole number for each of the 4 samples, got object of shape (4,)"),
-    ((DATA, ["a", "b", "a", "b"]), {"clients": 2}, "clients is about clients that are made up, but client says whose each sample is"),
+    (
+        (DATA, ["a", "b"]),
+        {},
+        "client must be one text or whole number for each of the 4 samples, got <U1 of shape (2,)",
+    ),
+    (
+        (DATA, ["a", None, "b", "c"]),
+        {},
+        "client must be one text or whole number for each of the 4 samples, got object of shape (4,)",
+    ),
+    (
+        (DATA, ["a", "b", "a", "b"]),
+        {"clients": 2},
+        "clients is about clients that are made up, but client says whose each sample is",
+    ),
     ((DATA, ["a", "b", "a", "b"]), {"split": "labels"}, "split is about clients that are made up"),
     ((DATA, ["a", "b", "a", "b"]), {"alpha": 0.5}, "alpha is about clients that are made up"),
     ((DATA, ["a", "b", "a", "b"]), {"unseen": ["c"]}, "unseen names client c, which is not among the 2 clients given"),
@@ -186,7 +213,7 @@ def test_what_torch_data_cannot_be_gets_a_sentence(given: tuple, options: dict, 
         from_torch(*given, **options)
 
 
-# ------------------------------------------------------------------------------------------------------------------ Hugging Face
+# ----------------------------------------------------------------------------------------------- Hugging Face
 
 
 def written(count: int = 24, seed: int = 0, **columns: Any) -> tuple[datasets.Dataset, np.ndarray]:
@@ -195,7 +222,10 @@ def written(count: int = 24, seed: int = 0, **columns: Any) -> tuple[datasets.Da
     pixels = draw.integers(0, 256, (count, 4, 5, 3), dtype=np.uint8)
     table = {"image": [Image.fromarray(one) for one in pixels], "writer": [f"w{i % 4}" for i in range(count)]}
     table |= {"label": [i % 3 for i in range(count)]} | columns
-    return datasets.Dataset.from_dict(table).cast_column("label", datasets.ClassLabel(names=["ox", "ant", "bee"])), pixels
+    return (
+        datasets.Dataset.from_dict(table).cast_column("label", datasets.ClassLabel(names=["ox", "ant", "bee"])),
+        pixels,
+    )
 
 
 def table(**columns: Any) -> datasets.Dataset:
@@ -249,7 +279,9 @@ def test_grey_palette_and_black_and_white_pictures() -> None:
 def test_numbers_are_features_unless_they_are_the_client_or_the_label() -> None:
     data = table(site=[7, 7, 12, 12], note=["a", "b", "c", "d"], ill=[True, False, True, True])
     fed = from_huggingface(data, "site", heldout=0)
-    assert fed.x.tolist() == [[30, 60.5, 1], [40, 70.5, 0], [50, 80.5, 1], [60, 90.5, 1]] and fed.x.dtype == torch.float32
+    assert (
+        fed.x.tolist() == [[30, 60.5, 1], [40, 70.5, 0], [50, 80.5, 1], [60, 90.5, 1]] and fed.x.dtype == torch.float32
+    )
     assert owned(fed) == {"7": [0, 1], "12": [2, 3]} and fed.clients == ["7", "12"]
     assert isinstance(fed.prepare, Standardise) and fed.classes == ()
     assert torch.allclose(fed.read(torch.arange(4))[0].mean(0), torch.zeros(3), atol=1e-6)
@@ -266,7 +298,11 @@ def test_arrays_are_floats_of_their_shape() -> None:
     fixed = nested.cast_column("signal", datasets.Array2D((2, 3), "float32"))
     for data in (nested, fixed, nested.with_format("torch")):
         fed = from_huggingface(data, clients=2)
-        assert fed.x.dtype == torch.float32 and torch.equal(fed.x, torch.from_numpy(draw).float()) and fed.prepare == AsIs()
+        assert (
+            fed.x.dtype == torch.float32
+            and torch.equal(fed.x, torch.from_numpy(draw).float())
+            and fed.prepare == AsIs()
+        )
     whole = nested.map(lambda row: {"signal": [[1, 2, 3], [4, 5, 2**40]]})
     assert from_huggingface(whole, clients=2).x[3].tolist() == [[1, 2, 3], [4, 5, 2**40]]
     flat = from_huggingface(datasets.Dataset.from_dict({"v": draw[:, 0].tolist(), "label": [0, 1, 0, 1]}), clients=2)
@@ -317,18 +353,42 @@ BAD_TABLES = [
         {},
         "the data is a DatasetDict of the splits train, test: pick one, such as dataset['train']",
     ),
-    (table().to_iterable_dataset(), {}, "the data is a stream, and clients are rows of a whole dataset: load it without streaming=True"),
+    (
+        table().to_iterable_dataset(),
+        {},
+        "the data is a stream, and clients are rows of a whole dataset: load it without streaming=True",
+    ),
     ([1, 2], {}, "the data must be a datasets.Dataset, got list"),
-    (table(), {"test": datasets.DatasetDict(test=table())}, "the test set is a DatasetDict of the splits test: pick one"),
+    (
+        table(),
+        {"test": datasets.DatasetDict(test=table())},
+        "the test set is a DatasetDict of the splits test: pick one",
+    ),
     (table().select([]), {}, "the data has no rows: at least one is needed"),
-    (table().with_transform(lambda rows: rows), {}, "the data has a transform, which is not applied when all is read at once"),
+    (
+        table().with_transform(lambda rows: rows),
+        {},
+        "the data has a transform, which is not applied when all is read at once",
+    ),
     (table(), {"label": "target"}, "the data has no column target: its columns are age, pulse, label"),
     (table(), {"client": "site"}, "the data has no column site: its columns are age, pulse, label"),
-    (table(), {"features": "height"}, "features names column height, which is not there: the columns are age, pulse, label"),
-    (table(), {"features": ["age", "label"]}, "features names column label, which is the label or the client: a model must not read it"),
+    (
+        table(),
+        {"features": "height"},
+        "features names column height, which is not there: the columns are age, pulse, label",
+    ),
+    (
+        table(),
+        {"features": ["age", "label"]},
+        "features names column label, which is the label or the client: a model must not read it",
+    ),
     (table(), {"client": "age", "features": ["age"]}, "features names column age, which is the label or the client"),
     (table(), {"features": []}, "features must name at least one column, and none twice, got []"),
-    (table(), {"features": ["age", "age"]}, "features must name at least one column, and none twice, got ['age', 'age']"),
+    (
+        table(),
+        {"features": ["age", "age"]},
+        "features must name at least one column, and none twice, got ['age', 'age']",
+    ),
     (
         table(note=["a"] * 4),
         {"features": ["note"]},
@@ -350,21 +410,40 @@ BAD_TABLES = [
         {"features": "age"},
         "column label holds arrays: a label is a class (a whole number, text or a ClassLabel) or a number",
     ),
-    (table(label=[0, None, 1, 1]), {}, "row 1 of the data has nothing in column label: fill it in or leave the row out"),
+    (
+        table(label=[0, None, 1, 1]),
+        {},
+        "row 1 of the data has nothing in column label: fill it in or leave the row out",
+    ),
     (table(label=["a", "b", None, "a"]), {}, "row 2 of the data has nothing in column label"),
-    (table(label=[0, 1, -1, 0]), {}, "row 2 of the data has label -1: classes count from 0 on, and -1 often stands for no label"),
+    (
+        table(label=[0, 1, -1, 0]),
+        {},
+        "row 2 of the data has label -1: classes count from 0 on, and -1 often stands for no label",
+    ),
     (table(label=[0.5, float("nan"), 1.0, 1.0]), {}, "row 1 of the data has a number that is missing, infinite or NaN"),
     (table(site=["a", None, "b", "b"]), {"client": "site"}, "row 1 of the data has nothing in column site"),
     (table(), {"client": "pulse"}, "column pulse of the data holds numbers: a client is text or a whole number"),
-    (table(age=[30, None, 50, 60]), {}, "row 1 of the data has a number that is missing, infinite or NaN: fill it in or leave the row out"),
+    (
+        table(age=[30, None, 50, 60]),
+        {},
+        "row 1 of the data has a number that is missing, infinite or NaN: fill it in or leave the row out",
+    ),
     (table(ill=[True, False, None, True]), {}, "row 2 of the data has a number that is missing, infinite or NaN"),
     (table(pulse=[1.0, 2.0, 1e300, 4.0]), {}, "row 2 of the data has a number that is missing, infinite or NaN"),
-    (table(v=[[1.0], [1.0], [1.0, 2.0], [1.0]]), {}, "sample 2 of the data holds 2 float32, but the first 1 float32: all must be alike"),
+    (
+        table(v=[[1.0], [1.0], [1.0, 2.0], [1.0]]),
+        {},
+        "sample 2 of the data holds 2 float32, but the first 1 float32: all must be alike",
+    ),
     (table(v=[[1.0, 2.0], [1.0, None]] * 2), {}, "row 1 of the data has a number that is missing, infinite or NaN"),
     (
         MIXED,
         {},
-        "sample 1 of the data holds 1 x 4 x 5 uint8, but the first 1 x 4 x 4 uint8: all must be alike, so resize or convert them first",
+        (
+            "sample 1 of the data holds 1 x 4 x 5 uint8, but the first 1 x 4 x 4 uint8: all must be alike, so resize or"
+            " convert them first"
+        ),
     ),
     (NO_PICTURE, {}, "sample 1 of the data is nothing, not numbers of one shape"),
     (BROKEN, {}, "a picture in or after row 0 of the data cannot be decoded"),
@@ -374,7 +453,11 @@ BAD_TABLES = [
         {"test": table(label=["a", "b", "a", "b"])},
         "column label of the test set is Value('string'), but that of the data Value('int64')",
     ),
-    (PICTURES, {"test": PICTURES.cast_column("label", datasets.ClassLabel(names=["ant", "bee", "ox"]))}, "they must be alike"),
+    (
+        PICTURES,
+        {"test": PICTURES.cast_column("label", datasets.ClassLabel(names=["ant", "bee", "ox"]))},
+        "they must be alike",
+    ),
     (PICTURES, {"client": "writer", "clients": 2}, "clients is about clients that are made up"),
 ]
 
@@ -385,21 +468,30 @@ def test_what_a_dataset_cannot_be_gets_a_sentence(data: Any, options: dict, sent
         from_huggingface(data, **({"clients": 2} if "client" not in options else {}) | options)
 
 
-# ------------------------------------------------------------------------------------------------------------------------ Flower
+# ----------------------------------------------------------------------------------------------------- Flower
 
 
 def folder(path: Path) -> Path:
     """Two splits as Parquet files, whose column `row` says which row is which."""
     for split, count in (("train", 60), ("test", 15)):
         labels = ["ant" if row % 3 else "bee" for row in range(count)]
-        data = {"row": np.arange(float(count)), "more": np.ones(count), "ward": [row % 5 for row in range(count)], "label": labels}
+        data = {
+            "row": np.arange(float(count)),
+            "more": np.ones(count),
+            "ward": [row % 5 for row in range(count)],
+            "label": labels,
+        }
         datasets.Dataset.from_dict(data).to_parquet(path / f"{split}.parquet")
     return path
 
 
 def test_every_partition_of_a_federated_dataset_is_a_client(flwr: ModuleType, tmp_path: Path) -> None:
-    partitioner = flwr.partitioner.DirichletPartitioner(num_partitions=4, partition_by="label", alpha=5.0, min_partition_size=3)
-    source = flwr.FederatedDataset(dataset=str(folder(tmp_path)), partitioners={"train": partitioner}, cache_dir=str(tmp_path))
+    partitioner = flwr.partitioner.DirichletPartitioner(
+        num_partitions=4, partition_by="label", alpha=5.0, min_partition_size=3
+    )
+    source = flwr.FederatedDataset(
+        dataset=str(folder(tmp_path)), partitioners={"train": partitioner}, cache_dir=str(tmp_path)
+    )
     fed = from_flwr_datasets(source, features=["row", "more"], test="test", unseen=1, heldout=0.2)
     assert sorted(owned(fed)) == [f"partition-{number:03d}" for number in range(4)]
     assert (len(fed.train), len(fed.unseen), fed.classes, fed.name) == (3, 1, ("ant", "bee"), "flower")
@@ -418,7 +510,9 @@ def test_a_partitioner_on_a_dataset_in_memory(flwr: ModuleType) -> None:
     partitioner = flwr.partitioner.NaturalIdPartitioner(partition_by="writer")
     partitioner.dataset = data
     told: list = []
-    fed = from_flwr_datasets(partitioner, unseen=["partition-001"], test=written(5, seed=1)[0], progress=lambda *news: told.append(news))
+    fed = from_flwr_datasets(
+        partitioner, unseen=["partition-001"], test=written(5, seed=1)[0], progress=lambda *news: told.append(news)
+    )
     for number in range(4):
         rows = owned(fed)[f"partition-{number:03d}"]
         assert torch.equal(fed.x[rows], torch.from_numpy(pixels[number::4]).permute(0, 3, 1, 2))
@@ -449,7 +543,9 @@ def test_what_flower_cannot_give_gets_a_sentence(flwr: ModuleType, tmp_path: Pat
     with raises("flwr-datasets cannot load or cut these data: The given split: 'validation' is not present"):
         from_flwr_datasets(source, test="validation")
     with raises("flwr-datasets cannot load or cut these data: Couldn't reach 'nobody/nothing'"):
-        from_flwr_datasets(flwr.FederatedDataset(dataset="nobody/nothing", partitioners={"train": 3}, cache_dir=str(path)))
+        from_flwr_datasets(
+            flwr.FederatedDataset(dataset="nobody/nothing", partitioners={"train": 3}, cache_dir=str(path))
+        )
     cut = iid(num_partitions=2)
     cut.dataset = table()
     with raises("a partitioner has no split 'test' to test on: give test as a datasets.Dataset"):
@@ -479,7 +575,7 @@ def test_what_flower_cannot_give_gets_a_sentence(flwr: ModuleType, tmp_path: Pat
         from_flwr_datasets(upright)
 
 
-# ----------------------------------------------------------------------------------------------- libraries, examples, docstrings
+# ---------------------------------------------------------------------------- libraries, examples, docstrings
 
 
 def test_a_missing_library_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -491,7 +587,9 @@ def test_a_missing_library_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> N
     with raises('datasets is needed to read these data and is not installed: pip install "accord-fl[huggingface]"'):
         from_huggingface(numbers, clients=2)
     monkeypatch.setitem(sys.modules, "flwr_datasets", None)
-    with raises('flwr_datasets is needed to read these data and is not installed: pip install "accord-fl[flower-data]"'):
+    with raises(
+        'flwr_datasets is needed to read these data and is not installed: pip install "accord-fl[flower-data]"'
+    ):
         from_flwr_datasets(numbers)
 
 
@@ -515,9 +613,15 @@ def test_docstrings_are_right(flwr: ModuleType) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("example", ["from_torch", "from_huggingface", "from_flwr_datasets", "from_memmap"])
 def test_examples_run(example: str, tmp_path: Path) -> None:
-    places = {"HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf"), "HF_DATASETS_CACHE": str(tmp_path / "hf" / "datasets")}
+    places = {
+        "HOME": str(tmp_path),
+        "HF_HOME": str(tmp_path / "hf"),
+        "HF_DATASETS_CACHE": str(tmp_path / "hf" / "datasets"),
+    }
     script = EXAMPLES / f"{example}.py"
-    done = subprocess.run([sys.executable, script], env=os.environ | places, cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, script], env=os.environ | places, cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert re.search(r"^unseen +\d+ +[\d,]+ +\d+\.\d\d ", done.stdout, re.MULTILINE), done.stdout
     assert len(script.read_text().splitlines()) < 50

@@ -1,4 +1,5 @@
-"""The data sets by name, from small files in the official form to trained clients; and the user's own files through an experiment."""
+"""The data sets by name, from small files in the official form to trained clients; and the user's own files through an
+experiment."""
 
 import hashlib
 import json
@@ -30,7 +31,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     return tmp_path / "cache"
 
 
-# ---------------------------------------------------------------------------------------------------------- sets in the official form
+# ---------------------------------------------------------------------------------- sets in the official form
 
 
 def leaf_folder(folder: Path, users: int = 6) -> Path:
@@ -59,7 +60,8 @@ def test_femnist_dealt_has_an_in_distribution_test_set(tmp_path: Path, split: st
     assert fed.test is not None and len(fed.test) == 6  # a tenth of 60 digits
     dealt = torch.cat([*fed.train.values(), *fed.heldout.values()])
     assert len(dealt) == 54 and not set(dealt.tolist()) & set(fed.test.tolist())
-    assert torch.equal(accord.data.femnist_digits(clients=3, split=split, seed=5).test, fed.test)  # the same whatever the seed
+    # the same whatever the seed
+    assert torch.equal(accord.data.femnist_digits(clients=3, split=split, seed=5).test, fed.test)
 
 
 def test_tffs_test_file_is_the_test_set_of_dealt_clients_and_its_writers_own_otherwise(tmp_path: Path) -> None:
@@ -73,7 +75,9 @@ def test_tffs_test_file_is_the_test_set_of_dealt_clients_and_its_writers_own_oth
 
 def test_femnist_is_nowhere_to_be_had_but_in_a_folder() -> None:
     with sentence(
-        "femnist is in no package and on no mirror that accord knows", "all_data_*.json", "accord data get femnist --from FOLDER"
+        "femnist is in no package and on no mirror that accord knows",
+        "all_data_*.json",
+        "accord data get femnist --from FOLDER",
     ):
         accord.data.femnist()
 
@@ -95,7 +99,9 @@ def test_a_download_is_checked_by_its_md5(tmp_path: Path) -> None:
     archive = cifar100.pack(tmp_path / "mirror", cifar100.files())
     right = hashlib.md5((archive / "cifar-100-binary.tar.gz").read_bytes()).hexdigest()
     sources._check_md5(archive / "cifar-100-binary.tar.gz", right)
-    with sentence("cifar-100-binary.tar.gz has other content than it should: its MD5 is", CIFAR100.md5["cifar-100-binary.tar.gz"]):
+    with sentence(
+        "cifar-100-binary.tar.gz has other content than it should: its MD5 is", CIFAR100.md5["cifar-100-binary.tar.gz"]
+    ):
         sources._check_md5(archive / "cifar-100-binary.tar.gz", CIFAR100.md5["cifar-100-binary.tar.gz"])
 
 
@@ -105,7 +111,7 @@ def test_the_users_own_data_is_not_got() -> None:
     assert accord.data.available("table")
 
 
-# ------------------------------------------------------------------------------------------------------------- through an experiment
+# -------------------------------------------------------------------------------------- through an experiment
 
 
 def train(*settings: str) -> dict:
@@ -143,11 +149,21 @@ def test_a_regression(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_pictures(tmp_path: Path, own_cache: Path) -> None:
-    held = {f"{who}__{what}__{number}": 60 * number for who in ("ann", "bob", "eve") for what in ("cat", "dog") for number in range(4)}
+    held = {
+        f"{who}__{what}__{number}": 60 * number
+        for who in ("ann", "bob", "eve")
+        for what in ("cat", "dog")
+        for number in range(4)
+    }
     tree.write(tmp_path / "pictures", **held, test__cat__0=5, test__dog__0=250)
     where = ("data.name=folder", f"data.source={tmp_path / 'pictures'}", "data.size=8", "data.channels=1")
     evaluation = train(*where, "data.unseen=1")
-    assert {split: row["samples"] for split, row in evaluation["splits"].items()} == {"train": 14, "heldout": 2, "unseen": 8, "test": 2}
+    assert {split: row["samples"] for split, row in evaluation["splits"].items()} == {
+        "train": 14,
+        "heldout": 2,
+        "unseen": 8,
+        "test": 2,
+    }
     assert len(list(own_cache.glob("folder-*"))) == 1
     before = parse("", where).folder(0)
     tree.write(tmp_path / "pictures", ann__cat__9=9)
@@ -161,7 +177,9 @@ def test_arrays_and_a_test_set_from_elsewhere(tmp_path: Path) -> None:
     where = ("data.name=arrays", f"data.source={tmp_path / 'mine.npz'}")
     evaluation = train(*where, f"data.tests={json.dumps([str(tmp_path / 'usps.npz')])}")
     assert evaluation["parts"]["test, usps"]["samples"] == 8
-    assert parse("", where).folder(0) != parse("", (*where, f"data.tests={json.dumps([str(tmp_path / 'usps.npz')])}")).folder(0)
+    assert parse("", where).folder(0) != parse(
+        "", (*where, f"data.tests={json.dumps([str(tmp_path / 'usps.npz')])}")
+    ).folder(0)
     dealt = parse("", (*where, "data.split=labels", "data.clients=4", "data.classes=2")).federation(0)
     assert dealt.clients == ["client-000", "client-001", "client-002", "client-003"]
 
@@ -171,16 +189,31 @@ def test_arrays_and_a_test_set_from_elsewhere(tmp_path: Path) -> None:
     [
         (("data.name=table",), ("data.source is missing: data.name = 'table' is your table",)),
         (("data.name=arrays", "data.source=nowhere.npz"), ("data.source must be", "'nowhere.npz'", "no such file")),
-        (("data.name=mnist", "data.client=hospital"), ("data.client has no meaning with data.name = 'mnist'", "belongs to table")),
-        (("data.name=mnist", "data.palette=client"), ("data.palette has no meaning with data.shift = 'none'", "belongs to coloured")),
+        (
+            ("data.name=mnist", "data.client=hospital"),
+            ("data.client has no meaning with data.name = 'mnist'", "belongs to table"),
+        ),
+        (
+            ("data.name=mnist", "data.palette=client"),
+            ("data.palette has no meaning with data.shift = 'none'", "belongs to coloured"),
+        ),
         (("data.name=fedcmnist", "data.palette=mine"), ("data.palette must be 'client'", "got 'mine'")),
         (
             ("data.name=fedcmnist", "data.shift=sepia"),
             ("data.shift must be one of none, coloured, two-by-two, binary, rotated, got 'sepia'",),
         ),
-        (("data.name=mnist", "data.augment=blur"), ("data.augment must be one of none, crop-flip, crop, flip, got 'blur'",)),
-        (("data.name=mnist", "data.augment=crop", "data.pad=-1"), ("data.pad must be a whole number of at least 0, got -1",)),
-        (("data.name=mnist", "data.population=hsf_0"), ("data.population has no meaning with data.split = 'iid'", "belongs to natural")),
+        (
+            ("data.name=mnist", "data.augment=blur"),
+            ("data.augment must be one of none, crop-flip, crop, flip, got 'blur'",),
+        ),
+        (
+            ("data.name=mnist", "data.augment=crop", "data.pad=-1"),
+            ("data.pad must be a whole number of at least 0, got -1",),
+        ),
+        (
+            ("data.name=mnist", "data.population=hsf_0"),
+            ("data.population has no meaning with data.split = 'iid'", "belongs to natural"),
+        ),
         (
             ("data.name=digits", "data.split=natural"),
             ("data.split 'natural' needs data that say who they come from, and digits does not",),
@@ -205,12 +238,20 @@ def test_shift_and_augmentation_are_part_of_a_runs_name() -> None:
         )
     ]
     assert len(set(names)) == len(names)
-    assert parse("", ("data.name=fedcmnist", "data.palette=client", "data.shift=coloured", "data.augment=none")).folder(0) == names[0]
+    assert (
+        parse("", ("data.name=fedcmnist", "data.palette=client", "data.shift=coloured", "data.augment=none")).folder(0)
+        == names[0]
+    )
 
 
 def test_resolved_settings_say_what_the_shift_is() -> None:
     data = parse("", ("data.name=fedrotmnist", "data.augment=crop")).resolved()["data"]
-    assert data["shift"] == "rotated" and data["by"] == "class" and list(data["angles"])[:2] == [10, -10] and data["pad"] == 4
+    assert (
+        data["shift"] == "rotated"
+        and data["by"] == "class"
+        and list(data["angles"])[:2] == [10, -10]
+        and data["pad"] == 4
+    )
     natural = parse("", ("data.name=femnist",)).resolved()["data"]
     assert natural["split"] == "natural" and "clients" not in natural and "unseen" not in natural
 
@@ -220,7 +261,9 @@ def test_other_files_under_the_same_name_make_another_run(tmp_path: Path, monkey
     folders = []
     for users in (4, 6):
         monkeypatch.setenv("ACCORD_CACHE", str(tmp_path / f"cache-{users}"))
-        folders.append(parse("", ("data.name=femnist", f"data.source={leaf_folder(tmp_path / f'leaf-{users}', users)}")).folder(0))
+        folders.append(
+            parse("", ("data.name=femnist", f"data.source={leaf_folder(tmp_path / f'leaf-{users}', users)}")).folder(0)
+        )
     assert folders[0] != folders[1]
     told: list[str] = []
     accord.data.femnist(source=tmp_path / "leaf-4", progress=lambda label, done, total: told.append(label))

@@ -65,7 +65,9 @@ def check(samples: Samples) -> None:
 
 @pytest.mark.parametrize("put", [write, pack])
 @pytest.mark.parametrize("below", ["", "data/cifar-100-binary"])
-def test_plain_files_or_the_archive_are_read(tmp_path: Path, put: Put, below: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_files_or_the_archive_are_read(
+    tmp_path: Path, put: Put, below: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "CHUNK", 5000)
     put(tmp_path / below, files())
     asked: list[tuple[str, int, int | None]] = []
@@ -90,7 +92,9 @@ def test_the_folder_with_the_official_name_is_taken_first(tmp_path: Path) -> Non
 
 
 def with_change(**changes: bytes | None) -> dict[str, bytes]:
-    changed = files() | {name.replace("_bin", ".bin").replace("names_txt", "names.txt"): data for name, data in changes.items()}
+    changed = files() | {
+        name.replace("_bin", ".bin").replace("names_txt", "names.txt"): data for name, data in changes.items()
+    }
     return {name: data for name, data in changed.items() if data is not None}
 
 
@@ -98,10 +102,19 @@ def with_change(**changes: bytes | None) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("held", "said"),
     [
-        (with_change(train_bin=files()["train.bin"][:-1]), ("train.bin", "has 9,221 bytes: a whole number of records of 3,074 bytes")),
+        (
+            with_change(train_bin=files()["train.bin"][:-1]),
+            ("train.bin", "has 9,221 bytes: a whole number of records of 3,074 bytes"),
+        ),
         (with_change(test_bin=b""), ("test.bin", "has 0 bytes: a whole number of records")),
-        (with_change(test_bin=record(1, 1) + record(100, 1)), ("record 1 of", "test.bin", "has the fine label 100", "from 0 to 99")),
-        (with_change(fine_label_names_txt=b"apple\nworm\n"), ("fine_label_names.txt", "names 2 classes: 100 are right")),
+        (
+            with_change(test_bin=record(1, 1) + record(100, 1)),
+            ("record 1 of", "test.bin", "has the fine label 100", "from 0 to 99"),
+        ),
+        (
+            with_change(fine_label_names_txt=b"apple\nworm\n"),
+            ("fine_label_names.txt", "names 2 classes: 100 are right"),
+        ),
         (with_change(fine_label_names_txt=b"\xff\xfe"), ("fine_label_names.txt", "is not text")),
     ],
 )

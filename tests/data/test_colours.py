@@ -36,11 +36,17 @@ def test_pixels_by_hand() -> None:
     x = torch.tensor([0, 51, 255], dtype=torch.uint8).view(1, 1, 1, 3)
     orange, navy = torch.tensor([[1.0, 0.5, 0.0]]), torch.tensor([[0.0, 0.0, 0.4]])
     assert paint(x, orange)[0, :, 0].T.tolist() == [[0, 0, 0], [51, 25.5, 0], [255, 127.5, 0]]
-    assert paint(x, orange, navy)[0, :, 0].T.tolist() == [[0, 0, pytest.approx(102)], [51, 25.5, pytest.approx(81.6)], [255, 127.5, 0]]
+    assert paint(x, orange, navy)[0, :, 0].T.tolist() == [
+        [0, 0, pytest.approx(102)],
+        [51, 25.5, pytest.approx(81.6)],
+        [255, 127.5, 0],
+    ]
 
 
 @pytest.mark.parametrize("owners", [2, 10, 100, 3550])
-@pytest.mark.parametrize("shift", [coloured(), coloured("shared"), coloured(colours=2, background=True), two_by_two()], ids=str)
+@pytest.mark.parametrize(
+    "shift", [coloured(), coloured("shared"), coloured(colours=2, background=True), two_by_two()], ids=str
+)
 def test_no_client_has_a_test_colour(shift: Shift, owners: int) -> None:
     """Hues are three quarters of a cell apart at least; of that the channel that moves most has at least half."""
     tables = shift.tables(names(owners), 10, seed=0)
@@ -55,7 +61,9 @@ def test_no_client_has_a_test_colour(shift: Shift, owners: int) -> None:
 
 def test_training_colours_lie_in_even_cells_and_test_colours_in_the_middle_of_odd_ones() -> None:
     table = coloured(colours=2).tables(names(50), 10, seed=0)["foreground"]
-    cells = torch.tensor([40 * colorsys.rgb_to_hsv(*colour)[0] for colour in table.reshape(-1, 3).tolist()]).view(51, 20)
+    cells = torch.tensor([40 * colorsys.rgb_to_hsv(*colour)[0] for colour in table.reshape(-1, 3).tolist()]).view(
+        51, 20
+    )
     train, test = cells[:-1], cells[-1]
     assert ((train.floor() % 2 == 0) & ((train - train.floor() - 0.5).abs() <= 0.251)).all()
     assert torch.allclose(test.sort().values, torch.arange(20) * 2 + 1.5, atol=1e-3)
@@ -80,14 +88,19 @@ def test_so_many_palettes_are_shared_evenly(palettes: int) -> None:
     assert len(kinds) == palettes and counts.tolist() == [20 // palettes] * palettes
     assert not (table[:-1] == table[-1]).all(1).any()
     order = list(reversed(names(20)))
-    assert torch.equal(coloured(palettes=palettes).tables(order, 10, seed=0)["foreground"].flatten(1)[:-1].flip(0), table[:-1])
+    assert torch.equal(
+        coloured(palettes=palettes).tables(order, 10, seed=0)["foreground"].flatten(1)[:-1].flip(0), table[:-1]
+    )
 
 
 def test_one_palette_is_the_shared_one() -> None:
     assert coloured(palettes=1) == coloured("shared") != coloured(palettes=2)
     where = ("data.name=fedcmnist",)
     assert parse("", (*where, "data.palettes=1")).folder(0) == parse("", (*where, "data.palette=shared")).folder(0)
-    assert len({parse("", (*where, f"data.palettes={n}")).folder(0) for n in (1, 2, 5)} | {parse("", where).folder(0)}) == 4
+    assert (
+        len({parse("", (*where, f"data.palettes={n}")).folder(0) for n in (1, 2, 5)} | {parse("", where).folder(0)})
+        == 4
+    )
 
 
 @pytest.mark.parametrize("colours", [1, 2, 4])
@@ -107,7 +120,10 @@ def colours_of(shift: two_by_two, owner: int, y: Tensor) -> tuple[Tensor, Tensor
     tables = shift.tables(names(3), 10, seed=0)
     place = torch.full((len(y),), owner), torch.arange(len(y)), tables
     foreground, background = shift.apply(white(len(y)), y, *place), shift.apply(0 * white(len(y)), y, *place)
-    return foreground.flatten(1).unique(dim=0, return_inverse=True)[1], background.flatten(1).unique(dim=0, return_inverse=True)[1]
+    return (
+        foreground.flatten(1).unique(dim=0, return_inverse=True)[1],
+        background.flatten(1).unique(dim=0, return_inverse=True)[1],
+    )
 
 
 def test_two_by_two_in_training() -> None:
@@ -123,14 +139,16 @@ def test_two_by_two_in_training() -> None:
 
 
 def test_two_by_two_in_the_test_set() -> None:
-    """Ten of each, and a sample's class, foreground and background say nothing about each other: a chi-square for each pair of them."""
+    """Ten of each, and a sample's class, foreground and background say nothing about each other: a chi-square for each
+    pair of them."""
     y = torch.arange(40_000) // 7 % 10
     foreground, background = colours_of(two_by_two(), 3, y)
     assert foreground.max() == background.max() == 9
     for one, other in ((foreground, background), (y, foreground), (y, background)):
         times = torch.bincount(10 * one + other, minlength=100).view(10, 10).double()
         expected = times.sum(0) * times.sum(1, keepdim=True) / times.sum()
-        assert ((times - expected).square() / expected).sum() < 125.0  # 81 degrees of freedom: exceeded by one seed in a thousand
+        # 81 degrees of freedom: exceeded by one seed in a thousand
+        assert ((times - expected).square() / expected).sum() < 125.0
 
 
 def test_two_by_two_with_few_classes() -> None:
@@ -139,13 +157,20 @@ def test_two_by_two_with_few_classes() -> None:
 
 
 def test_binary_flips_at_the_stated_rates() -> None:
-    """Red or green on black; the share in the other label's colour goes from 0.1 to 0.2 over the clients and is 0.9 in the test set."""
+    """Red or green on black; the share in the other label's colour goes from 0.1 to 0.2 over the clients and is 0.9 in
+    the test set."""
     shift, count = binary(), 20_000
     tables = shift.tables(names(5), 2, seed=0)
     y = torch.arange(count) % 2
     for owner, rate in enumerate([0.1, 0.125, 0.15, 0.175, 0.2, 0.9]):
-        red, green, blue = shift.apply(white(count), y, torch.full((count,), owner), torch.arange(count), tables).flatten(1).T
-        assert torch.equal(red + green, torch.full((count,), 255.0)) and not blue.any() and set(red.tolist()) == {0.0, 255.0}
+        red, green, blue = (
+            shift.apply(white(count), y, torch.full((count,), owner), torch.arange(count), tables).flatten(1).T
+        )
+        assert (
+            torch.equal(red + green, torch.full((count,), 255.0))
+            and not blue.any()
+            and set(red.tolist()) == {0.0, 255.0}
+        )
         wrong = torch.where(y == 1, red, green) == 255
         for label in (0, 1):
             assert wrong[y == label].float().mean().item() == pytest.approx(rate, abs=0.01)
@@ -162,7 +187,8 @@ def test_binary_labels_and_corner_cases() -> None:
 
 
 def test_binary_gives_unseen_clients_rates_from_the_whole_range() -> None:
-    """Owners come with the unseen ones last. Rates go by name, so who is unseen changes nobody's, and unseen ones are not the worst."""
+    """Owners come with the unseen ones last. Rates go by name, so who is unseen changes nobody's, and unseen ones are
+    not the worst."""
     rates = {}
     for owners in (names(5), ["c1", "c4", "c2", "c0", "c3"]):
         *flips, test = binary().tables(owners, 2, seed=0)["flip"].tolist()
@@ -177,14 +203,20 @@ def test_binary_gives_unseen_clients_rates_from_the_whole_range() -> None:
     [
         (lambda: coloured(palettes=0), "palettes must be a whole number of at least 1, got 0"),
         (lambda: coloured("shared", palettes=3), "palettes must be 1 with palette = 'shared', got 3"),
-        (lambda: coloured("own"), "palette must be 'client' (each client has its own colours) or 'shared' (all the same), got 'own'"),
+        (
+            lambda: coloured("own"),
+            "palette must be 'client' (each client has its own colours) or 'shared' (all the same), got 'own'",
+        ),
         (lambda: coloured(colours=5), "colours must be a whole number from 1 to 4, got 5"),
         (lambda: coloured(colours=True), "colours must be a whole number from 1 to 4, got True"),
         (lambda: coloured(background="blue"), "background must be true or false, got 'blue'"),
         (lambda: binary(flip_low=-0.1), "flip_low must be between 0 and 1, got -0.1"),
         (lambda: binary(flip_high=1.2), "flip_high must be between 0 and 1, got 1.2"),
         (lambda: binary(flip_test=math.nan), "flip_test must be between 0 and 1, got nan"),
-        (lambda: paint(torch.zeros(2, 3, 4, 4), torch.ones(2, 3)), "only grey pictures can be coloured, and these have 3 channels"),
+        (
+            lambda: paint(torch.zeros(2, 3, 4, 4), torch.ones(2, 3)),
+            "only grey pictures can be coloured, and these have 3 channels",
+        ),
     ],
 )
 def test_what_cannot_be(make, sentence: str) -> None:

@@ -29,7 +29,7 @@ def owners(fed: Federation) -> torch.Tensor:
     return torch.cat([*fed.train.values(), *fed.heldout.values(), *fed.unseen.values()])
 
 
-# ---------------------------------------------------------------------------------------------------------------------- deal
+# ------------------------------------------------------------------------------------------------------- deal
 
 
 @given(
@@ -86,7 +86,9 @@ def test_names_are_numbers_of_one_width_in_order() -> None:
 def test_who_is_unseen_depends_on_the_seed() -> None:
     chosen = {tuple(deal(*sample(), clients=8, unseen=2, seed=seed).unseen) for seed in range(8)}
     assert len(chosen) > 3
-    assert list(deal(*sample(), clients=8, unseen=2, seed=1).unseen) == list(deal(*sample(), clients=8, unseen=2, seed=1).unseen)
+    assert list(deal(*sample(), clients=8, unseen=2, seed=1).unseen) == list(
+        deal(*sample(), clients=8, unseen=2, seed=1).unseen
+    )
 
 
 def test_split_options_reach_the_split() -> None:
@@ -113,7 +115,7 @@ def test_a_bad_deal_gets_a_sentence(options: dict, sentence: str) -> None:
         deal(*sample(), **{"clients": 10, **options})
 
 
-# --------------------------------------------------------------------------------------------------------------- from_arrays
+# ------------------------------------------------------------------------------------------------ from_arrays
 
 
 def test_arrays_tensors_lists_and_datasets_make_the_same_federation() -> None:
@@ -187,9 +189,17 @@ BAD_ARRAYS: list[tuple[dict, dict, str]] = [
     ({}, {}, "from_arrays got no clients"),
     ({"a": ([], [])}, {}, "no client has a sample"),
     ({"a": _GOOD, "b": ([[1.0]], [0, 1])}, {}, "client b has 1 samples in x but 2 labels in y"),
-    ({"a": _GOOD, "b": ([[1.0, 2.0]], [0])}, {}, "x of client b holds 2 float32 per sample, but that of client a 1 float32"),
+    (
+        {"a": _GOOD, "b": ([[1.0, 2.0]], [0])},
+        {},
+        "x of client b holds 2 float32 per sample, but that of client a 1 float32",
+    ),
     ({"a": _GOOD, "b": ([[1]], [0])}, {}, "x of client b holds 1 int64 per sample, but that of client a 1 float32"),
-    ({"a": _GOOD, "b": ([[1.0]], [0.5])}, {}, "y of client b holds one float32 per sample, but that of client a one int64"),
+    (
+        {"a": _GOOD, "b": ([[1.0]], [0.5])},
+        {},
+        "y of client b holds one float32 per sample, but that of client a one int64",
+    ),
     ({"a": _GOOD}, {"test": ([[1.0, 2.0]], [0])}, "x of the test set holds 2 float32"),
     ({"a": ([[1.0], [1.0, 2.0]], [0, 1])}, {}, "x of client a is not an array of numbers"),
     ({"a": (["cat"], [0])}, {}, "x of client a is not an array of numbers"),
@@ -210,7 +220,7 @@ def test_bad_arrays_get_a_sentence(clients: dict, options: dict, sentence: str) 
         from_arrays(clients, **options)
 
 
-# -------------------------------------------------------------------------------------------------------- digits and the package
+# ------------------------------------------------------------------------------------- digits and the package
 
 
 def test_digits_are_mnist_shaped_and_enlarged_bilinearly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +244,8 @@ def test_digits_are_mnist_shaped_and_enlarged_bilinearly(tmp_path: Path, monkeyp
 def test_optional_packages_are_asked_for_by_name(tmp_path: Path) -> None:
     script = """
 import sys
-sys.modules.update(dict.fromkeys(["sklearn", "PIL", "torchvision", "rich", "typer", "pydantic"]))  # None: importing it fails
+# None: importing it fails
+sys.modules.update(dict.fromkeys(["sklearn", "PIL", "torchvision", "rich", "typer", "pydantic"]))
 import accord.data
 from accord.data.readers.formats import cifar_from_pictures
 from accord.core.errors import AccordError
@@ -255,10 +266,12 @@ for attempt in (accord.data.digits, lambda: cifar_from_pictures(".")):
 
 
 def test_the_package_exports_what_it_says() -> None:
-    expected = """mnist fashion-mnist cifar10 cifar100 tiny-imagenet femnist femnist-digits digits fedcmnist multi-colour-mnist
-    binary-cmnist fedrotmnist fedrotfmnist folder table arrays"""
+    expected = """mnist fashion-mnist cifar10 cifar100 tiny-imagenet femnist femnist-digits digits fedcmnist
+    multi-colour-mnist binary-cmnist fedrotmnist fedrotfmnist folder table arrays"""
     assert list(accord.data.DATASETS) == expected.split()
     assert all(hasattr(accord.data, name) for name in accord.data.__all__)
     assert all(entry.about and entry.size for entry in accord.data.DATASETS.values())
-    with pytest.raises(AccordError, match="there is no data set 'mist': the data sets are mnist, fashion-mnist, cifar10, cifar100"):
+    with pytest.raises(
+        AccordError, match="there is no data set 'mist': the data sets are mnist, fashion-mnist, cifar10, cifar100"
+    ):
         accord.data.get("mist")

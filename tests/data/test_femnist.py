@@ -40,7 +40,9 @@ def tff(path: Path, **users: list[tuple[int, int]]) -> Path:
         examples = file.create_group("examples")
         for name, rows in users.items():
             own = examples.create_group(name)
-            own["pixels"] = np.stack([picture(byte).reshape(28, 28) / np.float32(255) for byte, _ in rows]).astype(np.float32)
+            own["pixels"] = np.stack([picture(byte).reshape(28, 28) / np.float32(255) for byte, _ in rows]).astype(
+                np.float32
+            )
             own["label"] = np.array([label for _, label in rows], dtype=np.int32)
     return path
 
@@ -52,7 +54,7 @@ def whose(samples: Samples) -> list[tuple[str, str, int]]:
     return [(samples.owners[owner], samples.classes[kind], byte) for owner, kind, byte in rows]
 
 
-# -------------------------------------------------------------------------------------------------------------------------- LEAF
+# ------------------------------------------------------------------------------------------------------- LEAF
 
 
 @pytest.mark.parametrize("below", ["", "femnist/data/all_data"])
@@ -96,7 +98,8 @@ def test_leaf_halves_share_their_owners_and_the_whole_set_comes_first(tmp_path: 
 def test_leaf_users_without_rows_are_left_out(tmp_path: Path) -> None:
     path = leaf(tmp_path / "all_data_0.json", a=user(), b=user((1, 1)), c=user((2, 2)))
     content = json.loads(path.read_text())
-    path.write_text(json.dumps({**content, "users": ["a", "b"]}))  # LEAF leaves the data of users whom it took off the list
+    # LEAF leaves the data of users whom it took off the list
+    path.write_text(json.dumps({**content, "users": ["a", "b"]}))
     assert read_leaf(tmp_path).owners == ("b",)
 
 
@@ -167,7 +170,7 @@ def test_leaf_without_users_or_with_one_twice(tmp_path: Path) -> None:
         read_leaf(tmp_path)
 
 
-# --------------------------------------------------------------------------------------------------------------------------- TFF
+# -------------------------------------------------------------------------------------------------------- TFF
 
 
 def tff_pair(folder: Path, form: str = "fed_emnist") -> Path:
@@ -181,7 +184,14 @@ def test_tff_files_share_their_owners(tmp_path: Path, below: str) -> None:
     tff_pair(tmp_path / below)
     asked: list[tuple[str, int, int | None]] = []
     samples = read_femnist(tmp_path, lambda *event: asked.append(event))
-    assert [row[0] for row in whose(samples)] == ["f0000_14", "f0000_14", "f0001_41", "f0000_14", "f0001_41", "f0009_00"]
+    assert [row[0] for row in whose(samples)] == [
+        "f0000_14",
+        "f0000_14",
+        "f0001_41",
+        "f0000_14",
+        "f0001_41",
+        "f0009_00",
+    ]
     assert samples.y.tolist() == [1, 2, 3, 4, 5, 6]
     assert samples.test is not None
     assert samples.test.tolist() == [3, 4, 5]
@@ -194,7 +204,9 @@ def test_tff_digits_alone_have_ten_classes(tmp_path: Path) -> None:
     tff_pair(tmp_path, "fed_emnist_digitsonly")
     assert read_tff(tmp_path).classes == tuple("0123456789")
     tff(tmp_path / "fed_emnist_digitsonly_test.h5", f0000_14=[(0, 10)])
-    with sentence("user f0000_14", "fed_emnist_digitsonly_test.h5 has a label of 10: labels are whole numbers from 0 to 9"):
+    with sentence(
+        "user f0000_14", "fed_emnist_digitsonly_test.h5 has a label of 10: labels are whole numbers from 0 to 9"
+    ):
         read_tff(tmp_path)
     tff_pair(tmp_path)
     assert read_tff(tmp_path).classes == CLASSES  # the whole set comes first
@@ -234,7 +246,10 @@ SPOILT_TFF = [
     (replaced("examples/f0000_14/label", np.array([1, 62], dtype=np.int32)), "has a label of 62"),
     (replaced("examples/f0000_14/label", np.array([1.0, 2.0])), "has labels that are not whole numbers"),
     (replaced("examples/f0000_14/pixels", np.zeros((2, 27, 28), dtype=np.float32)), "has pictures of 756 pixels"),
-    (replaced("examples/f0000_14/pixels", np.full((2, 28, 28), 255, dtype=np.float32)), "has a pixel of 255: pixels go from 0 to 1"),
+    (
+        replaced("examples/f0000_14/pixels", np.full((2, 28, 28), 255, dtype=np.float32)),
+        "has a pixel of 255: pixels go from 0 to 1",
+    ),
 ]
 
 
@@ -262,12 +277,16 @@ def test_without_h5py_the_way_to_get_it_is_told(tmp_path: Path, monkeypatch: pyt
         read_femnist(tmp_path)
 
 
-# ------------------------------------------------------------------------------------------------------------------------ either
+# ----------------------------------------------------------------------------------------------------- either
 
 
 def test_a_folder_without_femnist_says_what_was_looked_for(tmp_path: Path) -> None:
     leaf(tmp_path / "test" / "all_data_0_test_9.json", a=user((1, 1)))  # a test half alone
-    with sentence(f"{tmp_path} holds no FEMNIST", "LEAF's all_data_*.json or its folders train and test", "TFF's fed_emnist_train.h5"):
+    with sentence(
+        f"{tmp_path} holds no FEMNIST",
+        "LEAF's all_data_*.json or its folders train and test",
+        "TFF's fed_emnist_train.h5",
+    ):
         read_femnist(tmp_path)
     with sentence(f"{tmp_path} holds no FEMNIST of LEAF's", "all_data_*.json"):
         read_leaf(tmp_path)

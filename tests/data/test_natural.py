@@ -12,7 +12,20 @@ from torch import nn
 
 import accord
 from accord.core.errors import AccordError
-from accord.data import CropFlip, Federation, Samples, Scale, Standardise, coloured, deal, fitted, natural, rotated, shifted, with_tests
+from accord.data import (
+    CropFlip,
+    Federation,
+    Samples,
+    Scale,
+    Standardise,
+    coloured,
+    deal,
+    fitted,
+    natural,
+    rotated,
+    shifted,
+    with_tests,
+)
 from accord.experiments.experiment import parse
 
 
@@ -30,7 +43,7 @@ def owned(fed: Federation) -> dict[str, list[int]]:
     return {client: sorted(rows.tolist()) for client, rows in parts.items()}
 
 
-# ---------------------------------------------------------------------------------------------------------------- natural clients
+# -------------------------------------------------------------------------------------------- natural clients
 
 
 def test_everybody_takes_part_with_their_own_rows() -> None:
@@ -97,19 +110,25 @@ def test_owners_must_be_known_and_have_samples() -> None:
         natural(people(populations={f"p{i}": "young" if i else "old" for i in range(6)}), population="odd")
 
 
-# ------------------------------------------------------------------------------------------------------------------------- shifts
+# ----------------------------------------------------------------------------------------------------- shifts
 
 
 def pictures(clients: int = 4) -> Federation:
     x = torch.arange(60 * 36, dtype=torch.int64).remainder(256).to(torch.uint8).view(60, 1, 6, 6)
-    return deal(x, torch.arange(60) % 10, clients=clients, unseen=1, heldout=0.2, test=torch.arange(50, 60), prepare=Scale())
+    return deal(
+        x, torch.arange(60) % 10, clients=clients, unseen=1, heldout=0.2, test=torch.arange(50, 60), prepare=Scale()
+    )
 
 
 def test_clients_may_get_a_share_of_the_data() -> None:
     x, y, test = torch.zeros(110, 2), torch.arange(110) % 10, torch.arange(100, 110)
-    whole, part, other = (deal(x, y, clients=5, test=test, share=share, seed=seed) for share, seed in ((1.0, 0), (0.25, 0), (0.25, 1)))
+    whole, part, other = (
+        deal(x, y, clients=5, test=test, share=share, seed=seed) for share, seed in ((1.0, 0), (0.25, 0), (0.25, 1))
+    )
     rows = [{row for own in owned(fed).values() for row in own} for fed in (whole, part, other)]
-    assert [len(some) for some in rows] == [100, 25, 25] and rows[1] < rows[0] and rows[1] != rows[2], "drawn by the seed"
+    assert [len(some) for some in rows] == [100, 25, 25] and rows[1] < rows[0] and rows[1] != rows[2], (
+        "drawn by the seed"
+    )
     assert part.test is not None and part.test.tolist() == test.tolist(), "the test set stays whole"
     with pytest.raises(AccordError, match="share must be above 0 and at most 1, got 0: "):
         deal(x, y, clients=5, share=0)
@@ -121,7 +140,9 @@ def test_a_share_is_part_of_a_runs_name_and_not_for_natural_clients() -> None:
     assert len(parse('[data]\nname = "digits"\nclients = 3\nshare = 0.5\n').federation(0).train) == 3
     with pytest.raises(AccordError, match="data.share must be a number above 0 and at most 1, got 1.5"):
         parse("[data]\nshare = 1.5\n")
-    with pytest.raises(AccordError, match="data.share is for clients that are made up, got 0.5: natural ones keep what is theirs"):
+    with pytest.raises(
+        AccordError, match="data.share is for clients that are made up, got 0.5: natural ones keep what is theirs"
+    ):
         parse('[data]\nsplit = "natural"\nshare = 0.5\n')
     with pytest.raises(AccordError, match="share is for clients that are made up, got 0.5"):
         accord.data.mnist(split="natural", share=0.5)
@@ -142,9 +163,13 @@ def test_a_shift_knows_whose_every_row_is() -> None:
 
 def test_a_shift_refuses_what_it_would_get_wrong() -> None:
     fed = pictures()
-    with pytest.raises(AccordError, match="shift rotated goes by class, and the targets of data are numbers, not classes"):
+    with pytest.raises(
+        AccordError, match="shift rotated goes by class, and the targets of data are numbers, not classes"
+    ):
         shifted(replace(fed, y=fed.y + 0.5), rotated(), seed=0)
-    with pytest.raises(AccordError, match=r"shift coloured needs pixels from 0 to 255 \(uint8\), and those of data are torch.float32"):
+    with pytest.raises(
+        AccordError, match=r"shift coloured needs pixels from 0 to 255 \(uint8\), and those of data are torch.float32"
+    ):
         shifted(replace(fed, x=fed.x / 255), coloured(background=True), seed=0)
 
 
@@ -167,7 +192,10 @@ def test_a_shift_moves_along_and_is_part_of_a_runs_name(tmp_path: Path) -> None:
     model = accord.models.logistic(channels=3, size=6)
     runs = [
         accord.fit(model, fed, rounds=1, folder=tmp_path)
-        for fed in (shifted(pictures(), shift, seed) for shift, seed in ((coloured(), 0), (coloured(), 1), (coloured("shared"), 0)))
+        for fed in (
+            shifted(pictures(), shift, seed)
+            for shift, seed in ((coloured(), 0), (coloured(), 1), (coloured("shared"), 0))
+        )
     ]
     assert len({run.folder for run in runs}) == 3
     again = accord.fit(model, shifted(pictures(), coloured(), 0), rounds=1, folder=tmp_path)
@@ -189,7 +217,7 @@ def test_digits_below_five_are_one_class_and_the_split_still_goes_by_digit() -> 
     assert torch.equal(fed.y, (plain.y >= 5).long())
 
 
-# ------------------------------------------------------------------------------------------------------------------- augmentation
+# ----------------------------------------------------------------------------------------------- augmentation
 
 
 class Seen(nn.Module):
@@ -221,7 +249,7 @@ def test_training_is_augmented_and_evaluation_is_not() -> None:
     assert torch.equal(torch.cat(SEEN[2:]), first)  # the same draws, whatever ran before
 
 
-# ------------------------------------------------------------------------------------------------- further test sets, preparation
+# ----------------------------------------------------------------------------- further test sets, preparation
 
 
 def test_further_test_sets_are_evaluated_under_their_names(tmp_path: Path) -> None:
@@ -233,14 +261,21 @@ def test_further_test_sets_are_evaluated_under_their_names(tmp_path: Path) -> No
     evaluation = run.history[-1][1]
     assert evaluation["parts"]["test, usps"]["samples"] == 7 and evaluation["splits"]["test"]["samples"] == 10
     assert "test, usps" in str(run)
-    with pytest.raises(AccordError, match=r"test set small holds torch.uint8 samples of shape \(1, 5, 5\), but data torch.uint8"):
-        with_tests(fed, {"small": Samples(torch.zeros(2, 1, 5, 5, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64))})
+    with pytest.raises(
+        AccordError, match=r"test set small holds torch.uint8 samples of shape \(1, 5, 5\), but data torch.uint8"
+    ):
+        with_tests(
+            fed, {"small": Samples(torch.zeros(2, 1, 5, 5, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64))}
+        )
 
 
 def test_further_test_sets_leave_the_labels_what_they_are() -> None:
     """Float labels, joined to classes, would turn everybody's classes into numbers, and the run into a regression."""
     fed, x = pictures(), torch.zeros(2, 1, 6, 6, dtype=torch.uint8)
-    with pytest.raises(AccordError, match="test set usps has targets that are floats, but data has classes: save its y as whole numbers"):
+    with pytest.raises(
+        AccordError,
+        match="test set usps has targets that are floats, but data has classes: save its y as whole numbers",
+    ):
         with_tests(fed, {"usps": Samples(x, torch.tensor([0.0, 1.0]))})
     both = with_tests(fed, {"usps": Samples(x, torch.tensor([3, 4])), "svhn": Samples(x[:1] + 9, torch.tensor([5]))})
     assert both.y.dtype == torch.int64 and torch.equal(both.y[:60], fed.y)
@@ -257,14 +292,20 @@ def test_further_test_sets_are_told_apart(tmp_path: Path, monkeypatch: pytest.Mo
     mine = {"source": tmp_path / "here" / "usps.npz", "split": "iid", "clients": 2}
     fed = accord.data.arrays(tests=["~/there/usps.npz"], **mine)
     assert len(fed.others["usps"]) == 7
-    with pytest.raises(AccordError, match=r"tests must differ in their names, got .*here/usps.npz and .*there/usps.npz"):
+    with pytest.raises(
+        AccordError, match=r"tests must differ in their names, got .*here/usps.npz and .*there/usps.npz"
+    ):
         accord.data.arrays(tests=[tmp_path / "here" / "usps.npz", tmp_path / "there" / "usps.npz"], **mine)
 
 
 def test_preparation_is_fitted_to_training_rows_alone() -> None:
     x = torch.tensor([[1.0, 7.0], [3.0, 7.0], [100.0, -5.0], [2.0, 7.0]])
     fed = Federation(
-        x, torch.zeros(4).long(), {"a": torch.tensor([0]), "b": torch.tensor([1])}, {"a": torch.tensor([3])}, {"c": torch.tensor([2])}
+        x,
+        torch.zeros(4).long(),
+        {"a": torch.tensor([0]), "b": torch.tensor([1])},
+        {"a": torch.tensor([3])},
+        {"c": torch.tensor([2])},
     )
     assert fitted(fed) == Standardise((2.0, 7.0), (1.0, 1.0))  # a column that is constant becomes 0
     assert fitted(fed)(x).tolist() == [[-1, 0], [1, 0], [98, -12], [0, 0]]
@@ -293,7 +334,7 @@ def test_scrambling_unseen_and_held_out_data_leaves_the_fit_alone() -> None:
     assert fitted(fed) == fitted(replace(fed, x=other))
 
 
-# ------------------------------------------------------------------------------------------------------------------- parts of splits
+# -------------------------------------------------------------------------------------------- parts of splits
 
 
 def test_participants_of_the_round_are_told_from_the_others() -> None:

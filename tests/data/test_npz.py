@@ -22,7 +22,11 @@ LABELS = np.array([1, 0, 2])
 
 
 def test_features_clients_and_a_test_set(tmp_path: Path) -> None:
-    samples = read_npz(write(tmp_path, x=FEATURES, y=LABELS, client=np.array(["bob", "ann", "bob"]), test=np.array([False, False, True])))
+    samples = read_npz(
+        write(
+            tmp_path, x=FEATURES, y=LABELS, client=np.array(["bob", "ann", "bob"]), test=np.array([False, False, True])
+        )
+    )
     assert samples.x.dtype == torch.float32
     assert samples.x.tolist() == FEATURES.tolist()
     assert samples.y.dtype == torch.int64
@@ -129,16 +133,28 @@ SPOILT: list[tuple[dict[str, Any], str]] = [
     ({"x": FEATURES[:, 0]}, "x in PATH has shape [3]: a sample needs a dimension of its own"),
     ({"x": np.ones((3, 4), dtype=np.int64)}, "x in PATH holds int64: uint8 (pictures) or floats (features) are right"),
     ({"x": np.array([["a"], ["b"], ["c"]])}, "x in PATH holds <U1"),
-    ({"x": np.ones((3, 8, 9, 3), dtype=np.uint8)}, "x in PATH has shape [3, 8, 9, 3]: pictures are [N, H, W] or [N, C, H, W], with the"),
+    (
+        {"x": np.ones((3, 8, 9, 3), dtype=np.uint8)},
+        "x in PATH has shape [3, 8, 9, 3]: pictures are [N, H, W] or [N, C, H, W], with the",
+    ),
     ({"x": np.ones((3, 1, 2, 2, 2), dtype=np.uint8)}, "x in PATH has shape [3, 1, 2, 2, 2]: pictures are"),
     ({"x": np.array([[1.0], [2.0], [np.nan]])}, "x in PATH has nan in row 2: finite float32 numbers are right"),
     ({"x": np.array([[1.0], [1e39], [0.0]])}, "x in PATH has 1e+39 in row 1: finite float32 numbers are right"),
     ({"y": LABELS[:2]}, "y in PATH has shape [2]: [3] is right, one entry for each sample in x"),
     ({"y": LABELS[:, None]}, "y in PATH has shape [3, 1]: [3] is right"),
     ({"y": np.array([0, -2, 1])}, "y in PATH has a label of -2: classes are whole numbers from 0 on"),
-    ({"y": np.array([0, 2**63, 1], dtype=np.uint64)}, "y in PATH has a label of 9223372036854775808: classes are whole numbers"),
-    ({"y": np.array([0, 10**6, 1])}, "y in PATH has a label of 1000000: classes are whole numbers from 0 on, below 1,000,000"),
-    ({"y": np.array(["a", "b", "c"])}, "y in PATH holds <U1: whole numbers (classes) or floats (a regression's targets) are right"),
+    (
+        {"y": np.array([0, 2**63, 1], dtype=np.uint64)},
+        "y in PATH has a label of 9223372036854775808: classes are whole numbers",
+    ),
+    (
+        {"y": np.array([0, 10**6, 1])},
+        "y in PATH has a label of 1000000: classes are whole numbers from 0 on, below 1,000,000",
+    ),
+    (
+        {"y": np.array(["a", "b", "c"])},
+        "y in PATH holds <U1: whole numbers (classes) or floats (a regression's targets) are right",
+    ),
     ({"y": np.array([0.5, np.inf, 1])}, "y in PATH has inf in row 1: finite float32 numbers are right"),
     ({"client": np.array(["a", "b"])}, "client in PATH has shape [2]: [3] is right"),
     ({"client": np.array([0.5, 1, 2])}, "client in PATH holds float64: whole numbers or text are right"),
@@ -147,7 +163,10 @@ SPOILT: list[tuple[dict[str, Any], str]] = [
     ({"test": np.array([0, 3])}, f"test in PATH names row 3: {_TEST}"),
     ({"test": np.array([0, -1])}, f"test in PATH names row -1: {_TEST}"),
     ({"test": np.array([1, 1])}, f"test in PATH names a row twice: {_TEST}"),
-    ({"y": np.array([1, "a", None], dtype=object)}, "y in PATH is an array of Python objects, which may hide code: save plain numbers"),
+    (
+        {"y": np.array([1, "a", None], dtype=object)},
+        "y in PATH is an array of Python objects, which may hide code: save plain numbers",
+    ),
 ]
 
 
@@ -167,7 +186,15 @@ def test_damaged_files_get_a_sentence(tmp_path: Path) -> None:
     headless = whole.replace(b"(3, 2)", b"(3, 2 ")
     single = tmp_path / "one.npy"
     np.save(single, FEATURES)
-    for damaged in (whole[:-40], whole[: len(whole) // 2], b"", b"<html>", bytes(flipped), headless, single.read_bytes()):
+    for damaged in (
+        whole[:-40],
+        whole[: len(whole) // 2],
+        b"",
+        b"<html>",
+        bytes(flipped),
+        headless,
+        single.read_bytes(),
+    ):
         path.write_bytes(damaged)
         with sentence(f"{path} is damaged or no .npz file"):
             read_npz(path)

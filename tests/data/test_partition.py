@@ -72,15 +72,16 @@ def test_without_noise_clients_hold_their_main_classes_only(clients: int, seed: 
 
 
 def test_labels_worked_by_hand() -> None:
-    # 5 clients x 2 main classes of 10: each class has one owner. 1,000 samples, 100 of each class. noise 0.1 of the data is
-    # 100 samples, 20 for each client; the other 900 go to the owner of their class.
+    # 5 clients x 2 main classes of 10: each class has one owner. 1,000 samples, 100 of each class. noise 0.1 of the
+    # data is 100 samples, 20 for each client; the other 900 go to the owner of their class.
     y = classes_of(1000, 10)
     hands, parts = deal_classes(5, 2, 10, seed=1), labels(y, 5, seed=1, classes=2, noise=0.1)
     counts = np.array([np.bincount(y[part], minlength=10) for part in parts])
     own = np.zeros((5, 10), dtype=bool)
     for client, hand in enumerate(hands):
         own[client, hand] = True
-    # a client has 20 noise samples: those outside its main classes can be counted, 8 in 10 on average, never more than 20
+    # a client has 20 noise samples: those outside its main classes can be counted, 8 in 10 on average, never more than
+    # 20
     outside = np.where(own, 0, counts).sum(axis=1)
     assert np.all(outside <= 20)
     assert 60 <= outside.sum() <= 95
@@ -142,7 +143,9 @@ def test_quantity_mixes_classes_evenly() -> None:
 def test_quantity_sizes_are_those_of_a_plain_redraw() -> None:
     # The plain way: draw all sizes again until none is short. Means by rank over many seeds must agree.
     random = np.random.RandomState(0)
-    sizes = np.diff(np.round(np.cumsum(random.dirichlet([0.5] * 5, 60_000), axis=1)[:, :-1] * 100), prepend=0, append=100, axis=1)
+    sizes = np.diff(
+        np.round(np.cumsum(random.dirichlet([0.5] * 5, 60_000), axis=1)[:, :-1] * 100), prepend=0, append=100, axis=1
+    )
     plain = np.sort(sizes[(sizes >= 10).all(axis=1)], axis=1)
     ours = np.sort([[len(part) for part in quantity(np.zeros(100), 5, seed)] for seed in range(600)], axis=1)
     assert np.allclose(ours.mean(axis=0), plain.mean(axis=0), atol=1.0)
@@ -161,7 +164,11 @@ BAD = [
     ("dirichlet", {"alpha": 1e-4}, "no draw of 1,000 with alpha 0.0001 left each of 10 clients a sample"),
     ("quantity", {"beta": -1.0}, "beta must be a number above 0, got -1.0"),
     ("quantity", {"beta": 1e-9}, "take fewer clients, more data or a larger beta"),
-    ("quantity", {"clients": 10, "beta": 0.5}, "100 samples could not be cut for 10 clients with at least 10 each and beta 0.5"),
+    (
+        "quantity",
+        {"clients": 10, "beta": 0.5},
+        "100 samples could not be cut for 10 clients with at least 10 each and beta 0.5",
+    ),
     ("quantity", {"clients": 11}, "100 samples could not be cut for 11 clients"),
 ]
 

@@ -1,4 +1,5 @@
-"""A federation in numbers and in pictures: measures worked by hand, what is counted as whose, and what a preview shows."""
+"""A federation in numbers and in pictures: measures worked by hand, what is counted as whose, and what a preview
+shows."""
 
 import doctest
 from dataclasses import asdict, replace
@@ -15,7 +16,7 @@ from accord.data import Federation, Scale, coloured, deal, from_arrays, portrait
 from accord.data.portrait import between, effective_classes, label_skew, portray, sizes
 from accord.data.samples import Samples
 
-# --------------------------------------------------------------------------------------------------------------- worked by hand
+# --------------------------------------------------------------------------------------------- worked by hand
 
 
 def test_the_examples_hold() -> None:
@@ -59,7 +60,7 @@ def test_sizes() -> None:
     )
 
 
-# ----------------------------------------------------------------------------------------------------------------- who has what
+# ----------------------------------------------------------------------------------------------- who has what
 
 
 def numbered(y: list[int], **options: object) -> Federation:
@@ -77,7 +78,10 @@ def test_every_sample_is_counted_once_and_held_out_ones_with_their_client() -> N
         own = torch.cat([rows[owner.name] for rows in (fed.train, fed.heldout, fed.unseen) if owner.name in rows])
         assert owner.counts == tuple(int((fed.y[own] == kind).sum()) for kind in (0, 1, 2, 4)) and owner.samples == 18
     test, abroad = told.owners[6:]
-    assert (test.name, test.counts) == ("test", (4, 4, 4, 0)) and (abroad.name, abroad.counts) == ("test, abroad", (4, 0, 0, 1))
+    assert (test.name, test.counts) == ("test", (4, 4, 4, 0)) and (abroad.name, abroad.counts) == (
+        "test, abroad",
+        (4, 0, 0, 1),
+    )
     assert np.array([owner.counts for owner in told.owners]).sum(0).tolist() == [44, 40, 40, 1]
     assert told.sizes["participating"].total == 72 and told.sizes["unseen"].total == 36
     assert told.memory == {"data": 125 * (4 + 8), "rows": 8 * 125}
@@ -120,13 +124,22 @@ def test_chance_alone_leaves_numbers_a_share_of_k_less_one_in_n_less_one() -> No
 
 def test_populations_shift_and_augmentation_are_told() -> None:
     fed = deal(torch.zeros(60, 1, 4, 4, dtype=torch.uint8), torch.arange(60) % 3, clients=3, unseen=1, seed=0)
-    fed = shifted(replace(fed, populations=dict(zip(fed.train, ["north", "north", "south"], strict=True))), coloured(colours=2), seed=0)
+    fed = shifted(
+        replace(fed, populations=dict(zip(fed.train, ["north", "north", "south"], strict=True))),
+        coloured(colours=2),
+        seed=0,
+    )
     told = portray(fed)
-    assert {name: {kind: (s.clients, s.total) for kind, s in kinds.items()} for name, kinds in told.populations.items()} == {
+    assert {
+        name: {kind: (s.clients, s.total) for kind, s in kinds.items()} for name, kinds in told.populations.items()
+    } == {
         "north": {"participating": (2, 30)},
         "south": {"participating": (1, 15)},
     }
-    assert told.shift == {"kind": "coloured", "palette": "client", "colours": 2, "background": False} and told.augment is None
+    assert (
+        told.shift == {"kind": "coloured", "palette": "client", "colours": 2, "background": False}
+        and told.augment is None
+    )
 
 
 def test_odd_federations() -> None:
@@ -139,13 +152,21 @@ def test_odd_federations() -> None:
         portray(several)
 
 
-# --------------------------------------------------------------------------------------------------------------------- pictures
+# --------------------------------------------------------------------------------------------------- pictures
 
 
 def pictures(classes: int = 3, clients: int = 4, unseen: int = 0, **options: object) -> Federation:
     """Grey pictures of 5 x 7 pixels, all of one grey: their row number."""
     x = torch.arange(120, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 5, 7).contiguous()
-    return deal(x, torch.arange(120) % classes, clients=clients, unseen=unseen, test=torch.arange(100, 120), name="greys", **options)
+    return deal(
+        x,
+        torch.arange(120) % classes,
+        clients=clients,
+        unseen=unseen,
+        test=torch.arange(100, 120),
+        name="greys",
+        **options,
+    )
 
 
 def test_look_is_what_read_prepares() -> None:
@@ -154,7 +175,9 @@ def test_look_is_what_read_prepares() -> None:
     assert torch.equal(plain.look(rows), plain.x[rows])
     assert torch.equal(plain.prepare(plain.look(rows)), plain.read(rows)[0])
     painted = shifted(plain, coloured(), seed=0)
-    assert painted.look(rows).shape == (3, 3, 5, 7) and torch.equal(painted.prepare(painted.look(rows)), painted.read(rows, key=1)[0])
+    assert painted.look(rows).shape == (3, 3, 5, 7) and torch.equal(
+        painted.prepare(painted.look(rows)), painted.read(rows, key=1)[0]
+    )
 
 
 def test_a_sheet_has_rows_by_owner_and_columns_by_class() -> None:
@@ -162,9 +185,15 @@ def test_a_sheet_has_rows_by_owner_and_columns_by_class() -> None:
     sheet = preview.lay_out(fed, clients=2, samples=8)
     assert sheet.captions == ("0", "0", "1", "1", "2", "2"), "as many columns a class as there is room for"
     first, *_ = fed.train
-    assert [strip.title for strip in sheet.strips] == [*list(fed.train)[:2], *(f"{name} (unseen)" for name in list(fed.unseen)[:3]), "test"]
+    assert [strip.title for strip in sheet.strips] == [
+        *list(fed.train)[:2],
+        *(f"{name} (unseen)" for name in list(fed.unseen)[:3]),
+        "test",
+    ]
     own = sorted([*fed.train[first].tolist(), *fed.heldout[first].tolist()])
-    assert sheet.strips[0].samples == tuple(row for kind in range(3) for row in [r for r in own if fed.y[r] == kind][:2])
+    assert sheet.strips[0].samples == tuple(
+        row for kind in range(3) for row in [r for r in own if fed.y[r] == kind][:2]
+    )
     assert sheet.strips[-1].samples == (102, 105, 100, 103, 101, 104), "the test set is the last"
 
 
@@ -172,7 +201,10 @@ def test_a_class_that_an_owner_lacks_leaves_a_gap() -> None:
     x, y = torch.zeros(6, 1, 8, 8, dtype=torch.uint8), np.array([0, 0, 2])
     fed = from_arrays({"a": (x[:3], y), "b": (x[3:], y + 1)}, heldout=0)
     strips = preview.lay_out(fed).strips
-    assert [strip.samples for strip in strips] == [(0, 1, None, None, 2, None, None, None), (None, None, 3, 4, None, None, 5, None)]
+    assert [strip.samples for strip in strips] == [
+        (0, 1, None, None, 2, None, None, None),
+        (None, None, 3, 4, None, None, 5, None),
+    ]
 
 
 def test_with_more_classes_than_columns_an_owner_shows_its_largest() -> None:

@@ -34,7 +34,7 @@ def batch(samples: int, owners: int, classes: int = 10, size: int = 8) -> tuple[
     return x, y, owner, torch.arange(samples) + 50_000
 
 
-# ------------------------------------------------------------------------------------------------------------------------ every shift
+# ------------------------------------------------------------------------------------------------ every shift
 
 
 @pytest.mark.parametrize("shift", EVERY, ids=str)
@@ -98,10 +98,16 @@ def test_looks_are_frozen() -> None:
     tables = shift.tables(["c0"], 3, seed=0)
     assert tables["key"].tolist() == [-8793451646122509310, -4989339348326880884]
     blue, green = [36.302, 0.0, 255.0], [0.0, 255.0, 31.937]
-    result = shift.apply(torch.full((6, 1, 1, 1), 255), torch.zeros(6).long(), torch.zeros(6).long(), torch.arange(6), tables)
-    assert result.flatten(1).tolist() == [pytest.approx(colour, abs=1e-3) for colour in (blue, green, green, green, green, blue)]
+    result = shift.apply(
+        torch.full((6, 1, 1, 1), 255), torch.zeros(6).long(), torch.zeros(6).long(), torch.arange(6), tables
+    )
+    assert result.flatten(1).tolist() == [
+        pytest.approx(colour, abs=1e-3) for colour in (blue, green, green, green, green, blue)
+    ]
     turn = rotated(by="client").tables(["c0", "c1", "c2"], 1, seed=0)["turn"]
-    assert torch.rad2deg(torch.atan2(turn[..., 1], turn[..., 0])).flatten().tolist() == pytest.approx([20, 50, -20, 0], abs=1e-3)
+    assert torch.rad2deg(torch.atan2(turn[..., 1], turn[..., 0])).flatten().tolist() == pytest.approx(
+        [20, 50, -20, 0], abs=1e-3
+    )
 
 
 def test_names_of_experiment_files() -> None:
@@ -114,7 +120,7 @@ def test_names_of_experiment_files() -> None:
     assert all(hash(shift) is not None for shift in EVERY)
 
 
-# --------------------------------------------------------------------------------------------------------------------------- rotation
+# --------------------------------------------------------------------------------------------------- rotation
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 28, 28), (2, 3, 7, 7)])
@@ -124,13 +130,15 @@ def test_quarter_turns_and_no_turn_are_exact(shape: tuple[int, ...]) -> None:
     tables = shift.tables(["a"], 4, seed=0)
     for kind, turns in enumerate((1, 2, 3, 0)):
         y, owner, sample = torch.full((len(x),), kind), torch.zeros(len(x)).long(), torch.arange(len(x))
-        assert torch.equal(shift.apply(x, y, owner, sample, tables), torch.rot90(x, turns, (2, 3)).float())  # counter-clockwise
+        # counter-clockwise
+        assert torch.equal(shift.apply(x, y, owner, sample, tables), torch.rot90(x, turns, (2, 3)).float())
         assert torch.equal(shift.apply(x, y, owner + 1, sample, tables), x.float())  # the test set
 
 
 def test_rotation_is_padding_rotating_and_cropping() -> None:
     """Both ways by torch's own sampler as well, which rounds a little differently."""
-    x = 255 * torch.rand(10, 2, 12, 12, generator=torch.Generator().manual_seed(0))  # bright up to the edge, where it matters
+    # bright up to the edge, where it matters
+    x = 255 * torch.rand(10, 2, 12, 12, generator=torch.Generator().manual_seed(0))
     tables = rotated().tables(["a"], 10, seed=0)
     turn = tables["turn"][0]
     result = rotated().apply(x, torch.arange(10), torch.zeros(10).long(), torch.arange(10), tables)
@@ -143,7 +151,8 @@ def test_rotation_is_padding_rotating_and_cropping() -> None:
 
 
 def test_a_dot_turns_counter_clockwise() -> None:
-    """Three pixels right of the centre, turned by 53.13 degrees: 1.8 right and 2.4 up, shared out among its four neighbours."""
+    """Three pixels right of the centre, turned by 53.13 degrees: 1.8 right and 2.4 up, shared out among its four
+    neighbours."""
     x = torch.zeros(1, 1, 9, 9)
     x[0, 0, 4, 7] = 100.0
     tables = rotated(angles=[math.degrees(math.atan2(4, 3))]).tables(["a"], 1, seed=0)
@@ -151,7 +160,8 @@ def test_a_dot_turns_counter_clockwise() -> None:
     mass = result / result.sum()
     centre = (mass.sum(1) @ torch.arange(9.0)).item(), (mass.sum(0) @ torch.arange(9.0)).item()
     assert centre[0] == pytest.approx(4 - 2.4, abs=0.2) and centre[1] == pytest.approx(4 + 1.8, abs=0.2)
-    assert result.flatten().topk(2).indices.tolist()[0] == 2 * 9 + 6  # row 2, column 6: the neighbour nearest to (1.6, 5.8)
+    # row 2, column 6: the neighbour nearest to (1.6, 5.8)
+    assert result.flatten().topk(2).indices.tolist()[0] == 2 * 9 + 6
 
 
 @pytest.mark.parametrize("owners", [2, 10, 100, 3550])
@@ -176,7 +186,10 @@ def test_nobody_trains_on_upright_pictures(by: str, owners: int) -> None:
         (lambda: rotated(angles=[]), "angles must be a list of numbers, in degrees, got []"),
         (lambda: rotated(angles=[10, "20"]), "angles must be a list of numbers, in degrees, got [10, '20']"),
         (lambda: rotated(angles=10), "angles must be a list of numbers, in degrees, got 10"),
-        (lambda: rotated(by="digit"), "by must be 'class' (an angle for each class) or 'client' (an angle for each client), got 'digit'"),
+        (
+            lambda: rotated(by="digit"),
+            "by must be 'class' (an angle for each class) or 'client' (an angle for each client), got 'digit'",
+        ),
         (lambda: rotated().tables(["a"], 62, 0), "angles must have one angle for each of the 62 classes, got 10"),
     ],
 )

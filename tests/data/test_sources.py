@@ -1,4 +1,5 @@
-"""Getting data: the user's folders, mirrors, package clients; damaged files, killed and rival processes; the real data sets."""
+"""Getting data: the user's folders, mirrors, package clients; damaged files, killed and rival processes; the real data
+sets."""
 
 import functools
 import gzip
@@ -50,7 +51,7 @@ def left_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*") if path.suffix != ".lock") if folder.exists() else []
 
 
-# ---------------------------------------------------------------------------------------------- small sets in the official form
+# ---------------------------------------------------------------------------- small sets in the official form
 
 
 def idx(values: Tensor) -> bytes:
@@ -85,7 +86,12 @@ def halves(samples: Samples) -> dict[str, Tensor]:
     assert samples.test is not None
     count = len(samples.y) - len(samples.test)
     assert torch.equal(samples.test, torch.arange(count, len(samples.y)))
-    return {"train_x": samples.x[:count], "train_y": samples.y[:count], "test_x": samples.x[count:], "test_y": samples.y[count:]}
+    return {
+        "train_x": samples.x[:count],
+        "train_y": samples.y[:count],
+        "test_x": samples.x[count:],
+        "test_y": samples.y[count:],
+    }
 
 
 def check_small(samples: Samples) -> None:
@@ -122,7 +128,8 @@ def cifar_files() -> dict[str, bytes]:
     """Two records in each of CIFAR-10's six files: label, then 1024 red, 1024 green, 1024 blue."""
     return {
         name: b"".join(
-            bytes([2 * part + record]) + bytes([part]) * 1024 + bytes([record]) * 1024 + bytes([200]) * 1024 for record in (0, 1)
+            bytes([2 * part + record]) + bytes([part]) * 1024 + bytes([record]) * 1024 + bytes([200]) * 1024
+            for record in (0, 1)
         )
         for part, name in enumerate(CIFAR10.read.files)
     }
@@ -168,7 +175,7 @@ def test_cifar_is_read_from_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyP
         formats.cifar_from_pictures(tmp_path)
 
 
-# --------------------------------------------------------------------------------------------------- folders with something wrong
+# ------------------------------------------------------------------------------- folders with something wrong
 
 
 def spoil(**changed: bytes) -> Callable[[Path], None]:
@@ -185,13 +192,19 @@ def spoil(**changed: bytes) -> Callable[[Path], None]:
 _PICTURES = gzip.compress(small_files()["train-images-idx3-ubyte"])
 SPOILT = [
     (spoil(train_images_idx3_ubyte=_PICTURES[:-100]), "train-images-idx3-ubyte.gz is damaged and cannot be read"),
-    (spoil(train_images_idx3_ubyte=b"<html>not found</html>"), "train-images-idx3-ubyte.gz is damaged and cannot be read"),
+    (
+        spoil(train_images_idx3_ubyte=b"<html>not found</html>"),
+        "train-images-idx3-ubyte.gz is damaged and cannot be read",
+    ),
     (spoil(t10k_labels_idx1_ubyte=gzip.compress(b"\x00" * 11)), "t10k-labels-idx1-ubyte.gz has other content"),
     (
         spoil(t10k_labels_idx1_ubyte=gzip.compress(b"\x00" * 9)),
         "t10k-labels-idx1-ubyte.gz is cut short: it holds 9 bytes where 11 are right",
     ),
-    (spoil(t10k_labels_idx1_ubyte=gzip.compress(b"\x00" * 12)), "t10k-labels-idx1-ubyte.gz is too long: 11 bytes are right"),
+    (
+        spoil(t10k_labels_idx1_ubyte=gzip.compress(b"\x00" * 12)),
+        "t10k-labels-idx1-ubyte.gz is too long: 11 bytes are right",
+    ),
     (lambda folder: folder.mkdir(), "holds no train-images-idx3-ubyte"),
     (lambda folder: None, "is not a folder"),
 ]
@@ -245,7 +258,7 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder() == Path("/home/someone/mine")
 
 
-# -------------------------------------------------------------------------------------------------------------- mirrors, packages
+# ------------------------------------------------------------------------------------------ mirrors, packages
 
 
 @pytest.fixture
@@ -293,7 +306,8 @@ def test_when_nothing_answers_all_that_was_tried_is_listed(
     monkeypatch.setattr(sources, "ANSWER_SECONDS", 0.5)
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv("ACCORD_DATA", str(tmp_path / "mine"))
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and never answers, as a closed network may
+    # takes connections and never answers, as a closed network may
+    with socket.create_server(("127.0.0.1", 0)) as silent:
         mirrors = (f"http://127.0.0.1:{silent.getsockname()[1]}/", serve(tmp_path / "mine"), "http://name.invalid/")
         with pytest.raises(AccordError) as caught:
             fetch(replace(small_recipe(), mirrors=mirrors), tmp_path)
@@ -314,7 +328,9 @@ def test_a_client_that_fails_says_why(tmp_path: Path) -> None:
         fetch(replace(small_recipe(), package=broken), tmp_path)
 
 
-def test_a_named_folder_is_the_only_place_looked_at(tmp_path: Path, serve: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_folder_is_the_only_place_looked_at(
+    tmp_path: Path, serve: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = write(tmp_path / "whole", small_files())
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv("ACCORD_DATA", str(whole))
@@ -322,7 +338,7 @@ def test_a_named_folder_is_the_only_place_looked_at(tmp_path: Path, serve: Calla
         fetch(replace(small_recipe(), mirrors=(serve(whole),)), tmp_path, source=tmp_path / "mine")
 
 
-# --------------------------------------------------------------------------------------------------------- processes, for real
+# ---------------------------------------------------------------------------------------- processes, for real
 
 _BUILDER = """
 import os, sys, time, torch
@@ -344,7 +360,9 @@ print(cache.once("slow", build, lambda *event: print(event[0], flush=True)), flu
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-c", script, *arguments]
-    return subprocess.Popen(command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
 
 
 def let_go(*processes: subprocess.Popen[str]) -> None:
@@ -366,7 +384,9 @@ def test_rival_processes_build_once_and_share(own_cache: Path, tmp_path: Path) -
     assert sorted(first) == ["building\n", *["waiting for another process that is getting slow\n"] * 2]
     assert left_in(own_cache) == [".slow.v2.partial"]
     (tmp_path / "finish").touch()
-    assert [process.communicate(timeout=60)[0] for process in processes] == [f"{own_cache / 'slow.v2.safetensors'}\n"] * 3
+    assert [process.communicate(timeout=60)[0] for process in processes] == [
+        f"{own_cache / 'slow.v2.safetensors'}\n"
+    ] * 3
     assert (tmp_path / "log").read_text() == "built\n"
     assert left_in(own_cache) == ["slow.v2.safetensors"]
 
@@ -384,7 +404,7 @@ def test_a_killed_process_leaves_no_data_set_and_no_lock(own_cache: Path, tmp_pa
     assert left_in(own_cache) == ["slow.v2.safetensors"]
 
 
-# ------------------------------------------------------------------------------------------------------------- the real data sets
+# ----------------------------------------------------------------------------------------- the real data sets
 
 
 def ready(name: str) -> dict[str, Tensor]:
@@ -422,7 +442,11 @@ def test_accord_data_is_used_before_any_network(
 ) -> None:
     names = dict(zip(MNIST.read.files, ("train_x", "train_y", "test_x", "test_y"), strict=True))
     files = {
-        name: idx(mnist_arrays[field].to(torch.uint8).flatten(1, 2) if "images" in name else mnist_arrays[field].to(torch.uint8))
+        name: idx(
+            mnist_arrays[field].to(torch.uint8).flatten(1, 2)
+            if "images" in name
+            else mnist_arrays[field].to(torch.uint8)
+        )
         for name, field in names.items()
     }
     write(tmp_path / "mine" / "MNIST" / "raw", files)
@@ -474,7 +498,8 @@ def test_cifar10_is_cifar10() -> None:
     assert arrays["train_y"].bincount().tolist() == [5000] * 10
     assert arrays["test_y"].bincount().tolist() == [1000] * 10
     assert arrays["train_x"].shape == (50_000, 3, 32, 32)
-    assert arrays["train_x"][0, 0, 0, :5].tolist() == [59, 43, 50, 68, 98]  # red of the first row of the first picture, a frog
+    # red of the first row of the first picture, a frog
+    assert arrays["train_x"][0, 0, 0, :5].tolist() == [59, 43, 50, 68, 98]
     assert arrays["train_y"][:5].tolist() == [6, 9, 9, 4, 1]
     scaled = accord.data.cifar10(clients=5).prepare(arrays["train_x"])
     assert scaled.mean((0, 2, 3)).abs().max() < 0.001

@@ -47,7 +47,7 @@ def check(table: Table) -> None:
     assert table.test is None
 
 
-# --------------------------------------------------------------------------------------------------------------------------- CSV
+# -------------------------------------------------------------------------------------------------------- CSV
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -75,12 +75,18 @@ def test_quoted_fields_and_columns_of_other_names(tmp_path: Path) -> None:
         (["10", "9", "x", "10"], ("10", "9", "x"), [0, 1, 2, 0]),
         (["1.0", "0.0", "1", "1e1"], ("0", "1", "10"), [1, 0, 1, 2]),
         (["1_0", "1_1", "1_0", "1_0"], ("1_0", "1_1"), [0, 1, 0, 0]),
-        (["9007199254740993", "9007199254740992", "0", "0"], ("0", "9007199254740992", "9007199254740993"), [2, 1, 0, 0]),
+        (
+            ["9007199254740993", "9007199254740992", "0", "0"],
+            ("0", "9007199254740992", "9007199254740993"),
+            [2, 1, 0, 0],
+        ),
         (["0.5", "2", "-1e-3", "3.0"], (), [0.5, 2.0, -0.001, 3.0]),
         (["True", "False", "True", " False"], ("False", "True"), [1, 0, 1, 0]),
     ],
 )
-def test_labels_are_classes_or_targets(tmp_path: Path, labels: list[str], classes: tuple[str, ...], y: list[float]) -> None:
+def test_labels_are_classes_or_targets(
+    tmp_path: Path, labels: list[str], classes: tuple[str, ...], y: list[float]
+) -> None:
     table = read_table(write(tmp_path, "client,a,label", *(f"c,1,{label}" for label in labels)))
     assert table.classes == classes
     assert table.y.dtype == (torch.int64 if classes else torch.float32)
@@ -111,9 +117,15 @@ def test_progress_is_told_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@given(st.lists(st.tuples(st.text(min_size=1).filter(str.strip), finite, finite, st.integers(0, 5)), min_size=1, max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.text(min_size=1).filter(str.strip), finite, finite, st.integers(0, 5)), min_size=1, max_size=20
+    )
+)
 @settings(max_examples=50, deadline=None)
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, float, float, int]]) -> None:
+def test_what_is_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, float, float, int]]
+) -> None:
     held = io.StringIO(newline="")
     written = csv.writer(held)
     written.writerow(["client", "a", "label", "b"])
@@ -150,7 +162,10 @@ SPOILT = [
     (("clients,a,label", "c,1,0"), "PATH has no column 'client' for the client: did you mean 'clients'?"),
     (("client,a,zz", "c,1,0"), "PATH has no column 'label' for the label: its columns are client, a, zz"),
     (("client,a,a,label", "c,1,2,0"), "PATH has two columns called a: each needs a name of its own"),
-    ((",client,a,label", "0,c,1,0"), "column 1 of PATH has no name: name it, or write the file without an index (index=False)"),
+    (
+        (",client,a,label", "0,c,1,0"),
+        "column 1 of PATH has no name: name it, or write the file without an index (index=False)",
+    ),
     (("client,label", "c,0"), "PATH has no column besides client and label: features are needed, too"),
 ]
 
@@ -175,12 +190,17 @@ def test_files_that_are_no_table_get_a_sentence(tmp_path: Path) -> None:
         read_table(write(tmp_path, *PLAIN), label="client")
 
 
-# ----------------------------------------------------------------------------------------------------------------------- Parquet
+# ---------------------------------------------------------------------------------------------------- Parquet
 
 
 @pytest.mark.parametrize("name", ["mine.parquet", "mine.pq", "no-ending"])
 def test_a_parquet_file_is_read(tmp_path: Path, name: str) -> None:
-    columns = {"age": [41, 7, -3], "client": ["bob", "ann", "bob"], "label": ["no", "yes", "no"], "ill": [True, False, False]}
+    columns = {
+        "age": [41, 7, -3],
+        "client": ["bob", "ann", "bob"],
+        "label": ["no", "yes", "no"],
+        "ill": [True, False, False],
+    }
     check(read_table(store(tmp_path, name, **columns, weight=np.array([80.5, 20, 1], dtype=np.float64))))
 
 
@@ -221,7 +241,9 @@ SPOILT_PARQUET: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("columns", "said"), SPOILT_PARQUET)
-def test_spoilt_parquet_files_get_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: dict[str, Any], said: str) -> None:
+def test_spoilt_parquet_files_get_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: dict[str, Any], said: str
+) -> None:
     monkeypatch.setattr(module, "BATCH", 2)  # rows are counted on from batch to batch
     path = store(tmp_path, **({"client": ["c", "c", "d"], "label": [0, 1, 0], "a": [1.0, 2.0, 3.0]} | columns))
     with sentence(said.replace("PATH", str(path))):
@@ -238,7 +260,9 @@ def test_parquet_files_that_are_none_get_a_sentence(tmp_path: Path) -> None:
         with sentence(f"{path} is damaged or no Parquet file"):
             read_table(path)
     with sentence("has a header but no rows"):
-        read_table(store(tmp_path, client=np.array([], dtype="U1"), label=np.array([], dtype=int), a=np.array([], dtype=float)))
+        read_table(
+            store(tmp_path, client=np.array([], dtype="U1"), label=np.array([], dtype=int), a=np.array([], dtype=float))
+        )
 
 
 def test_without_pyarrow_the_way_to_get_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
-"""Tiny ImageNet from a small folder in its official form, unpacked or zipped, and every way in which it may be wrong."""
+"""Tiny ImageNet from a small folder in its official form, unpacked or zipped, and every way in which it may be
+wrong."""
 
 import io
 import sys
@@ -23,7 +24,9 @@ def jpeg(*colour: int, side: int = 64) -> bytes:
     """One colour all over, or one grey."""
     shape = (side, side, 3) if len(colour) == 3 else (side, side)
     held = io.BytesIO()
-    image.fromarray(np.full(shape, colour if len(colour) == 3 else colour[0], dtype=np.uint8)).save(held, "JPEG", quality=95)
+    image.fromarray(np.full(shape, colour if len(colour) == 3 else colour[0], dtype=np.uint8)).save(
+        held, "JPEG", quality=95
+    )
     return held.getvalue()
 
 
@@ -61,7 +64,9 @@ def pack(folder: Path, held: dict[str, bytes]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("put", "below"), [(write, ""), (write, "tiny-imagenet-200"), (write, "a/b/mine"), (pack, ""), (pack, "a/b")])
+@pytest.mark.parametrize(
+    ("put", "below"), [(write, ""), (write, "tiny-imagenet-200"), (write, "a/b/mine"), (pack, ""), (pack, "a/b")]
+)
 def test_the_folder_is_read_wherever_it_is(tmp_path: Path, put: Put, below: str) -> None:
     put(tmp_path / below, files())
     asked: list[tuple[str, int, int | None]] = []
@@ -69,7 +74,8 @@ def test_the_folder_is_read_wherever_it_is(tmp_path: Path, put: Put, below: str)
     assert samples.x.shape == (6, 3, 64, 64)
     assert samples.x.dtype == torch.uint8
     assert samples.y.dtype == torch.int64
-    assert samples.y.tolist() == [1, 0, 0, 0, 1, 0]  # a class's number is its place in wnids.txt, rows are in the order of names
+    # a class's number is its place in wnids.txt, rows are in the order of names
+    assert samples.y.tolist() == [1, 0, 0, 0, 1, 0]
     assert samples.test is not None
     assert samples.test.tolist() == [4, 5]
     assert samples.classes == ("Egyptian cat", "goldfish, Carassius auratus")
@@ -92,7 +98,10 @@ SPOILT: list[tuple[dict[str, bytes | None], tuple[str, ...]]] = [
     ({GOLDFISH: jpeg(1, 2, 3)[:-300]}, (GOLDFISH, "is damaged or no picture")),
     ({GOLDFISH: jpeg(1, 2, 3, side=32)}, (GOLDFISH, "is 32 x 32 pixels: 64 x 64 are right")),
     ({GOLDFISH: None}, ("train/n01443537/images", "holds no .JPEG picture: every class in wnids.txt has some")),
-    ({"train/n09/images/n09_0.JPEG": jpeg(1)}, ("train/n09/images/n09_0.JPEG", "is of class n09, which wnids.txt does not list")),
+    (
+        {"train/n09/images/n09_0.JPEG": jpeg(1)},
+        ("train/n09/images/n09_0.JPEG", "is of class n09, which wnids.txt does not list"),
+    ),
     ({"val/images/val_2.JPEG": jpeg(1)}, ("val/images/val_2.JPEG", f"has no line in {NOTES}")),
     ({"val/images/val_1.JPEG": None}, ("val/images/val_1.JPEG", f"is missing, though {NOTES} gives its class")),
     (
@@ -112,7 +121,9 @@ SPOILT: list[tuple[dict[str, bytes | None], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize("put", [write, pack])
 @pytest.mark.parametrize(("changes", "said"), SPOILT)
-def test_spoilt_files_are_named(tmp_path: Path, put: Put, changes: dict[str, bytes | None], said: tuple[str, ...]) -> None:
+def test_spoilt_files_are_named(
+    tmp_path: Path, put: Put, changes: dict[str, bytes | None], said: tuple[str, ...]
+) -> None:
     put(tmp_path, {name: data for name, data in (files() | changes).items() if data is not None})
     with sentence(*said):
         read_tinyimagenet(tmp_path)
@@ -136,7 +147,9 @@ def test_a_damaged_zip_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_it_says_what_was_looked_for(tmp_path: Path) -> None:
-    with sentence(f"{tmp_path} holds neither the folder tiny-imagenet-200 (with wnids.txt in it) nor tiny-imagenet-200.zip"):
+    with sentence(
+        f"{tmp_path} holds neither the folder tiny-imagenet-200 (with wnids.txt in it) nor tiny-imagenet-200.zip"
+    ):
         read_tinyimagenet(tmp_path)
     with sentence(f"{tmp_path / 'nowhere'} is not a folder"):
         read_tinyimagenet(tmp_path / "nowhere")

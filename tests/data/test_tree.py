@@ -87,7 +87,11 @@ def test_colours_keep_their_channels_and_become_grey_when_asked(tmp_path: Path) 
 
 def test_size_makes_all_pictures_alike(tmp_path: Path) -> None:
     left_right = np.repeat(np.array([[0, 100]], dtype=np.uint8), 2, axis=0)
-    write(tmp_path, ann__cat__1_dot_png=encoded(left_right), ann__cat__2_dot_png=encoded(np.full((30, 7), 9, dtype=np.uint8)))
+    write(
+        tmp_path,
+        ann__cat__1_dot_png=encoded(left_right),
+        ann__cat__2_dot_png=encoded(np.full((30, 7), 9, dtype=np.uint8)),
+    )
     x = read_tree(tmp_path, size=4, channels=1).x
     assert x.shape == (2, 1, 4, 4)
     assert x[0, 0].tolist() == [[0, 25, 75, 100]] * 4  # bilinear: quarters of the way between the two pixels' middles
@@ -95,7 +99,14 @@ def test_size_makes_all_pictures_alike(tmp_path: Path) -> None:
 
 
 def test_hidden_files_and_clutter_are_ignored(tmp_path: Path) -> None:
-    write(tmp_path, ann__cat__1=10, ann__cat__Thumbs_dot_db=b"", ann__cat___dot_DS_Store=b"", _dot_git__config=b"", __MACOSX__x=b"")
+    write(
+        tmp_path,
+        ann__cat__1=10,
+        ann__cat__Thumbs_dot_db=b"",
+        ann__cat___dot_DS_Store=b"",
+        _dot_git__config=b"",
+        __MACOSX__x=b"",
+    )
     write(tmp_path, README_dot_md=b"notes", ann__notes_dot_txt=b"notes")
     (tmp_path / "ann" / "cat" / ".hidden.png").write_bytes(b"no picture")
     (tmp_path / ".cache").mkdir()
@@ -105,11 +116,26 @@ def test_hidden_files_and_clutter_are_ignored(tmp_path: Path) -> None:
 SPOILT: list[tuple[dict[str, int | bytes], tuple[str, ...]]] = [
     ({"ann__cat__2_dot_png": b"no picture"}, ("ann/cat/2.png is damaged or no picture: Pillow cannot decode it",)),
     ({"ann__cat__2_dot_png": encoded(grey(9, 64))[:60]}, ("ann/cat/2.png is damaged or no picture",)),
-    ({"ann__cat__2_dot_png": encoded(grey(9, 5))}, ("ann/cat/2.png is 5 x 5 pixels but", "ann/cat/1.png is 4 x 4: give a size")),
-    ({"ann__cat__0_dot_png": encoded(np.zeros((4, 6), dtype=np.uint8))}, ("ann/cat/0.png is 6 x 4 pixels, not square: give a size",)),
-    ({"ann__cat__2_dot_png": encoded(np.full((4, 4), 9000, dtype=np.uint16))}, ("ann/cat/2.png has pixels of more than 8 bits (mode I",)),
-    ({"ann__cat__2_dot_tiff": b""}, ("ann/cat/2.tiff is no picture: a class's folder holds .png, .jpg, .jpeg, .bmp, .gif, .webp files",)),
-    ({"ann__cat__more__2": 1}, ("ann/cat/more is a folder inside a class's folder: pictures go in <folder>/<client>/<class>/",)),
+    (
+        {"ann__cat__2_dot_png": encoded(grey(9, 5))},
+        ("ann/cat/2.png is 5 x 5 pixels but", "ann/cat/1.png is 4 x 4: give a size"),
+    ),
+    (
+        {"ann__cat__0_dot_png": encoded(np.zeros((4, 6), dtype=np.uint8))},
+        ("ann/cat/0.png is 6 x 4 pixels, not square: give a size",),
+    ),
+    (
+        {"ann__cat__2_dot_png": encoded(np.full((4, 4), 9000, dtype=np.uint16))},
+        ("ann/cat/2.png has pixels of more than 8 bits (mode I",),
+    ),
+    (
+        {"ann__cat__2_dot_tiff": b""},
+        ("ann/cat/2.tiff is no picture: a class's folder holds .png, .jpg, .jpeg, .bmp, .gif, .webp files",),
+    ),
+    (
+        {"ann__cat__more__2": 1},
+        ("ann/cat/more is a folder inside a class's folder: pictures go in <folder>/<client>/<class>/",),
+    ),
     ({"ann__2": 1}, ("ann/2.png is in no class's folder: pictures go in",)),
     ({"2": 1}, ("2.png belongs to no client: pictures go in",)),
     ({"bob__notes_dot_txt": b""}, ("bob holds no picture: pictures go in",)),
@@ -188,7 +214,8 @@ def test_the_digest_follows_links_as_reading_does(tmp_path: Path) -> None:
     assert first != tree_digest(tmp_path / "ann")
     write(tmp_path / "all", bob__cat__2=30)
     second = tree_digest(tmp_path / "bob")
-    (tmp_path / "bob" / "x" / "cat" / "loop").symlink_to(tmp_path / "bob")  # a way without end, which is told and not walked
+    # a way without end, which is told and not walked
+    (tmp_path / "bob" / "x" / "cat" / "loop").symlink_to(tmp_path / "bob")
     assert len({first, second, tree_digest(tmp_path / "bob")}) == 3
     with sentence("is a folder inside a class's folder"):
         read_tree(tmp_path / "bob")

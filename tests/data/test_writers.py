@@ -25,7 +25,8 @@ def idx(table: np.ndarray) -> bytes:
 
 
 def tables() -> tuple[np.ndarray, np.ndarray]:
-    """60,000 x 8 each: class, series, writer, index...; writers 0 to 5 of series 0 and 2100 to 2105 of series 4, half of them in each."""
+    """60,000 x 8 each: class, series, writer, index...; writers 0 to 5 of series 0 and 2100 to 2105 of series 4, half
+    of them in each."""
     row = np.arange(60_000)
     made = []
     for part in (0, 1):
@@ -36,7 +37,9 @@ def tables() -> tuple[np.ndarray, np.ndarray]:
 
 
 def mnist_of(classes: Tensor) -> Samples:
-    return Samples(torch.zeros(70_000, 1, 1, 1, dtype=torch.uint8), classes.to(torch.uint8), test=torch.arange(60_000, 70_000))
+    return Samples(
+        torch.zeros(70_000, 1, 1, 1, dtype=torch.uint8), classes.to(torch.uint8), test=torch.arange(60_000, 70_000)
+    )
 
 
 def known() -> tuple[Samples, Tensor, Tensor, Tensor]:
@@ -62,7 +65,9 @@ def test_writers_become_clients_and_those_of_the_test_set_never_train() -> None:
     assert samples.populations == {name: "hsf_4" if name >= "writer-2100" else "hsf_0" for name in samples.owners}
     assert samples.test is None
     assert samples.owner is not None
-    assert [samples.owners[owner] for owner in samples.owner[:5]] == [f"writer-{int(number):04d}" for number in writers[:5]]
+    assert [samples.owners[owner] for owner in samples.owner[:5]] == [
+        f"writer-{int(number):04d}" for number in writers[:5]
+    ]
     assert torch.equal(torch.tensor([int(name[7:]) for name in samples.owners])[samples.owner], writers)
     assert torch.equal(samples.y, classes)
     assert samples.y.dtype == samples.owner.dtype == torch.int64
@@ -71,7 +76,11 @@ def test_writers_become_clients_and_those_of_the_test_set_never_train() -> None:
 
 TRAIN, TEST = (idx(table) for table in tables())
 SPOILT = [
-    (TRAIN[:-4], TEST, (NAMES[0], "holds 1,920,008 bytes where its 60,000 rows make 1,920,012: it is cut short or not whole")),
+    (
+        TRAIN[:-4],
+        TEST,
+        (NAMES[0], "holds 1,920,008 bytes where its 60,000 rows make 1,920,012: it is cut short or not whole"),
+    ),
     (TRAIN, TEST + b"?", (NAMES[1], "holds 1,920,013 bytes where its 60,000 rows make 1,920,012")),
     (b"\0\0\x08\x01" + TRAIN[4:], TEST, (NAMES[0], "begins with 00 00 08 01", "begins with 00 00 0c 02")),
     (TRAIN, b"", (NAMES[1], "begins with nothing")),
@@ -92,7 +101,9 @@ def test_tables_that_do_not_fit_get_a_sentence() -> None:
     mnist, classes, series, writers = known()
     other = classes.clone()
     other[[41, 60_007]] += 1
-    with sentence(f"picture 41 is a {int(classes[41])} in MNIST but a {int(other[41])} in QMNIST's labels (2 of 70,000 differ)"):
+    with sentence(
+        f"picture 41 is a {int(classes[41])} in MNIST but a {int(other[41])} in QMNIST's labels (2 of 70,000 differ)"
+    ):
         by_writer(mnist, other, series, writers)
     with sentence("MNIST has 70,000 pictures, but here are 69,999"):
         by_writer(replace(mnist, y=mnist.y[:-1]), classes, series, writers)
@@ -106,7 +117,7 @@ def test_tables_that_do_not_fit_get_a_sentence() -> None:
         by_writer(mnist, classes, series, shared)
 
 
-# ------------------------------------------------------------------------------------------------------------------ the real files
+# --------------------------------------------------------------------------------------------- the real files
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +129,9 @@ def real() -> tuple[Tensor, Tensor, Tensor]:
         if all((place / f"{name}.gz").is_file() for name in NAMES):
             train, test = (gzip.decompress((place / f"{name}.gz").read_bytes()) for name in NAMES)
             return read_writers(train, test)
-    return pytest.skip(f"{' and '.join(f'{name}.gz' for name in NAMES)} are in none of {', '.join(map(str, places))}; set ACCORD_DATA")
+    return pytest.skip(
+        f"{' and '.join(f'{name}.gz' for name in NAMES)} are in none of {', '.join(map(str, places))}; set ACCORD_DATA"
+    )
 
 
 def test_the_real_writers_are_the_known_ones(real: tuple[Tensor, Tensor, Tensor]) -> None:

@@ -5,6 +5,12 @@ import sys
 
 
 def test_without_flower_a_sentence_says_what_to_install() -> None:
-    code = "import sys; sys.modules['flwr'] = None\ntry:\n import accord.deploy.flower\nexcept Exception as e: print(type(e).__name__, e)"
+    code = (
+        "import sys; sys.modules['flwr'] = None\ntry:\n import accord.deploy.flower\nexcept Exception as e:"
+        " print(type(e).__name__, e)"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert told.startswith("AccordError accord.deploy.flower needs Flower 1.41") and "pip install 'accord-fl[flower]'" in told
+    assert (
+        told.startswith("AccordError accord.deploy.flower needs Flower 1.41")
+        and "pip install 'accord-fl[flower]'" in told
+    )

@@ -2,9 +2,9 @@
 
 A note is a comment on a line of its own right above the block, which readers of the page do not see:
 
-    <!-- small: rounds=2, mnist=digits -->   a keyword argument or a name of the block is replaced, so that it takes seconds
-    <!-- given: model, fed -->               names that the reader brings
-    <!-- skip: why -->                       the block is parsed and not run
+    <!-- small: rounds=2, mnist=digits -->   a keyword argument or a name of the block is replaced, so that it takes
+    seconds <!-- given: model, fed -->               names that the reader brings <!-- skip: why -->
+    the block is parsed and not run
 """
 
 import ast

@@ -1,7 +1,7 @@
 """The code of README.md and of every page of docs/ does what the page says.
 
-Python is run on small settings, experiment files are validated, commands are parsed, and what they name exists. The notes that make blocks
-small are explained in `markdown_blocks.py`.
+Python is run on small settings, experiment files are validated, commands are parsed, and what they name exists. The
+notes that make blocks small are explained in `markdown_blocks.py`.
 """
 
 import ast
@@ -33,13 +33,15 @@ from accord.training.plan import Plan
 from conftest import blobs, mlp
 
 ALL = [block for page in pages() for block in blocks(page)]
-PYTHON = {page: [b for b in ALL if b.page == page and b.language == "python"] for page in dict.fromkeys(b.page for b in ALL)}
+PYTHON = {
+    page: [b for b in ALL if b.page == page and b.language == "python"] for page in dict.fromkeys(b.page for b in ALL)
+}
 TOML = [block for block in ALL if block.language == "toml"]
 SHELL = [(block, line) for block in ALL if block.language in ("", "bash", "sh", "console") for line in commands(block)]
 LONGEST = 90  # seconds for a page, on a busy machine; most take two
 
 
-# ------------------------------------------------------------------------------------------------------- what readers bring
+# ----------------------------------------------------------------------------------------- what readers bring
 
 
 def _patients(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,10 +97,12 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _too_long(*_: object) -> None:
-    raise TimeoutError(f"the page's blocks take more than {LONGEST} s: a note above the block makes it smaller (markdown_blocks.py)")
+    raise TimeoutError(
+        f"the page's blocks take more than {LONGEST} s: a note above the block makes it smaller (markdown_blocks.py)"
+    )
 
 
-# ----------------------------------------------------------------------------------------------------------------- Python
+# ----------------------------------------------------------------------------------------------------- Python
 
 
 @pytest.mark.parametrize("page", [page for page, held in PYTHON.items() if any(b.skip is None for b in held)])
@@ -126,7 +130,7 @@ def test_skipped(block: Block) -> None:
     pytest.skip(f"{block}: {block.skip}")
 
 
-# ------------------------------------------------------------------------------------------------------- experiment files
+# ------------------------------------------------------------------------------------------- experiment files
 
 
 @pytest.mark.parametrize("block", [block for block in TOML if block.skip is None], ids=str)
@@ -139,7 +143,7 @@ def test_experiment_files(block: Block, tmp_path: Path) -> None:
         experiment.parse(block.text, name=str(block))
 
 
-# ---------------------------------------------------------------------------------------------------------------- commands
+# --------------------------------------------------------------------------------------------------- commands
 
 
 def parsed(words: list[str]) -> tuple[list[str], dict[str, Any]]:
@@ -163,7 +167,9 @@ def parsed(words: list[str]) -> tuple[list[str], dict[str, Any]]:
 COMMANDS = [(block, line) for block, line in SHELL if line.startswith("accord ")]
 
 
-@pytest.mark.parametrize(("block", "line"), COMMANDS, ids=[f"{block}-{line.split('#')[0].strip()}" for block, line in COMMANDS])
+@pytest.mark.parametrize(
+    ("block", "line"), COMMANDS, ids=[f"{block}-{line.split('#')[0].strip()}" for block, line in COMMANDS]
+)
 def test_commands(block: Block, line: str) -> None:
     words = shlex.split(line, comments=True)[1:]
     (*_, name), given = parsed(words)

@@ -23,7 +23,12 @@ COPIED = ("own_model_and_data", "new_rule", "hospitals", "sweep", "custom_shift"
 
 def run_example(name: str, folder: Path, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, EXAMPLES / f"{name}.py", *arguments], cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False
+        [sys.executable, EXAMPLES / f"{name}.py", *arguments],
+        cwd=folder,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -78,7 +83,11 @@ def test_hospitals(tmp_path: Path) -> None:
 
 def test_sweep(tmp_path: Path) -> None:
     text = run_example("sweep", tmp_path, "--rounds", "2", "--seeds", "1")
-    assert re.findall(r"^(no mask|gma\(0.4\)|its control) ", text, re.MULTILINE) == ["no mask", "gma(0.4)", "its control"]
+    assert re.findall(r"^(no mask|gma\(0.4\)|its control) ", text, re.MULTILINE) == [
+        "no mask",
+        "gma(0.4)",
+        "its control",
+    ]
     assert len(list((tmp_path / "sweep-runs").glob("digits-fedadam-*"))) == 6
 
 

@@ -18,10 +18,23 @@ pytest.importorskip("furo", reason="the site is built with furo: pip install 'ac
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Strict: a page in no table of contents, a link that leads nowhere and a name that is not documented are errors."""
+    """Strict: a page in no table of contents, a link that leads nowhere and a name that is not documented are
+    errors."""
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-n", "-W", "--keep-going", "-q", "-d", folder / "doctrees", DOCS, folder / "html"],
+        [
+            sys.executable,
+            "-m",
+            "sphinx",
+            "-n",
+            "-W",
+            "--keep-going",
+            "-q",
+            "-d",
+            folder / "doctrees",
+            DOCS,
+            folder / "html",
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -64,9 +77,15 @@ def test_every_public_name_is_documented(site: Path) -> None:
     assert sorted(public - names) == []
     assert {f"accord.{name}" for name in modules} <= names
     for module in ("audit", "causal", "data", "models", "privacy"):
-        callables = [name for name in getattr(accord, module).__all__ if callable(getattr(getattr(accord, module), name))]
+        callables = [
+            name for name in getattr(accord, module).__all__ if callable(getattr(getattr(accord, module), name))
+        ]
         sets = accord.data.DATASETS.values()
-        missing = [n for n in callables if f"accord.{module}.{n}" not in names and getattr(getattr(accord, module), n) not in sets]
+        missing = [
+            n
+            for n in callables
+            if f"accord.{module}.{n}" not in names and getattr(getattr(accord, module), n) not in sets
+        ]
         assert missing == []
 
 

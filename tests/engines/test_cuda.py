@@ -50,7 +50,15 @@ def test_other_rules_agree_with_the_cpu(rule: object) -> None:
 
 @pytest.mark.parametrize("make", ATTACKS.values())
 def test_attacks_agree_with_the_cpu(make: type) -> None:
-    algorithm, settings = accord.fedavg(mask=gma(memory=0.5)), {"rounds": 3, "sample": 6, "batch": 8, "attack": make(0.4)}
+    algorithm, settings = (
+        accord.fedavg(mask=gma(memory=0.5)),
+        {
+            "rounds": 3,
+            "sample": 6,
+            "batch": 8,
+            "attack": make(0.4),
+        },
+    )
     runs = [accord.fit(mlp(), blobs(), algorithm, device=device, **settings) for device in ("cpu", "cuda")]
     assert torch.allclose(runs[1].last.vector.cpu(), runs[0].last.vector, atol=2e-3)
     assert [row["attackers"] for row in runs[0].rows] == [row["attackers"] for row in runs[1].rows]
@@ -79,7 +87,10 @@ def small_net() -> nn.Module:
 )
 def test_training_agrees_with_the_cpu_for_three_rounds(algorithm: accord.Algorithm) -> None:
     """The same clients, batches and dropout; sums differ by rounding alone."""
-    runs = [accord.fit(small_net(), blobs(), algorithm, rounds=3, sample=5, batch=8, device=device) for device in ("cpu", "cuda")]
+    runs = [
+        accord.fit(small_net(), blobs(), algorithm, rounds=3, sample=5, batch=8, device=device)
+        for device in ("cpu", "cuda")
+    ]
     assert runs[1].last.vector.is_cuda
     assert torch.allclose(runs[1].last.vector.cpu(), runs[0].last.vector, atol=2e-3)
     assert torch.allclose(runs[1].last.buffers.cpu(), runs[0].last.buffers, atol=1e-3)
@@ -90,7 +101,16 @@ def test_training_agrees_with_the_cpu_for_three_rounds(algorithm: accord.Algorit
 def test_a_resumed_run_is_bit_identical(tmp_path) -> None:
     def train(folder, rounds: int) -> accord.Run:
         algorithm = accord.scaffold(mask=gma())
-        return accord.fit(mlp(), blobs(), algorithm, rounds=rounds, sample=5, device="cuda", checkpoint_every=2, folder=tmp_path / folder)
+        return accord.fit(
+            mlp(),
+            blobs(),
+            algorithm,
+            rounds=rounds,
+            sample=5,
+            device="cuda",
+            checkpoint_every=2,
+            folder=tmp_path / folder,
+        )
 
     train("parts", 3)
     train("parts", 6)
@@ -106,7 +126,10 @@ def test_shifted_and_augmented_pictures_are_the_same_bits(shift: str | None) -> 
     rows = torch.arange(60)
     here, there = fed.read(rows, 7)[0], fed.to("cuda").read(rows.cuda(), 7)[0]
     assert torch.allclose(there.cpu(), here, atol=1e-6)  # bits are equal before scaling, which divides
-    assert torch.equal(replace(fed, prepare=AsIs()).to("cuda").read(rows.cuda(), 7)[0].cpu(), replace(fed, prepare=AsIs()).read(rows, 7)[0])
+    assert torch.equal(
+        replace(fed, prepare=AsIs()).to("cuda").read(rows.cuda(), 7)[0].cpu(),
+        replace(fed, prepare=AsIs()).read(rows, 7)[0],
+    )
     model = accord.models.logistic(features=here[0].numel(), classes=fed.outputs)
     runs = [accord.fit(model, fed, rounds=2, batch=4, device=device) for device in ("cpu", "cuda")]
     assert torch.allclose(runs[1].last.vector.cpu(), runs[0].last.vector, atol=1e-4)

@@ -1,4 +1,5 @@
-"""Every engine computes what the sequential one does: the same clients, batches and dropout bits; sums that differ by rounding alone."""
+"""Every engine computes what the sequential one does: the same clients, batches and dropout bits; sums that differ by
+rounding alone."""
 
 from dataclasses import replace
 
@@ -45,7 +46,9 @@ def full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
-def compare(engine: str, model: nn.Module, fed: Federation, algorithm: accord.Algorithm, atol: float = 2e-5, **settings) -> None:
+def compare(
+    engine: str, model: nn.Module, fed: Federation, algorithm: accord.Algorithm, atol: float = 2e-5, **settings
+) -> None:
     settings = {"rounds": 3, "sample": 5, "batch": 8, "device": DEVICE, "evaluate_every": 1, **settings}
     ours, reference = (accord.fit(model, fed, algorithm, engine=name, **settings) for name in (engine, "sequential"))
     assert torch.allclose(ours.last.vector, reference.last.vector, atol=atol)
@@ -83,7 +86,9 @@ MODELS = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("algorithm", ["fedavg + gma", "scaffold", "scaffold I", "fedgma", "corrective", "corrective, asked twice"])
+@pytest.mark.parametrize(
+    "algorithm", ["fedavg + gma", "scaffold", "scaffold I", "fedgma", "corrective", "corrective, asked twice"]
+)
 def test_every_kind_of_layer(engine: str, model: str, algorithm: str) -> None:
     compare(engine, MODELS[model](), blobs(), ALGORITHMS[algorithm], atol=1e-4, epochs=2)
 
@@ -136,7 +141,9 @@ def test_bits_do_not_depend_on_how_lanes_are_packed(lanes: int, model: str, monk
     monkeypatch.setitem(accord.training.engine_choice.ENGINES, "few", lambda job: Vectorised(job, lanes=lanes))
     module, fed = (mlp(), blobs()) if model == "mlp" else (accord.models.lenet(size=16), pictures())
     settings = {"rounds": 2, "sample": 5, "batch": 8, "device": DEVICE}
-    whole, few = (accord.fit(module, fed, accord.fedavg(mask=gma()), engine=name, **settings) for name in ("vectorised", "few"))
+    whole, few = (
+        accord.fit(module, fed, accord.fedavg(mask=gma()), engine=name, **settings) for name in ("vectorised", "few")
+    )
     assert torch.equal(few.last.vector, whole.last.vector)
 
 

@@ -58,14 +58,17 @@ def assert_same_run(job: Job, *workers: int, start: str = "fork", **plan) -> Loo
             assert torch.equal(value, there.progress.tensors()[name]), name
         assert here.rows == there.rows
         assert here.last_table.groups == there.last_table.groups
-        assert all(np.array_equal(values, there.last_table.sums[name], equal_nan=True) for name, values in here.last_table.sums.items())
+        assert all(
+            np.array_equal(values, there.last_table.sums[name], equal_nan=True)
+            for name, values in here.last_table.sums.items()
+        )
         for client in job.fed.clients:
             mine, theirs = here.store.get(client) or {}, there.store.get(client) or {}
             assert mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
     return here
 
 
-# ------------------------------------------------------------------------------------------------------------------ the same bits
+# ---------------------------------------------------------------------------------------------- the same bits
 
 
 @pytest.mark.parametrize(
@@ -117,7 +120,9 @@ def pictures(shift: str | None) -> Federation:
 def convolutions(channels: int, classes: int) -> nn.Module:
     torch.manual_seed(0)
     norm = nn.GroupNorm(2, 4)
-    return nn.Sequential(nn.Conv2d(channels, 4, 3), norm, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, classes))
+    return nn.Sequential(
+        nn.Conv2d(channels, 4, 3), norm, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, classes)
+    )
 
 
 @pytest.mark.parametrize("shift", [None, "coloured", "binary", "rotated"])
@@ -152,12 +157,16 @@ def test_spawned_workers_give_the_same_bits() -> None:
 
 
 def test_fit_takes_the_engine_by_name() -> None:
-    runs = [accord.fit(mlp(), blobs(), rounds=2, sample=4, device="cpu", engine=engine) for engine in ("sequential", "processes")]
+    runs = [
+        accord.fit(mlp(), blobs(), rounds=2, sample=4, device="cpu", engine=engine)
+        for engine in ("sequential", "processes")
+    ]
     assert torch.equal(runs[0].last.vector, runs[1].last.vector) and runs[0].rows == runs[1].rows
 
 
 class Halves(nn.Module):
-    """Parameters of two precisions, one of them tied, one frozen, one unused; and a buffer whose elements share memory."""
+    """Parameters of two precisions, one of them tied, one frozen, one unused; and a buffer whose elements share
+    memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,7 +202,7 @@ def test_the_client_loop_handles_uncommon_parameters() -> None:
     assert_same_run(job, 2, rounds=1)
 
 
-# --------------------------------------------------------------------------------------------------------------------- faults
+# ----------------------------------------------------------------------------------------------------- faults
 
 
 class Slow(nn.Module):
@@ -229,7 +238,8 @@ def test_a_killed_worker_is_replaced_and_its_shard_done_again() -> None:
         done = threading.Event()
 
         def kill() -> None:
-            """Two workers, each in the middle of a shard; a third death of one shard's workers would be the shard's fault."""
+            """Two workers, each in the middle of a shard; a third death of one shard's workers would be the shard's
+            fault."""
             while len(killed) < 2 and not done.wait(0.001):
                 busy = [w.process.pid for w in list(engine._crew) if w.tasks and w.process.pid not in killed]
                 if busy and not done.wait(0.03):
@@ -247,12 +257,17 @@ def test_a_killed_worker_is_replaced_and_its_shard_done_again() -> None:
     assert all(torch.equal(alone.store.get(client)["c"], there.store.get(client)["c"]) for client in job.fed.clients)
 
 
-@pytest.mark.parametrize(("sample", "how"), [(1000.0, "SIGKILL): is there enough memory?"), (2000.0, "exit code 3): what it printed")])
+@pytest.mark.parametrize(
+    ("sample", "how"), [(1000.0, "SIGKILL): is there enough memory?"), (2000.0, "exit code 3): what it printed")]
+)
 def test_a_client_that_ends_its_worker_every_time_is_named(sample: float, how: str) -> None:
     fed = blobs()
     fed.x[fed.train["c03"][0]] = sample
     job = make_job(module=Deadly(), fed=fed)
-    with processes(job) as engine, sentence("worker process for client c03 in round 1 ended 3 times without an answer (", how):
+    with (
+        processes(job) as engine,
+        sentence("worker process for client c03 in round 1 ended 3 times without an answer (", how),
+    ):
         run(engine, job)
 
 
@@ -279,7 +294,10 @@ def test_an_error_reaches_the_caller_as_the_same_sentence_and_the_engine_goes_on
 def test_an_error_in_accord_itself_shows_where_it_happened() -> None:
     job = make_job()
     work, cohort = make_work(job)
-    with processes(job) as engine, pytest.raises(RuntimeError, match=r"a worker process failed:\n(?s:.*)KeyError: 'average'"):
+    with (
+        processes(job) as engine,
+        pytest.raises(RuntimeError, match=r"a worker process failed:\n(?s:.*)KeyError: 'average'"),
+    ):
         engine.train(replace(work, memory={"local": {}}), cohort)
 
 
@@ -312,7 +330,7 @@ def test_what_cannot_be_spawned_is_named(what: str) -> None:
     run(Processes(job, 2, "fork"), job, rounds=1)
 
 
-# ----------------------------------------------------------------------------------------------------------- memory and manners
+# ----------------------------------------------------------------------------------------- memory and manners
 
 
 def private_mb(pid: int) -> float:
@@ -321,7 +339,9 @@ def private_mb(pid: int) -> float:
     return sum(int(fields[name].split()[0]) for name in ("Private_Clean", "Private_Dirty")) / 1024
 
 
-@pytest.mark.parametrize(("start", "samples"), [("fork", 50_000), pytest.param("spawn", 100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("start", "samples"), [("fork", 50_000), pytest.param("spawn", 100_000, marks=pytest.mark.slow)]
+)
 def test_samples_are_in_memory_once(start: str, samples: int) -> None:
     """4 kB each, all of which the workers read. A spawned worker also has torch to itself, in some 200 MB."""
     x, y = torch.ones(samples, 1000), torch.zeros(samples, dtype=torch.int64)
@@ -346,7 +366,8 @@ def test_the_parent_sleeps_while_it_waits() -> None:
 
 def gone(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"  # ended; whoever adopted it has not looked yet
+        # ended; whoever adopted it has not looked yet
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except OSError:
         return True
 
@@ -397,7 +418,8 @@ for _ in range(0 if sys.argv[1] == "leave" else 1000):
 
 @pytest.mark.slow
 def test_however_the_parent_ends_no_worker_is_left() -> None:
-    """Ctrl-C (which reaches the workers too), a kill that nobody can catch, a polite one, and an end without `close`."""
+    """Ctrl-C (which reaches the workers too), a kill that nobody can catch, a polite one, and an end without
+    `close`."""
     ways = {"ctrl-c": signal.SIGINT, "kill": signal.SIGKILL, "terminate": signal.SIGTERM, "leave": None}
     started = {
         way: subprocess.Popen(
@@ -437,7 +459,11 @@ def test_an_area_carries_tensors_of_every_kind() -> None:
     }
     for copy in (False, True):
         back = area.load(area.dump(value), copy)
-        assert all(torch.equal(back[name], value[name]) and back[name].dtype == value[name].dtype for name in value if name != "twice")
+        assert all(
+            torch.equal(back[name], value[name]) and back[name].dtype == value[name].dtype
+            for name in value
+            if name != "twice"
+        )
         assert back["turned"].stride() == value["turned"].stride()
         assert back["twice"][0] is back["twice"][1] and isinstance(back["parameter"], nn.Parameter)
     kept, view = area.load(area.dump([torch.zeros(4)]), copy=True), area.load(area.dump([torch.zeros(4)]))

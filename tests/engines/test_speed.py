@@ -34,7 +34,8 @@ def test_bf16_is_near_and_has_a_name_of_its_own(engine: str, tmp_path: Path) -> 
 
 def test_other_ways_leave_the_name_alone(tmp_path: Path) -> None:
     folders = {
-        accord.fit(mlp(), blobs(), rounds=1, sample=3, speed=speed, folder=tmp_path).folder for speed in ((), ("compile", "channels-last"))
+        accord.fit(mlp(), blobs(), rounds=1, sample=3, speed=speed, folder=tmp_path).folder
+        for speed in ((), ("compile", "channels-last"))
     }
     assert len(folders) == 1
 
@@ -55,7 +56,9 @@ def test_a_kernel_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPa
     assert os.environ["ACCORD_NATIVE"] == "0"
 
 
-def test_running_out_of_memory_halves_the_lanes_and_is_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_running_out_of_memory_halves_the_lanes_and_is_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The device is made to run out with more than two lanes at once."""
     whole = accord.fit(mlp(), blobs(), rounds=2, sample=8, engine="vectorised", device="cpu")
     together = Descent._descend_together

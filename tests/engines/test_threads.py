@@ -1,4 +1,5 @@
-"""Torch's threads: as many as a step is worth, what the user set where the user set it, and the user's own again after a run."""
+"""Torch's threads: as many as a step is worth, what the user set where the user set it, and the user's own again after
+a run."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +38,9 @@ def job_of(module: nn.Module, batch: int | None = 8, algorithm: accord.Algorithm
 
 def wide() -> nn.Module:
     """16 million weights: a step of eight samples has 400 million multiply-adds, one of 32 has 1.6 billion."""
-    return nn.Sequential(nn.Linear(6, 4096, bias=False), nn.Linear(4096, 4096, bias=False), nn.Linear(4096, 4, bias=False))
+    return nn.Sequential(
+        nn.Linear(6, 4096, bias=False), nn.Linear(4096, 4096, bias=False), nn.Linear(4096, 4, bias=False)
+    )
 
 
 def settled(engine: str, job: Job) -> tuple[int, list[str]]:
@@ -52,7 +55,15 @@ def settled(engine: str, job: Job) -> tuple[int, list[str]]:
 
 def test_a_thread_for_every_quarter_of_a_billion_multiply_adds_as_far_as_there_are_any() -> None:
     million = 10**6
-    assert [threads_for(work * million, most=16) for work in (0, 1, 249, 499, 500, 1000, 10**6)] == [1, 1, 1, 1, 2, 4, 16]
+    assert [threads_for(work * million, most=16) for work in (0, 1, 249, 499, 500, 1000, 10**6)] == [
+        1,
+        1,
+        1,
+        1,
+        2,
+        4,
+        16,
+    ]
     assert threads_for(10**12, most=1) == 1
 
 
@@ -62,8 +73,16 @@ def test_a_thread_for_every_quarter_of_a_billion_multiply_adds_as_far_as_there_a
         (mlp(), 8, 3 * 8 * (6 * 8 + 8 * 4 + 12)),  # 12 biases: a network so small has more parameters than products
         (mlp(), 1000, 3 * 32 * (6 * 8 + 8 * 4 + 12)),  # the largest client has 32 samples to train on
         (mlp(), None, 3 * 32 * (6 * 8 + 8 * 4 + 12)),
-        (nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Conv1d(2, 5, 2), nn.Flatten(), nn.Linear(10, 4)), 8, 3 * 8 * (2 * 20 + 40)),
-        (nn.Sequential(nn.Unflatten(1, (3, 2)), nn.Linear(2, 50), nn.Flatten(), nn.Linear(150, 4)), 8, 3 * 8 * (3 * 100 + 600)),
+        (
+            nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Conv1d(2, 5, 2), nn.Flatten(), nn.Linear(10, 4)),
+            8,
+            3 * 8 * (2 * 20 + 40),
+        ),
+        (
+            nn.Sequential(nn.Unflatten(1, (3, 2)), nn.Linear(2, 50), nn.Flatten(), nn.Linear(150, 4)),
+            8,
+            3 * 8 * (3 * 100 + 600),
+        ),
     ],
 )
 def test_a_steps_multiply_adds_worked_by_hand(module: nn.Module, batch: int | None, expected: int) -> None:
@@ -92,7 +111,9 @@ def test_the_same_job_gets_the_same_threads_and_nobodys_generator_moves() -> Non
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@pytest.mark.parametrize(("module", "batch", "expected"), [(mlp(), 8, 1), (wide(), 8, 1), (wide(), 16, HAS), (wide(), 32, HAS)])
+@pytest.mark.parametrize(
+    ("module", "batch", "expected"), [(mlp(), 8, 1), (wide(), 8, 1), (wide(), 16, HAS), (wide(), 32, HAS)]
+)
 def test_small_steps_have_one_thread_and_large_ones_all(module: nn.Module, batch: int, expected: int) -> None:
     assert settled("sequential", job_of(module, batch))[0] == expected
     assert settled("auto", job_of(module, batch, accord.pooled()))[0] == expected
@@ -116,7 +137,9 @@ def test_what_a_user_set_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.get_num_threads() == 1
 
 
-def test_the_record_says_how_many_and_the_callers_are_back_afterwards(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_says_how_many_and_the_callers_are_back_afterwards(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def recorded(name: str, **options) -> int:
         run = accord.fit(mlp(), blobs(), rounds=1, device="cpu", folder=tmp_path / name, **options)
         assert torch.get_num_threads() == HAS

@@ -42,7 +42,7 @@ def sentence(*overrides: str, text: str = "") -> str:
     return told
 
 
-# ------------------------------------------------------------------------------------------------------- what a file becomes
+# ---------------------------------------------------------------------------------------- what a file becomes
 
 
 def test_a_file_becomes_the_objects_it_describes() -> None:
@@ -96,22 +96,36 @@ def test_the_last_override_wins_and_the_text_stays_as_written() -> None:
 
 
 def test_overrides_reach_the_algorithm_and_its_parts() -> None:
-    assert of("algorithm.mask=and", "algorithm.mask.tau=0.8", "algorithm.mask.rescale=true").algorithm.mask == and_mask(0.8, rescale=True)
+    assert of("algorithm.mask=and", "algorithm.mask.tau=0.8", "algorithm.mask.rescale=true").algorithm.mask == and_mask(
+        0.8, rescale=True
+    )
     experiment = of("train.schedule=cosine", "train.over=50", "train.floor=0.001")
     assert experiment.training.lr == cosine(0.01, over=50, floor=0.001)
 
 
-# ---------------------------------------------------------------------------------------------------------- resolved settings
+# ------------------------------------------------------------------------------------------ resolved settings
 
 
 def test_resolved_settings_name_every_default_that_applies() -> None:
     full = of(
-        "data.split=labels", "algorithm.name=fedadam", "algorithm.mask=and", "train.schedule=exponential", "model.name=cnn"
+        "data.split=labels",
+        "algorithm.name=fedadam",
+        "algorithm.mask=and",
+        "train.schedule=exponential",
+        "model.name=cnn",
     ).resolved()
     assert full["data"]["classes"] == 2 and full["data"]["noise"] == 0.1
     assert full["model"] == {"name": "cnn", "width": 16, "hidden": 64, "dropout": 0.25}
     assert full["train"]["decay"] == 0.99
-    adam = {"lr": 0.02, "beta1": 0.9, "beta2": 0.99, "eps": 0.001, "eps_inside": False, "placement": "after", "bounded": False}
+    adam = {
+        "lr": 0.02,
+        "beta1": 0.9,
+        "beta2": 0.99,
+        "eps": 0.001,
+        "eps_inside": False,
+        "placement": "after",
+        "bounded": False,
+    }
     assert full["algorithm"] == {
         "name": "fedadam",
         "local": {"name": "sgd", "full_batch": False},
@@ -131,13 +145,15 @@ def test_resolved_settings_leave_out_what_does_not_apply() -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_dry_run_prints_a_file_that_means_the_same(name: str) -> None:
     masked = name not in ("fedgma", "causalfed", "pooled", "local_only")
-    chosen = of(f"algorithm.name={name}", *(["algorithm.mask=gma"] if masked else []), "data.split=dirichlet", "run.seeds=1,2")
+    chosen = of(
+        f"algorithm.name={name}", *(["algorithm.mask=gma"] if masked else []), "data.split=dirichlet", "run.seeds=1,2"
+    )
     again = parse(as_text({"settings": chosen.resolved(), "cost": {"runs": 2}, "folders": ["x"]}))
     assert again.resolved() == chosen.resolved()
     assert again.folder(1) == chosen.folder(1)
 
 
-# ------------------------------------------------------------------------------------------------------------------ identity
+# --------------------------------------------------------------------------------------------------- identity
 
 BASE = ("data.split=labels", "algorithm.name=fedadam", "algorithm.mask=gma")
 
@@ -220,7 +236,7 @@ def test_weights_to_start_from_count_by_content(tmp_path: Path) -> None:
     assert of().folder(0) not in named.values()
 
 
-# ------------------------------------------------------------------------------------------------------------------ bad input
+# -------------------------------------------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize(
@@ -238,8 +254,14 @@ def test_weights_to_start_from_count_by_content(tmp_path: Path) -> None:
         ("train.batch=true", "train.batch must be a whole number or 'all', got true"),
         ("algorithm.mask=and algorithm.mask.rescale=1", "algorithm.mask.rescale must be true or false, got 1"),
         ("data.name=5", "data.name must be text in quotes, got 5"),
-        ("run.seeds=0,x", "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got 'x'"),
-        ("run.seeds=true", "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got true"),
+        (
+            "run.seeds=0,x",
+            "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got 'x'",
+        ),
+        (
+            "run.seeds=true",
+            "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got true",
+        ),
         # range
         ("data.clients=0", "data.clients must be a whole number of at least 1, got 0"),
         ("data.unseen=-1", "data.unseen must be a whole number of at least 0, got -1"),
@@ -266,18 +288,39 @@ def test_weights_to_start_from_count_by_content(tmp_path: Path) -> None:
         ("train.schedule=exponential train.decay=0", "train.decay must be above 0 and at most 1, got 0.0"),
         ("train.schedule=steps train.every=0", "train.every must be at least 1 round, got 0"),
         ("train.schedule=cosine train.over=0", "train.over must be at least 1 round, got 0"),
-        ("algorithm.mask=gma algorithm.mask.tau=1.4", "algorithm.mask.tau must be between 0 and 1, got 1.4: it is the share"),
-        ("algorithm.mask=gma algorithm.mask.tau=nan", "algorithm.mask.tau must be a finite number or a table { from, to, over }, got nan"),
+        (
+            "algorithm.mask=gma algorithm.mask.tau=1.4",
+            "algorithm.mask.tau must be between 0 and 1, got 1.4: it is the share",
+        ),
+        (
+            "algorithm.mask=gma algorithm.mask.tau=nan",
+            "algorithm.mask.tau must be a finite number or a table { from, to, over }, got nan",
+        ),
         ("algorithm.server.lr=-1", "algorithm.server.lr must be a number of 0 or more for the server, got -1.0"),
-        ("algorithm.server.lr=inf", "algorithm.server.lr must be a finite number, got inf (the server's learning rate)"),
+        (
+            "algorithm.server.lr=inf",
+            "algorithm.server.lr must be a finite number, got inf (the server's learning rate)",
+        ),
         ("algorithm.name=fedprox algorithm.local.mu=-1", "algorithm.local.mu must be 0 or more, got -1.0"),
-        ("algorithm.name=fedadam algorithm.server.beta1=1", "algorithm.server.beta1 must be at least 0 and below 1, got 1.0"),
+        (
+            "algorithm.name=fedadam algorithm.server.beta1=1",
+            "algorithm.server.beta1 must be at least 0 and below 1, got 1.0",
+        ),
         ("algorithm.name=fedadam algorithm.server.eps=0", "algorithm.server.eps must be above 0, got 0.0"),
-        ("run.seeds=[]", "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got []"),
-        ("run.seeds=-1", "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got -1"),
+        (
+            "run.seeds=[]",
+            "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got []",
+        ),
+        (
+            "run.seeds=-1",
+            "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got -1",
+        ),
         (
             "run.seeds=4294967296",
-            "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got 4294967296 (one",
+            (
+                "run.seeds must be one or more, each a whole number of at least 0 and below 4294967296, got 4294967296"
+                " (one"
+            ),
         ),
         ("run.seeds=1,2,1", "run.seeds must differ from each other, got [1, 2, 1]"),
         ("run.checkpoint_every=0", "run.checkpoint_every must be a whole number of at least 1, got 0"),
@@ -286,7 +329,10 @@ def test_weights_to_start_from_count_by_content(tmp_path: Path) -> None:
         # keys that do not go together
         ("data.clients=5 train.sample=6", "train.sample must be at most the 5 clients of data.clients, got 6"),
         ("train.sample=3 train.min_clients=4", "train.min_clients must be at most the 3 clients of a round, got 4"),
-        ("data.clients=3 train.sample=all train.min_clients=4", "train.min_clients must be at most the 3 clients of a round, got 4"),
+        (
+            "data.clients=3 train.sample=all train.min_clients=4",
+            "train.min_clients must be at most the 3 clients of a round, got 4",
+        ),
         ("data.alpha=0.5", "data.alpha has no meaning with data.split = 'iid', got 0.5: it belongs to dirichlet"),
         ("model.width=8", "model.width has no meaning with model.name = 'lenet', got 8: it belongs to cnn"),
         ("train.over=8", "train.over has no meaning with train.schedule = 'constant', got 8: it belongs to cosine"),
@@ -297,21 +343,48 @@ def test_weights_to_start_from_count_by_content(tmp_path: Path) -> None:
             "algorithm.mask.rescale is not a field of gma, got true: it belongs to and, sand",
         ),
         ("algorithm.local.mu=0.1", "algorithm.local.mu is not a field of sgd, got 0.1: it belongs to prox"),
-        ("algorithm.name=pooled algorithm.mask=gma", "algorithm.mask has no meaning with algorithm.name = 'pooled', got 'gma'"),
-        ("algorithm.name=local_only algorithm.mask=and", "algorithm.mask has no meaning with algorithm.name = 'local_only', got 'and'"),
-        ("algorithm.name=local_only algorithm.server.lr=1", "algorithm.server.lr has no meaning with algorithm.name = 'local_only', got 1"),
-        ("algorithm.name=scaffold algorithm.local.option=III", "algorithm.local.option must be 'mean', 'I' or 'II', got 'III'"),
+        (
+            "algorithm.name=pooled algorithm.mask=gma",
+            "algorithm.mask has no meaning with algorithm.name = 'pooled', got 'gma'",
+        ),
+        (
+            "algorithm.name=local_only algorithm.mask=and",
+            "algorithm.mask has no meaning with algorithm.name = 'local_only', got 'and'",
+        ),
+        (
+            "algorithm.name=local_only algorithm.server.lr=1",
+            "algorithm.server.lr has no meaning with algorithm.name = 'local_only', got 1",
+        ),
+        (
+            "algorithm.name=scaffold algorithm.local.option=III",
+            "algorithm.local.option must be 'mean', 'I' or 'II', got 'III'",
+        ),
         # names
-        ("data.name=mnsit", "data.name must be one of mnist, fashion-mnist, cifar10, cifar100, tiny-imagenet, femnist, "),
-        ("data.split=random", "data.split must be one of iid, labels, exact, dirichlet, quantity, natural, got 'random'"),
-        ("model.name=vgg", "model.name must be one of lenet, cnn, logistic, mlp, resnet18, leaf-cnn, corrective-cnn, got 'vgg'"),
+        (
+            "data.name=mnsit",
+            "data.name must be one of mnist, fashion-mnist, cifar10, cifar100, tiny-imagenet, femnist, ",
+        ),
+        (
+            "data.split=random",
+            "data.split must be one of iid, labels, exact, dirichlet, quantity, natural, got 'random'",
+        ),
+        (
+            "model.name=vgg",
+            "model.name must be one of lenet, cnn, logistic, mlp, resnet18, leaf-cnn, corrective-cnn, got 'vgg'",
+        ),
         ("train.schedule=linear", "train.schedule must be one of constant, exponential, steps, cosine, got 'linear'"),
         ("algorithm.name=fedadm", "algorithm.name must be one of fedavg, "),
         (
             "algorithm.mask=gm",
-            "algorithm.mask must be one of none, gma, and, sand, magnitude, scaled or module:object of yours, got 'gm': did you mean",
+            (
+                "algorithm.mask must be one of none, gma, and, sand, magnitude, scaled or module:object of yours, got"
+                " 'gm': did you mean"
+            ),
         ),
-        ("algorithm.average.weighting=equal", "algorithm.average.weighting must be 'samples' or 'uniform', got 'equal'"),
+        (
+            "algorithm.average.weighting=equal",
+            "algorithm.average.weighting must be 'samples' or 'uniform', got 'equal'",
+        ),
         ("algorithm.name=fedadam algorithm.server.placement=within", "algorithm.server.placement must be 'after'"),
         ("run.engine=turbo", "run.engine must be one of auto, "),
         # keys and sections
@@ -358,19 +431,27 @@ def test_several_mistakes_are_told_together_one_line_each() -> None:
         of("train.rounds=many", "train.sample=some", "data.clinets=3")
     lines = str(caught.value).splitlines()
     assert len(lines) == 3
-    assert lines[0].startswith("data.clinets") and lines[1].startswith("train.rounds") and lines[2].startswith("train.sample")
+    assert (
+        lines[0].startswith("data.clinets")
+        and lines[1].startswith("train.rounds")
+        and lines[2].startswith("train.sample")
+    )
 
 
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00")
-    for path, told in ((tmp_path / "none.toml", "there is no file"), (tmp_path, "Is a directory"), (binary, "does not hold text in UTF-8")):
+    for path, told in (
+        (tmp_path / "none.toml", "there is no file"),
+        (tmp_path, "Is a directory"),
+        (binary, "does not hold text in UTF-8"),
+    ):
         with pytest.raises(AccordError, match=told) as caught:
             read(path)
         assert str(path) in str(caught.value)
 
 
-# ----------------------------------------------------------------------------------------------- found out on this machine
+# ---------------------------------------------------------------------------------- found out on this machine
 
 
 @pytest.fixture(scope="module")
@@ -382,13 +463,21 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        ("data.split=labels data.classes=11", "data.classes must be a whole number from 1 to the 10 classes of the data, got 11"),
+        (
+            "data.split=labels data.classes=11",
+            "data.classes must be a whole number from 1 to the 10 classes of the data, got 11",
+        ),
         ("data.clients=1600", "data.clients must be at most the 1,500 samples, unseen ones included, got 1,600"),
-        ("data.clients=1400 data.unseen=200", "data.clients must be at most the 1,500 samples, unseen ones included, got 1,600"),
+        (
+            "data.clients=1400 data.unseen=200",
+            "data.clients must be at most the 1,500 samples, unseen ones included, got 1,600",
+        ),
         ("data.split=quantity data.clients=200", "[data] 1,500 samples could not be cut for 200 clients"),
     ],
 )
-def test_what_the_data_cannot_give_names_the_key(overrides: str, told: str, digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_data_cannot_give_names_the_key(
+    overrides: str, told: str, digits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ACCORD_CACHE", str(digits))
     with pytest.raises(AccordError, match=re.escape(told)):
         of("data.name=digits", *overrides.split()).federation(0)
@@ -411,12 +500,15 @@ def test_weights_to_start_from_must_fit(digits: Path, tmp_path: Path, monkeypatc
     for file in (other, tmp_path / "broken"):
         with pytest.raises(AccordError, match=r"^model\.start: "):
             started(file).module(fed, 0)
-    with pytest.raises(AccordError, match=r"^model\.start must be a safetensors file that can be read, got '.*missing'"):
+    with pytest.raises(
+        AccordError, match=r"^model\.start must be a safetensors file that can be read, got '.*missing'"
+    ):
         started(tmp_path / "missing").check_here()
 
 
 @pytest.mark.parametrize(
-    "device", ["tpu", "mps", pytest.param("cuda", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="has CUDA"))]
+    "device",
+    ["tpu", "mps", pytest.param("cuda", marks=pytest.mark.skipif(torch.cuda.is_available(), reason="has CUDA"))],
 )
 def test_a_device_that_is_not_here_is_refused_by_its_key(device: str) -> None:
     experiment = of(f"run.device={device}")
@@ -425,7 +517,7 @@ def test_a_device_that_is_not_here_is_refused_by_its_key(device: str) -> None:
     of("run.device=cpu").check_here()
 
 
-# ------------------------------------------------------------------------------------------------------------- explanations
+# ----------------------------------------------------------------------------------------------- explanations
 
 
 @pytest.mark.parametrize(
@@ -483,7 +575,8 @@ server = { lr = 0.05 }
     [
         (["algorithm.mask=none"], accord.fedadam(lr=0.05)),
         (["algorithm.mask=and"], accord.fedadam(lr=0.05, mask=accord.and_mask(0.6))),
-        (["algorithm.name=fedavg"], accord.fedavg(mask=accord.gma(0.6))),  # Adam's rate would be far too short for averaging
+        # Adam's rate would be far too short for averaging
+        (["algorithm.name=fedavg"], accord.fedavg(mask=accord.gma(0.6))),
         (["algorithm.name=fedadam"], accord.fedadam(lr=0.05, mask=accord.gma(0.6))),  # no other choice
         (["algorithm.name=fedavg", "algorithm.server.lr=1.5"], accord.fedavg(lr=1.5, mask=accord.gma(0.6))),
         (["algorithm.name=pooled"], accord.pooled()),

@@ -1,4 +1,5 @@
-"""Runs in lockstep: each run's files equal those of the run by itself, whoever goes along, leaves early, joins late or fails."""
+"""Runs in lockstep: each run's files equal those of the run by itself, whoever goes along, leaves early, joins late or
+fails."""
 
 import json
 from collections.abc import Sequence
@@ -83,7 +84,11 @@ def lockstep(
 def files(folder: Path) -> dict[str, bytes]:
     """Everything that a run leaves; clocks, and the versions of whatever stands in the source tree just now, aside."""
     aside = ("timing.jsonl", "environment.json", "lock")
-    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file() and f.name not in aside}
+    return {
+        str(f.relative_to(folder)): f.read_bytes()
+        for f in sorted(folder.rglob("*"))
+        if f.is_file() and f.name not in aside
+    }
 
 
 def assert_as_alone(cases: Sequence[Case], root: Path) -> None:
@@ -95,7 +100,7 @@ def assert_as_alone(cases: Sequence[Case], root: Path) -> None:
             assert found[name] == content, f"{case.name}: {name}"
 
 
-# ------------------------------------------------------------------------------------------------------------------- equality
+# --------------------------------------------------------------------------------------------------- equality
 
 
 @pytest.mark.slow
@@ -107,7 +112,9 @@ def test_different_algorithms_seeds_rates_and_epochs_each_equal_their_own_run_bi
         for seed in (0, 1)
     ]
     cases += [
-        Case("slow", fed=fed, training={"lr": accord.schedule.exponential(0.1, decay=0.5), "momentum": 0.0, "steps": 2}),
+        Case(
+            "slow", fed=fed, training={"lr": accord.schedule.exponential(0.1, decay=0.5), "momentum": 0.0, "steps": 2}
+        ),
         Case("clipped", fed=fed, training={"clip": 0.2, "weight_decay": 0.01}),
         Case("unreliable", fed=fed, plan={"conditions": accord.Conditions(0.9, 0.2, 0.5), "min_clients": 2}),
         Case("crowded", fed=fed, plan={"sample": 11}),
@@ -148,7 +155,16 @@ def test_pictures_of_different_deals_equal_their_own_runs_bit_for_bit(tmp_path: 
     for seed, fed in enumerate(feds):
         for name in ("fedavg", "fedadam + gma", "scaffold + gma"):
             module = accord.models.shaped("lenet", fed.shape, fed.outputs, seed)
-            cases.append(Case(f"{name}-{seed}", ALGORITHMS[name], fed, module, {"batch": 20}, {"seed": seed, "rounds": 3, "sample": 3}))
+            cases.append(
+                Case(
+                    f"{name}-{seed}",
+                    ALGORITHMS[name],
+                    fed,
+                    module,
+                    {"batch": 20},
+                    {"seed": seed, "rounds": 3, "sample": 3},
+                )
+            )
     assert len({alike(case.job()[0]) for case in cases}) == 1
     lockstep(cases, tmp_path / "together")
     assert_as_alone(cases, tmp_path)
@@ -157,11 +173,16 @@ def test_pictures_of_different_deals_equal_their_own_runs_bit_for_bit(tmp_path: 
 def test_where_clients_are_smaller_than_a_batch_figures_may_differ_in_their_last_digits(tmp_path: Path) -> None:
     """A batch is filled up to the widest of all that go along, and a sum over more zeros may be rounded another way."""
     fed = blobs()
-    cases = [Case(f"{seed}", fed=fed, module=mlp(seed=seed), training={"batch": None}, plan={"seed": seed}) for seed in range(3)]
+    cases = [
+        Case(f"{seed}", fed=fed, module=mlp(seed=seed), training={"batch": None}, plan={"seed": seed})
+        for seed in range(3)
+    ]
     lockstep(cases, tmp_path / "together")
     for case in cases:
         case.alone(tmp_path / "alone")
-        ours, theirs = (load_file(tmp_path / way / case.name / "checkpoint-000006.safetensors") for way in ("together", "alone"))
+        ours, theirs = (
+            load_file(tmp_path / way / case.name / "checkpoint-000006.safetensors") for way in ("together", "alone")
+        )
         for name, tensor in theirs.items():
             assert torch.allclose(ours[name], tensor, atol=1e-6), name
         rows, expected = (
@@ -170,7 +191,9 @@ def test_where_clients_are_smaller_than_a_batch_figures_may_differ_in_their_last
         )
         for mine, other in zip(rows, expected, strict=True):
             assert mine["train_loss"] == pytest.approx(other["train_loss"], rel=1e-5)
-            assert {key: mine[key] for key in ("round", "left_out", "steps")} == {key: other[key] for key in ("round", "left_out", "steps")}
+            assert {key: mine[key] for key in ("round", "left_out", "steps")} == {
+                key: other[key] for key in ("round", "left_out", "steps")
+            }
 
 
 def test_batch_norm_agrees_within_rounding(tmp_path: Path) -> None:
@@ -210,12 +233,15 @@ def test_a_run_with_broken_clients_harms_nobody_else(tmp_path: Path) -> None:
     assert set(row["left_out"]) == {"c03", "c07"} and row["accepted"] == 10
 
 
-# ------------------------------------------------------------------------------------------------------------ coming and going
+# ------------------------------------------------------------------------------------------- coming and going
 
 
 def test_runs_leave_when_they_are_done_and_others_take_their_place(tmp_path: Path) -> None:
     fed = blobs()
-    cases = [Case(f"run-{rounds}-{seed}", fed=fed, plan={"seed": seed, "rounds": rounds}) for seed, rounds in enumerate((7, 2, 5, 3))]
+    cases = [
+        Case(f"run-{rounds}-{seed}", fed=fed, plan={"seed": seed, "rounds": rounds})
+        for seed, rounds in enumerate((7, 2, 5, 3))
+    ]
     most = 0
 
     def watch(event: Any) -> None:
@@ -239,7 +265,10 @@ def test_runs_go_on_from_where_each_of_them_stood(tmp_path: Path) -> None:
     _, stopped, half, done = cases
     lockstep([replace(stopped, plan={**stopped.plan, "budget": 1e-9})], tmp_path / "together")
     lockstep([replace(half, plan={**half.plan, "rounds": 3}), done], tmp_path / "together")
-    reached = {case.name: json.loads((tmp_path / "together" / case.name / "state.json").read_text())["round"] for case in cases[1:]}
+    reached = {
+        case.name: json.loads((tmp_path / "together" / case.name / "state.json").read_text())["round"]
+        for case in cases[1:]
+    }
     assert reached == {"stopped": 1, "half": 3, "done": 6}
     ended = lockstep(cases, tmp_path / "together")
     assert ended[0].job.seed == 3, "the one that was done leaves at once"
@@ -275,7 +304,7 @@ def test_an_interrupt_in_the_last_round_completes_the_run(tmp_path: Path) -> Non
     assert ended[0].stopped is None and (tmp_path / "together" / "last" / "done").exists()
 
 
-# ---------------------------------------------------------------------------------------------------------------- who is alike
+# ----------------------------------------------------------------------------------------------- who is alike
 
 
 def test_federations_of_one_data_set_share_its_samples_and_no_others() -> None:
@@ -301,7 +330,13 @@ def flat(channels: int = 1) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64 * channels, 4))
 
 
-def key(fed: Federation, module: nn.Module | None = None, algorithm: accord.Algorithm | None = None, loss: Any = None, **training) -> Any:
+def key(
+    fed: Federation,
+    module: nn.Module | None = None,
+    algorithm: accord.Algorithm | None = None,
+    loss: Any = None,
+    **training,
+) -> Any:
     made = Training(**{"batch": 8, **training})
     return alike(make_job(module or flat(), fed, algorithm or accord.fedavg(), made, Plan(), "cpu", loss=loss))
 
@@ -310,7 +345,10 @@ def test_whatever_changes_no_shapes_may_differ() -> None:
     shared = Shared()
     mine, theirs = shared.federation(pictures(0)), shared.federation(pictures(1))
     expected = key(mine)
-    assert key(theirs, algorithm=accord.fedadam(mask=gma(0.8)), epochs=5, lr=0.5, momentum=0.0, steps=3, clip=1.0) == expected
+    assert (
+        key(theirs, algorithm=accord.fedadam(mask=gma(0.8)), epochs=5, lr=0.5, momentum=0.0, steps=3, clip=1.0)
+        == expected
+    )
     assert key(mine, module=nn.Sequential(nn.Flatten(), nn.Linear(64, 4))) == expected
 
 
@@ -355,7 +393,11 @@ class Blurred(nn.Module):
 
 def test_models_that_are_random_in_evaluation_go_together_by_seed_alone(tmp_path: Path) -> None:
     fed = blobs()
-    cases = [Case(f"{seed}-{lr}", accord.fedavgm(lr=lr), fed, Blurred(), plan={"seed": seed}) for seed in (0, 1) for lr in (0.1, 0.2)]
+    cases = [
+        Case(f"{seed}-{lr}", accord.fedavgm(lr=lr), fed, Blurred(), plan={"seed": seed})
+        for seed in (0, 1)
+        for lr in (0.1, 0.2)
+    ]
     assert [alike(case.job()[0]) == alike(cases[0].job()[0]) for case in cases] == [True, True, False, False]
     lockstep(cases[:2], tmp_path / "together")
     assert_as_alone(cases[:2], tmp_path)

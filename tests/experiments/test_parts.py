@@ -1,4 +1,5 @@
-"""Parts as tables: names, fields, a user's module, an installed package's entry point; and the spelling of accord 0.1."""
+"""Parts as tables: names, fields, a user's module, an installed package's entry point; and the spelling of accord
+0.1."""
 
 import json
 import subprocess
@@ -52,14 +53,16 @@ def algorithm(text: str, *overrides: str) -> accord.Algorithm:
     return parse(f"[algorithm]\n{text}", overrides).algorithm
 
 
-# ------------------------------------------------------------------------------------------------------------------ by table
+# --------------------------------------------------------------------------------------------------- by table
 
 
 def test_a_table_changes_fields_of_the_presets_own_part() -> None:
     assert algorithm("server = { lr = 0.5 }") == accord.fedavg(lr=0.5)
     assert algorithm('name = "fedyogi"\nserver = { lr = 0.5 }').server == yogi(lr=0.5)
     assert algorithm('name = "fedprox"\nlocal = { mu = 0.3 }').local == prox(0.3)
-    assert algorithm('name = "scaffold"\naverage = "mean"') == accord.scaffold(), "the preset's own, which counts clients alike"
+    assert algorithm('name = "scaffold"\naverage = "mean"') == accord.scaffold(), (
+        "the preset's own, which counts clients alike"
+    )
 
 
 def test_a_name_takes_the_place_of_the_presets_part() -> None:
@@ -68,7 +71,9 @@ def test_a_name_takes_the_place_of_the_presets_part() -> None:
     assert algorithm('server = { name = "momentum", beta = 0.5 }\nlocal = "prox"').server == momentum(beta=0.5)
     nested = 'mask = { name = "scaled", by = "length", mask = { name = "and", tau = 0.6 } }'
     assert algorithm(nested).mask == accord.scaled(accord.and_mask(0.6), "length")
-    assert algorithm('mask = { name = "gma", tau = { from = 0.8, to = 0.4, over = 50 } }').mask == accord.gma(ramp(0.8, 50, 0.4))
+    assert algorithm('mask = { name = "gma", tau = { from = 0.8, to = 0.4, over = 50 } }').mask == accord.gma(
+        ramp(0.8, 50, 0.4)
+    )
 
 
 def test_overrides_go_by_path() -> None:
@@ -82,7 +87,9 @@ def test_overrides_go_by_path() -> None:
     assert algorithm(text, "algorithm.server.lr=0.1", "algorithm.server=step") == accord.Algorithm(
         mask=accord.gma(0.6, memory=0.5), server=accord.fedavg(lr=0.1).server, name="fedadam"
     )
-    assert algorithm('mask = { name = "scaled", mask = { name = "gma", tau = 0.7 } }', "algorithm.mask=and").mask == accord.and_mask(0.7)
+    assert algorithm(
+        'mask = { name = "scaled", mask = { name = "gma", tau = 0.7 } }', "algorithm.mask=and"
+    ).mask == accord.and_mask(0.7)
 
 
 def test_a_preset_drops_what_was_the_old_ones() -> None:
@@ -91,7 +98,9 @@ def test_a_preset_drops_what_was_the_old_ones() -> None:
 
 
 def test_a_sweep_may_name_a_path_without_quotes(tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text('[data]\nname = "digits"\n[algorithm]\nmask = "gma"\n[sweep]\nalgorithm.mask.tau = [0.2, 0.3]\n')
+    (tmp_path / "s.toml").write_text(
+        '[data]\nname = "digits"\n[algorithm]\nmask = "gma"\n[sweep]\nalgorithm.mask.tau = [0.2, 0.3]\n'
+    )
     masks = [run.experiment.algorithm.mask for run in read_sweep(tmp_path / "s.toml")]
     assert masks == [accord.gma(0.2), accord.gma(0.3)]
 
@@ -101,20 +110,41 @@ def test_a_sweep_may_name_a_path_without_quotes(tmp_path: Path) -> None:
     [
         ('mask = "gna"', ["algorithm.mask must be one of none, gma, ", "got 'gna': did you mean 'gma'?"]),
         ('name = "fedadm"', ["algorithm.name must be one of fedavg, ", "got 'fedadm': did you mean 'fedadam'?"]),
-        ('mask = { name = "gma", tua = 0.3 }', ["algorithm.mask.tua is not a field of gma, got 0.3: did you mean 'tau'?"]),
-        ('mask = { name = "gma", scope = "modl" }', ["algorithm.mask.scope must be 'coordinate', 'layer' or 'model', got 'modl': did you"]),
-        ('mask = { name = "gma", memory = "long" }', ["algorithm.mask.memory must be a number, got 'long' (decay of past votes"]),
+        (
+            'mask = { name = "gma", tua = 0.3 }',
+            ["algorithm.mask.tua is not a field of gma, got 0.3: did you mean 'tau'?"],
+        ),
+        (
+            'mask = { name = "gma", scope = "modl" }',
+            ["algorithm.mask.scope must be 'coordinate', 'layer' or 'model', got 'modl': did you"],
+        ),
+        (
+            'mask = { name = "gma", memory = "long" }',
+            ["algorithm.mask.memory must be a number, got 'long' (decay of past votes"],
+        ),
         (
             'mask = { name = "gma", tau = { to = 0.1, ovr = 5 } }',
             ["algorithm.mask.tau.ovr is not a known key, got 5: did you mean 'over'?"],
         ),
-        ('mask = { name = "gma", tau = { to = 0.1, over = 0 } }', ["algorithm.mask.tau.over must be at least 1 round, got 0"]),
+        (
+            'mask = { name = "gma", tau = { to = 0.1, over = 0 } }',
+            ["algorithm.mask.tau.over must be at least 1 round, got 0"],
+        ),
         ('mask = { name = "gma", tau = { to = "x", over = 5 } }', ["algorithm.mask.tau.to must be a number, got 'x'"]),
-        ('mask = { name = "scaled", mask = { name = "gma", tau = 2.0 } }', ["algorithm.mask.mask.tau must be between 0 and 1, got 2.0"]),
+        (
+            'mask = { name = "scaled", mask = { name = "gma", tau = 2.0 } }',
+            ["algorithm.mask.mask.tau must be between 0 and 1, got 2.0"],
+        ),
         ("mask = { name = 3 }", ["algorithm.mask.name must be text in quotes, got 3"]),
         ("mask = 3", ["algorithm.mask must be text in quotes or a table, got 3"]),
-        ('average = { name = "krum", keep = 1.5 }', ["algorithm.average.keep must be a whole number, got 1.5 (clients that are averaged)"]),
-        ('server = { name = "adm" }', ["algorithm.server must be one of step, momentum, adagrad, adam", "did you mean 'adam'?"]),
+        (
+            'average = { name = "krum", keep = 1.5 }',
+            ["algorithm.average.keep must be a whole number, got 1.5 (clients that are averaged)"],
+        ),
+        (
+            'server = { name = "adm" }',
+            ["algorithm.server must be one of step, momentum, adagrad, adam", "did you mean 'adam'?"],
+        ),
     ],
 )
 def test_a_bad_part_is_one_sentence(text: str, told: list[str]) -> None:
@@ -127,7 +157,7 @@ def test_an_engine_that_is_misspelled_is_answered_with_the_nearest() -> None:
         parse("", ["run.engine=vectorized"])
 
 
-# ------------------------------------------------------------------------------------------------------------ module:object
+# ---------------------------------------------------------------------------------------------- module:object
 
 
 @pytest.fixture
@@ -160,14 +190,23 @@ def test_a_class_beside_the_file_is_a_part(here: Path) -> None:
     [
         (
             '"mine_for_part:half"',
-            ["algorithm.mask.name: mine_for_part:half: there is no module 'mine_for_part'", "did you mean 'mine_for_parts'?"],
+            [
+                "algorithm.mask.name: mine_for_part:half: there is no module 'mine_for_part'",
+                "did you mean 'mine_for_parts'?",
+            ],
         ),
         (
             '"broken_for_parts:x"',
-            ["algorithm.mask.name: broken_for_parts:x: the module cannot be imported: No module named 'nowhere_at_all'"],
+            [
+                "algorithm.mask.name: broken_for_parts:x: the module cannot be imported: No module named"
+                " 'nowhere_at_all'"
+            ],
         ),
         ('"mine_for_parts:halve"', ["mine_for_parts.py has no class 'halve': did you mean 'half'?"]),
-        ('"mine_for_parts:half"', ["algorithm.mask.share is missing: mine_for_parts:half needs it (how much of every coordinate passes)"]),
+        (
+            '"mine_for_parts:half"',
+            ["algorithm.mask.share is missing: mine_for_parts:half needs it (how much of every coordinate passes)"],
+        ),
         (
             '{ name = "mine_for_parts:half", shore = 1 }',
             ["algorithm.mask.shore is not a field of mine_for_parts:half", "did you mean 'share'?"],
@@ -191,7 +230,7 @@ def test_another_module_of_that_name_is_not_taken_for_the_users(here: Path) -> N
         of(here, '"json:half"')
 
 
-# -------------------------------------------------------------------------------------------------------------- entry points
+# ----------------------------------------------------------------------------------------------- entry points
 
 
 def installed(folder: Path, **groups: str) -> None:
@@ -214,13 +253,17 @@ def test_a_package_registers_names(here: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 def test_a_registered_name_is_as_good_as_accords_own(here: Path) -> None:
-    installed(here, masks="half = mine_for_parts:half", models="broken = nowhere_at_all:x", data="other = nowhere_at_all:x")
+    installed(
+        here, masks="half = mine_for_parts:half", models="broken = nowhere_at_all:x", data="other = nowhere_at_all:x"
+    )
     code = "import sys; from accord.experiments.experiment import parse; print(parse(sys.argv[1]).algorithm.label)"
     text = '[algorithm.mask]\nname = "half"\nshare = 0.25\n'
 
     def told(text: str) -> subprocess.CompletedProcess[str]:
         path = str(Path(accord.__file__).parents[1])
-        return subprocess.run([sys.executable, "-c", code, text], env={"PYTHONPATH": f"{here}:{path}"}, capture_output=True, text=True)
+        return subprocess.run(
+            [sys.executable, "-c", code, text], env={"PYTHONPATH": f"{here}:{path}"}, capture_output=True, text=True
+        )
 
     assert told(text).stdout == "fedavg + half(0.25)\n", "and packages that are broken are none of its business"
     assert "the model 'broken', which the package mine registers" in told('[model]\nname = "broken"').stderr
@@ -228,7 +271,7 @@ def test_a_registered_name_is_as_good_as_accords_own(here: Path) -> None:
     assert "did you mean 'half'?" in told('[algorithm]\nmask = "halff"').stderr
 
 
-# ---------------------------------------------------------------------------------------------------------- accord 0.1's own
+# ------------------------------------------------------------------------------------------- accord 0.1's own
 
 OLD = {  # every key of 0.1, in files that used it, and the algorithm that they asked for
     'name = "fedadam"\nlr = 0.1\nbeta1 = 0.8\nbeta2 = 0.9\neps = 0.1\neps_inside = true\nplacement = "before"\n'
@@ -236,15 +279,25 @@ OLD = {  # every key of 0.1, in files that used it, and the algorithm that they 
     'name = "fedavgm"\nbeta = 0.5\nmask = "gma"\ntau = 0.6\nscope = "layer"\nmemory = 0.5': accord.fedavgm(
         beta=0.5, mask=accord.gma(0.6, "layer", 0.5)
     ),
-    'name = "fedprox"\nmu = 0.5\nmask = "sand"\nk = 2.0\nrescale = true': accord.fedprox(0.5, mask=accord.sand(k=2.0, rescale=True)),
-    'name = "scaffold"\noption = "I"\naverage = "krum"\nattackers = 2\nkeep = 3': accord.scaffold("I", average=accord.krum(2, 3)),
+    'name = "fedprox"\nmu = 0.5\nmask = "sand"\nk = 2.0\nrescale = true': accord.fedprox(
+        0.5, mask=accord.sand(k=2.0, rescale=True)
+    ),
+    'name = "scaffold"\noption = "I"\naverage = "krum"\nattackers = 2\nkeep = 3': accord.scaffold(
+        "I", average=accord.krum(2, 3)
+    ),
     'average = "trimmed_mean"\nshare = 0.1': accord.fedavg(average=accord.trimmed_mean(0.1)),
     'average = "geometric_mean"\nagree = 0.5': accord.fedavg(average=accord.geometric_mean(0.5)),
-    'average = "corrective"\nalpha = 0.2\nconstraint = 15\npasses = 1': accord.fedavg(average=accord.corrective(0.2, "15", 1)),
+    'average = "corrective"\nalpha = 0.2\nconstraint = 15\npasses = 1': accord.fedavg(
+        average=accord.corrective(0.2, "15", 1)
+    ),
     'mask = "gma"\ntau = 0.8\ntau_to = 0.4\ntau_over = 50': accord.fedavg(mask=accord.gma(ramp(0.8, 50, 0.4))),
-    'mask = "scaled"\nlike = "and"\nby = "length"\ntau = 0.6': accord.fedavg(mask=accord.scaled(accord.and_mask(0.6), "length")),
+    'mask = "scaled"\nlike = "and"\nby = "length"\ntau = 0.6': accord.fedavg(
+        mask=accord.scaled(accord.and_mask(0.6), "length")
+    ),
     'mask = "scaled"\ntau_to = 0.1\ntau_over = 5': accord.fedavg(mask=accord.scaled(accord.gma(ramp(0.4, 5, 0.1)))),
-    'name = "fedgma"\np = 0.6\neta_s = 1.0\ngradient = "start"\nvariant = "poster"': accord.fedgma(0.6, 1.0, "start", "poster"),
+    'name = "fedgma"\np = 0.6\neta_s = 1.0\ngradient = "start"\nvariant = "poster"': accord.fedgma(
+        0.6, 1.0, "start", "poster"
+    ),
     'name = "causalfed"\nat = 2\npenalty = 3.0\nwarmup = 4\nwarmup_penalty = 0.5\nreduction = "sum"': accord.causalfed(
         2, 3.0, 4, 0.5, "sum"
     ),
@@ -252,12 +305,18 @@ OLD = {  # every key of 0.1, in files that used it, and the algorithm that they 
 
 
 def test_every_key_of_0_1_is_in_these_files() -> None:
-    assert {line.partition(" = ")[0] for text in OLD for line in text.splitlines()} - {"name", "mask", "average"} == set(MOVED)
+    assert {line.partition(" = ")[0] for text in OLD for line in text.splitlines()} - {
+        "name",
+        "mask",
+        "average",
+    } == set(MOVED)
 
 
 @pytest.mark.parametrize("text", OLD)
 def test_a_file_of_0_1_asks_for_the_same_algorithm_and_folder(text: str) -> None:
-    with pytest.warns(OldSpelling, match="is spelled as in accord 0.1, which is read until 0.4: write algorithm.") as told:
+    with pytest.warns(
+        OldSpelling, match="is spelled as in accord 0.1, which is read until 0.4: write algorithm."
+    ) as told:
         old = parse(f"[algorithm]\n{text}")
     assert old.algorithm == OLD[text] and len(told) == 1
     for key in (line.partition(" = ")[0] for line in text.splitlines() if line.partition(" = ")[0] in MOVED):
@@ -265,7 +324,9 @@ def test_a_file_of_0_1_asks_for_the_same_algorithm_and_folder(text: str) -> None
     now = parse("\n".join(f"[{name}]\n{lines}" for name, lines in _tables("algorithm", old.resolved()["algorithm"])))
     assert now.algorithm == old.algorithm and now.folder(0) == old.folder(0)
     with pytest.warns(OldSpelling):
-        assert parse("", [f"algorithm.{line.replace(' = ', '=')}" for line in text.splitlines()]).folder(0) == old.folder(0)
+        assert parse("", [f"algorithm.{line.replace(' = ', '=')}" for line in text.splitlines()]).folder(
+            0
+        ) == old.folder(0)
 
 
 def _tables(name: str, table: dict[str, Any]) -> list[tuple[str, str]]:
@@ -281,7 +342,11 @@ def _tables(name: str, table: dict[str, Any]) -> list[tuple[str, str]]:
         ('mask = "gma"\ntau = 0.4', "algorithm.mask.tau=0.6", accord.gma(0.6)),
         ('mask = "gma"\ntau = 0.8\ntau_to = 0.4\ntau_over = 5', "algorithm.tau=0.6", accord.gma(ramp(0.6, 5, 0.4))),
         ('mask = "gma"\ntau = 0.6', "algorithm.mask=scaled", accord.scaled(accord.gma(0.6))),
-        ('mask = { name = "gma", tau = 0.6 }', "algorithm.mask=scaled algorithm.tau=0.7", accord.scaled(accord.gma(0.7))),
+        (
+            'mask = { name = "gma", tau = 0.6 }',
+            "algorithm.mask=scaled algorithm.tau=0.7",
+            accord.scaled(accord.gma(0.7)),
+        ),
         ('mask = "gma"\ntau = 0.6', "algorithm.mask=none", None),
     ],
 )
@@ -291,11 +356,16 @@ def test_both_spellings_may_meet(text: str, override: str, mask: object) -> None
 
 
 def test_a_sweep_and_a_study_of_0_1_are_read(tmp_path: Path) -> None:
-    table = '[data]\nname = "digits"\n[algorithm]\nmask = "gma"\n[sweep]\n"algorithm.tau" = [0.2, 0.3]\n"algorithm.lr" = [0.5]\n'
+    table = (
+        '[data]\nname = "digits"\n[algorithm]\nmask = "gma"\n[sweep]\n"algorithm.tau" = [0.2, 0.3]\n"algorithm.lr" ='
+        " [0.5]\n"
+    )
     (tmp_path / "s.toml").write_text(table)
     with pytest.warns(OldSpelling):
         runs = read_sweep(tmp_path / "s.toml")
-    assert [run.experiment.algorithm for run in runs] == [accord.fedavg(lr=0.5, mask=accord.gma(tau)) for tau in (0.2, 0.3)]
+    assert [run.experiment.algorithm for run in runs] == [
+        accord.fedavg(lr=0.5, mask=accord.gma(tau)) for tau in (0.2, 0.3)
+    ]
     with sentence("algorithm.lr is swept by the file's [sweep] table"):
         read_sweep(tmp_path / "s.toml", ["algorithm.lr=1"])
     with sentence("algorithm.server.lr is swept by the file's [sweep] table"):
@@ -318,12 +388,12 @@ def test_the_command_says_so_once(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr.count("spelled as in accord 0.1") == 1, done.stderr
     assert (
-        "accord: [algorithm] is spelled as in accord 0.1, which is read until 0.4: write algorithm.mask.tau (was algorithm.tau)"
-        in done.stderr
+        "accord: [algorithm] is spelled as in accord 0.1, which is read until 0.4: write algorithm.mask.tau (was"
+        " algorithm.tau)" in done.stderr
     )
 
 
-# ------------------------------------------------------------------------------------------------------------ reading folders
+# -------------------------------------------------------------------------------------------- reading folders
 
 
 def folder_of(path: Path, settings: dict[str, Any]) -> Path:
@@ -332,7 +402,9 @@ def folder_of(path: Path, settings: dict[str, Any]) -> Path:
     run = accord.fit(mlp(), blobs(), rounds=1, sample=2, seed=seed, folder=path.parent)
     assert run.folder is not None
     run.folder.rename(path)
-    (path / "experiment.json").write_text(json.dumps({"schema": 1, "seed": seed, "data": {"name": "digits"}, **settings}))
+    (path / "experiment.json").write_text(
+        json.dumps({"schema": 1, "seed": seed, "data": {"name": "digits"}, **settings})
+    )
     return path
 
 
@@ -341,7 +413,10 @@ def folder_of(path: Path, settings: dict[str, Any]) -> Path:
     [
         ({"name": "fedavg", "lr": 1.0, "weighting": "samples", "mask": "none"}, "fedavg"),
         ({"name": "fedadam", "lr": 0.02, "mask": "and", "tau": 0.8, "rescale": False}, "fedadam + and_mask(0.8)"),
-        ({"name": "fedavg", "mask": "scaled", "like": "sand", "tau": 0.3, "by": "length"}, "fedavg + scaled(sand(0.3), length)"),
+        (
+            {"name": "fedavg", "mask": "scaled", "like": "sand", "tau": 0.3, "by": "length"},
+            "fedavg + scaled(sand(0.3), length)",
+        ),
         ({"name": "fedavg", "mask": "gma", "tau": 0.8, "tau_to": 0.1, "tau_over": 9}, "fedavg + gma(0.8 ramp)"),
         ({"name": "scaffold", "average": "krum", "attackers": 1, "keep": 1, "mask": "none"}, "scaffold by krum"),
         ({"name": "fedgma", "p": 0.8, "eta_s": 0.1, "mask": "none"}, "fedgma"),

@@ -52,7 +52,7 @@ def written(folder: Path, table: str = "", base: str = BASE) -> Path:
     return file
 
 
-# ------------------------------------------------------------------------------------------------------------------- the grid
+# --------------------------------------------------------------------------------------------------- the grid
 
 
 def test_the_grid_is_the_product_and_each_cell_an_ordinary_experiment(tmp_path: Path) -> None:
@@ -73,9 +73,13 @@ def test_the_grid_is_the_product_and_each_cell_an_ordinary_experiment(tmp_path: 
     assert runs[2].title == "fedadam + gma(0.6) · algorithm.server.lr=0.01 · algorithm.mask.tau=0.6 · seed 0"
 
 
-@pytest.mark.parametrize("table", ["[sweep]\nalgorithm.server.lr = [0.1, 0.2]", "[sweep.algorithm]\nserver.lr = [0.1, 0.2]"])
+@pytest.mark.parametrize(
+    "table", ["[sweep]\nalgorithm.server.lr = [0.1, 0.2]", "[sweep.algorithm]\nserver.lr = [0.1, 0.2]"]
+)
 def test_keys_may_be_written_without_quotes(tmp_path: Path, table: str) -> None:
-    assert [run.values for run in read(written(tmp_path, table))] == [{"algorithm.server.lr": lr} for lr in (0.1, 0.1, 0.2, 0.2)]
+    assert [run.values for run in read(written(tmp_path, table))] == [
+        {"algorithm.server.lr": lr} for lr in (0.1, 0.1, 0.2, 0.2)
+    ]
 
 
 def test_a_file_without_a_table_is_a_sweep_over_its_seeds_and_seeds_may_be_swept(tmp_path: Path) -> None:
@@ -96,12 +100,28 @@ def test_another_algorithm_leaves_the_files_options_for_the_old_one_behind(tmp_p
     ("table", "overrides", "told"),
     [
         ('"algorithm.tua" = [0.1]', [], ["algorithm.tua is not a known key, got 0.1: did you mean 'mask.tau'?"]),
-        ('"algoritm.tau" = [0.1]', [], ["'algoritm.tau' in [sweep] is of no section of an experiment: did you mean 'algorithm'?"]),
+        (
+            '"algoritm.tau" = [0.1]',
+            [],
+            ["'algoritm.tau' in [sweep] is of no section of an experiment: did you mean 'algorithm'?"],
+        ),
         ("tau = [0.1]", [], ["'tau' in [sweep] is not a setting: write section.key"]),
-        ('"algorithm.mask.tau" = []', [], ["algorithm.mask.tau in [sweep] must be a list of one or more values, got []"]),
-        ('"algorithm.mask.tau" = 0.5', [], ["algorithm.mask.tau in [sweep] must be a list of one or more values, got 0.5"]),
+        (
+            '"algorithm.mask.tau" = []',
+            [],
+            ["algorithm.mask.tau in [sweep] must be a list of one or more values, got []"],
+        ),
+        (
+            '"algorithm.mask.tau" = 0.5',
+            [],
+            ["algorithm.mask.tau in [sweep] must be a list of one or more values, got 0.5"],
+        ),
         ('"algorithm.mask.tau" = [0.5, 1.5]', [], ["algorithm.mask.tau must be between 0 and 1, got 1.5"]),
-        ('"algorithm.mask.tau" = [0.5, "x"]', [], ["algorithm.mask.tau must be a number or a table { from, to, over }, got 'x'"]),
+        (
+            '"algorithm.mask.tau" = [0.5, "x"]',
+            [],
+            ["algorithm.mask.tau must be a number or a table { from, to, over }, got 'x'"],
+        ),
         (
             '"algorithm.mask.tau" = [0.5]',
             ["algorithm.mask.tau=0.4"],
@@ -156,7 +176,7 @@ def test_the_example_is_valid() -> None:
     assert len(runs) == 20 and {run.rounds for run in runs} == {300}
 
 
-# ------------------------------------------------------------------------------------------------------------------ the groups
+# ------------------------------------------------------------------------------------------------- the groups
 
 
 def groups_of(folder: Path, table: str, *overrides: str) -> list[dict[str, Any]]:
@@ -164,7 +184,10 @@ def groups_of(folder: Path, table: str, *overrides: str) -> list[dict[str, Any]]
 
 
 def test_seeds_rates_masks_algorithms_and_epochs_share_one_batch(tmp_path: Path) -> None:
-    table = '"algorithm.name" = ["fedavg", "scaffold", "fedprox", "fedyogi"]\n"train.lr" = [0.1, 0.2]\n"train.epochs" = [1, 2]'
+    table = (
+        '"algorithm.name" = ["fedavg", "scaffold", "fedprox", "fedyogi"]\n"train.lr" = [0.1, 0.2]\n"train.epochs" ='
+        " [1, 2]"
+    )
     (group,) = groups_of(tmp_path, table, "run.seeds=0,1,2")
     assert (group["runs"], group["at_once"], group["lanes"], group["apart"]) == (48, 48, 144, None)
     assert group["about"] == "48 runs in lockstep, 144 lanes"
@@ -197,17 +220,21 @@ def test_a_model_that_cannot_be_batched_is_told(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(sweeping, "Vectorised", refuse)
     (runs,) = grouped(read(written(tmp_path)), Jobs())
     group, engine = packed(runs, Jobs())
-    assert engine is None and str(group).startswith("2 runs, one by one: the model cannot be run for many clients at once at layer 0")
+    assert engine is None and str(group).startswith(
+        "2 runs, one by one: the model cannot be run for many clients at once at layer 0"
+    )
 
 
 def test_jobs_of_one_deal_share_it_and_jobs_of_others_share_the_samples(tmp_path: Path) -> None:
     jobs = Jobs()
-    first, second, again = (jobs.job(run) for run in read(written(tmp_path, '[sweep]\n"algorithm.server.lr" = [0.1, 0.2]'))[:3])
+    first, second, again = (
+        jobs.job(run) for run in read(written(tmp_path, '[sweep]\n"algorithm.server.lr" = [0.1, 0.2]'))[:3]
+    )
     assert again.fed is first.fed and second.fed is not first.fed
     assert second.fed.x is first.fed.x and second.fed.y is first.fed.y
 
 
-# --------------------------------------------------------------------------------------------------------------- real processes
+# --------------------------------------------------------------------------------------------- real processes
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +252,9 @@ def here(tmp_path: Path) -> Path:
 def files(run: Path) -> dict[str, bytes]:
     """What a run leaves, but for clocks, and for the file it came from."""
     aside = ("timing.jsonl", "environment.json", "experiment.toml", "experiment.json", "lock")
-    return {str(f.relative_to(run)): f.read_bytes() for f in sorted(run.rglob("*")) if f.is_file() and f.name not in aside}
+    return {
+        str(f.relative_to(run)): f.read_bytes() for f in sorted(run.rglob("*")) if f.is_file() and f.name not in aside
+    }
 
 
 def all_files(folder: Path) -> dict[str, dict[str, bytes]]:
@@ -238,7 +267,15 @@ def test_every_run_has_the_folder_and_the_files_that_accord_run_gives_it(env: di
     done = accord(env, here, "sweep", "grid.toml")
     for lr in ("0.01", "0.1"):
         for tau in ("0.2", "0.6"):
-            accord(env, here, "run", "base.toml", f"algorithm.server.lr={lr}", f"algorithm.mask.tau={tau}", "run.folder=alone")
+            accord(
+                env,
+                here,
+                "run",
+                "base.toml",
+                f"algorithm.server.lr={lr}",
+                f"algorithm.mask.tau={tau}",
+                "run.folder=alone",
+            )
     assert all_files(here / "my runs") == all_files(here / "alone")
     header, *rows = done.stdout.splitlines()
     assert header.startswith("accuracy (%), by held-out")
@@ -251,7 +288,10 @@ def test_every_run_has_the_folder_and_the_files_that_accord_run_gives_it(env: di
     assert all("0,1" in row for row in rows[:4])
     assert len(rows) == 4 + 8 and (here / rows[-1] / "done").exists()
     assert "8 runs in lockstep, 24 lanes: 48 rounds" in done.stderr
-    assert "fedadam + gma(0.6) · algorithm.server.lr=0.1 · algorithm.mask.tau=0.6 · seed 1 · done after round 6" in done.stderr
+    assert (
+        "fedadam + gma(0.6) · algorithm.server.lr=0.1 · algorithm.mask.tau=0.6 · seed 1 · done after round 6"
+        in done.stderr
+    )
     assert "8/8 runs done · 48/48 rounds" in done.stderr
     assert accord(env, here, "show", *rows[4:]).stdout == done.stdout
 
@@ -263,7 +303,11 @@ def test_what_is_done_is_not_done_again_and_what_is_new_is(env: dict[str, str], 
     written(here, '[sweep]\n"algorithm.server.lr" = [0.1, 0.2]\n')
     told = accord(env, here, "sweep", "grid.toml", "train.rounds=2").stderr
     assert "2 of 4 runs are done already." in told and "2 runs in lockstep, 6 lanes: 4 rounds" in told
-    assert {run.name: (run / "metrics.jsonl").stat().st_mtime_ns for run in (here / "my runs").iterdir() if run.name in before} == before
+    assert {
+        run.name: (run / "metrics.jsonl").stat().st_mtime_ns
+        for run in (here / "my runs").iterdir()
+        if run.name in before
+    } == before
     again = accord(env, here, "sweep", "grid.toml", "train.rounds=2", "--json")
     assert "4 of 4 runs are done already." in again.stderr
     assert [(run["status"], run["settings"]["algorithm"]["server"]["lr"]) for run in json.loads(again.stdout)] == [
@@ -290,7 +334,9 @@ def test_a_dry_run_tells_groups_lanes_and_folders_and_trains_nothing(env: dict[s
     assert not (here / "my runs").exists()
 
 
-def test_groups_go_after_one_another_and_runs_that_cannot_be_batched_one_by_one(env: dict[str, str], here: Path) -> None:
+def test_groups_go_after_one_another_and_runs_that_cannot_be_batched_one_by_one(
+    env: dict[str, str], here: Path
+) -> None:
     written(here, '[sweep]\n"run.engine" = ["sequential"]\n"train.batch" = [8, 16]\n')
     told = accord(env, here, "sweep", "grid.toml", "run.seeds=0", "train.rounds=2").stderr
     assert "2 runs, one by one: run.engine = 'sequential' trains a run by itself." in told
@@ -324,7 +370,9 @@ LONG = ["train.rounds=60", "train.epochs=3", "run.checkpoint_every=7", "algorith
 
 
 @pytest.mark.slow
-def test_a_sweep_killed_in_the_middle_goes_on_to_the_same_files(env: dict[str, str], here: Path, start: Callable[..., Started]) -> None:
+def test_a_sweep_killed_in_the_middle_goes_on_to_the_same_files(
+    env: dict[str, str], here: Path, start: Callable[..., Started]
+) -> None:
     written(here, '[sweep]\n"train.lr" = [0.01, 0.05]\n')
     accord(env, here, "sweep", "grid.toml", *LONG, "run.folder=straight")
     for reached in (3, 20):  # before the first checkpoint, and between two
@@ -366,8 +414,12 @@ def test_ctrl_c_stops_all_runs_after_the_round_and_says_how_to_go_on(
     assert f"{4 * (reached + 1)} rounds, going on after round {4 * reached}" in again
 
 
-def test_a_folder_in_use_is_told_before_anything_is_trained(env: dict[str, str], here: Path, start: Callable[..., Started]) -> None:
-    process = start("run", "base.toml", "algorithm.server.lr=0.1", "algorithm.mask.tau=0.2", "train.epochs=1000000", "run.seeds=1")
+def test_a_folder_in_use_is_told_before_anything_is_trained(
+    env: dict[str, str], here: Path, start: Callable[..., Started]
+) -> None:
+    process = start(
+        "run", "base.toml", "algorithm.server.lr=0.1", "algorithm.mask.tau=0.2", "train.epochs=1000000", "run.seeds=1"
+    )
     busy = parse(BASE, ["algorithm.server.lr=0.1", "algorithm.mask.tau=0.2", "train.epochs=1000000"]).folder(1)
     process.wait_for((here / busy / "metrics.jsonl").exists)
     done = accord(env, here, "sweep", "grid.toml", "train.epochs=1000000", code=2)
@@ -378,7 +430,9 @@ def test_a_folder_in_use_is_told_before_anything_is_trained(env: dict[str, str],
 def test_a_terminal_gets_one_bar_for_the_group(env: dict[str, str], here: Path) -> None:
     near, far = pty.openpty()
     drawn = {**env, "TERM": "xterm-256color", "COLUMNS": "100"}
-    process = subprocess.Popen(command("sweep", "grid.toml", "train.rounds=3"), cwd=here, env=drawn, stdin=far, stdout=far, stderr=far)
+    process = subprocess.Popen(
+        command("sweep", "grid.toml", "train.rounds=3"), cwd=here, env=drawn, stdin=far, stdout=far, stderr=far
+    )
     os.close(far)
     raw = b""
     try:

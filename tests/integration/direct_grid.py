@@ -1,6 +1,8 @@
-"""A Flower grid within one process: the real ClientApp answers, and every message goes through Flower's own bytes both ways.
+"""A Flower grid within one process: the real ClientApp answers, and every message goes through Flower's own bytes both
+ways.
 
-What is missing is the network. Tests that need it start real processes; these ask what strategy and clients make of each other's messages.
+What is missing is the network. Tests that need it start real processes; these ask what strategy and clients make of
+each other's messages.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,8 +28,8 @@ def through_bytes(message: Message) -> Message:
 
 
 class DirectGrid(Grid):
-    """Nodes by id, each with its app and its settings. `tamper[node]` changes what a node answers; None is no answer. Replies come in
-    reverse order, which is never the cohort's."""
+    """Nodes by id, each with its app and its settings. `tamper[node]` changes what a node answers; None is no answer.
+    Replies come in reverse order, which is never the cohort's."""
 
     def __init__(self, apps: dict[int, tuple[ClientApp, dict[str, Any]]]) -> None:
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # which Flower's own process would do

@@ -1,5 +1,6 @@
-"""accord's Flower strategy and client against each other, without a network: deployed rounds are the simulated ones, bad clients are left
-out and counted, clients remember what was accepted, and sums stay sums. The network has tests of its own."""
+"""accord's Flower strategy and client against each other, without a network: deployed rounds are the simulated ones,
+bad clients are left out and counted, clients remember what was accepted, and sums stay sums. The network has tests of
+its own."""
 
 import json
 import time
@@ -72,7 +73,9 @@ def grid_of(fed: Federation, nodes: int = 5, model: nn.Module | None = None, **o
     return DirectGrid({9000 - 7 * number: (app, {"partition-id": number}) for number, app in made.items()})
 
 
-def strategy_of(fed: Federation, algorithm: Algorithm, rounds: int = 4, sample: int | None = 5, **options: Any) -> Strategy:
+def strategy_of(
+    fed: Federation, algorithm: Algorithm, rounds: int = 4, sample: int | None = 5, **options: Any
+) -> Strategy:
     plan = options.pop("plan", Plan(rounds=rounds, sample=sample, evaluate_every=2))
     return Strategy(
         algorithm,
@@ -84,8 +87,12 @@ def strategy_of(fed: Federation, algorithm: Algorithm, rounds: int = 4, sample: 
     )
 
 
-def simulated(fed: Federation, algorithm: Algorithm, rounds: int = 4, sample: int | None = 5, model: nn.Module | None = None) -> Run:
-    return accord.fit(model or mlp(), fed, algorithm, rounds=rounds, sample=sample, evaluate_every=2, lr=0.05, engine="sequential")
+def simulated(
+    fed: Federation, algorithm: Algorithm, rounds: int = 4, sample: int | None = 5, model: nn.Module | None = None
+) -> Run:
+    return accord.fit(
+        model or mlp(), fed, algorithm, rounds=rounds, sample=sample, evaluate_every=2, lr=0.05, engine="sequential"
+    )
 
 
 def finished(strategy: Strategy, grid: DirectGrid) -> Run:
@@ -95,9 +102,12 @@ def finished(strategy: Strategy, grid: DirectGrid) -> Run:
 
 
 def same_metrics(found: Run, expected: Run) -> None:
-    """Every figure of every round. Evaluation sums over other batches than a simulation, so the last bits of its losses may differ."""
+    """Every figure of every round. Evaluation sums over other batches than a simulation, so the last bits of its losses
+    may differ."""
     for mine, theirs in zip(found.rows, expected.rows, strict=True):
-        assert {**theirs, "evaluation": None} == {key: mine[key] for key in theirs if key != "evaluation"} | {"evaluation": None}
+        assert {**theirs, "evaluation": None} == {key: mine[key] for key in theirs if key != "evaluation"} | {
+            "evaluation": None
+        }
         for split, figures in theirs.get("evaluation", {"splits": {}})["splits"].items():
             for name, value in figures.items():
                 assert mine["evaluation"]["splits"][split][name] == pytest.approx(value, rel=1e-6)
@@ -109,7 +119,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-# ------------------------------------------------------------------------------------------------- a deployed run is the simulated one
+# ------------------------------------------------------------------------ a deployed run is the simulated one
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -125,7 +135,9 @@ def test_buffers_and_more_clients_than_shards() -> None:
     algorithm = accord.fedavg(mask=accord.gma(0.4))
     found = finished(strategy_of(fed, algorithm, 2, 23, model=Normed()), grid_of(fed, 7, Normed()))
     expected = simulated(fed, algorithm, 2, 23, Normed())
-    assert torch.equal(found.last.vector, expected.last.vector) and torch.equal(found.last.buffers, expected.last.buffers)
+    assert torch.equal(found.last.vector, expected.last.vector) and torch.equal(
+        found.last.buffers, expected.last.buffers
+    )
 
 
 def test_flowers_own_start_drives_it_too() -> None:
@@ -144,14 +156,16 @@ def test_the_result_is_flowers() -> None:
     fed = blobs()
     strategy = strategy_of(fed, accord.fedavg())
     start = mlp(seed=3)
-    result = strategy.start(grid_of(fed), ArrayRecord(start.state_dict()), num_rounds=2, evaluate_fn=lambda number, arrays: None)
+    result = strategy.start(
+        grid_of(fed), ArrayRecord(start.state_dict()), num_rounds=2, evaluate_fn=lambda number, arrays: None
+    )
     expected = simulated(fed, accord.fedavg(), rounds=2, model=start)
     for name, value in result.arrays.to_torch_state_dict().items():
         assert torch.equal(value, expected.model().state_dict()[name])
     assert sorted(result.train_metrics_clientapp) == [1, 2] and sorted(result.evaluate_metrics_clientapp) == [2]
 
 
-# ----------------------------------------------------------------------------------------------------------------- bad clients
+# ------------------------------------------------------------------------------------------------ bad clients
 
 
 def changed(message: Message, change: Any) -> Message:
@@ -196,7 +210,9 @@ def test_a_bad_client_is_left_out_and_counted(kind: str) -> None:
     row = finished(strategy, grid).rows[0]
     assert row["accepted"] == 3 and list(row["left_out"]) == ["c01"] and said in row["left_out"]["c01"]
     others = replace(fed, train={client: rows for client, rows in fed.train.items() if client != "c01"})
-    assert torch.equal(strategy.run.last.vector, simulated(others, accord.fedavg(mask=accord.gma(0.4)), 1, None).last.vector)  # type: ignore[union-attr]
+    assert torch.equal(
+        strategy.run.last.vector, simulated(others, accord.fedavg(mask=accord.gma(0.4)), 1, None).last.vector
+    )  # type: ignore[union-attr]
 
 
 def test_a_client_app_that_fails_is_left_out() -> None:
@@ -228,7 +244,9 @@ def test_a_node_that_goes_is_left_out_and_one_that_comes_back_takes_part() -> No
             number = sum(m.metadata.message_type == "train" for m in self.sent)
             gone = 3 <= number < 5  # in the second round
             self.here = {
-                (77 if number >= 5 and node == 9000 else node): app for node, app in self.all.items() if not (gone and node == 9000)
+                (77 if number >= 5 and node == 9000 else node): app
+                for node, app in self.all.items()
+                if not (gone and node == 9000)
             }
             self.apps = self.here
             return list(self.here)
@@ -239,7 +257,7 @@ def test_a_node_that_goes_is_left_out_and_one_that_comes_back_takes_part() -> No
     assert [row["left_out"] for row in run.rows] == [{}, {"c00": "its node is not connected"}, {}]
 
 
-# ------------------------------------------------------------------------------------------------------------ a second exchange
+# ------------------------------------------------------------------------------------------ a second exchange
 
 
 def in_the_second(change: Any) -> Any:
@@ -277,7 +295,10 @@ def test_who_is_left_out_of_the_second_exchange_corrects_nothing(kind: str) -> N
         reply = grid.replies.get(message.metadata.message_id)
         if reply is not None and message.metadata.message_type == "train":
             client = json.loads(str(reply.content["accord"]["json"]))["client"]
-            seen[client] = {name: torch.from_numpy(a.numpy().copy()).double() for name, a in reply.content.array_records["record"].items()}
+            seen[client] = {
+                name: torch.from_numpy(a.numpy().copy()).double()
+                for name, a in reply.content.array_records["record"].items()
+            }
 
     grid._answer = look  # type: ignore[method-assign]
     run = finished(strategy_of(fed, accord.fedavg(average=accord.corrective(alpha, passes=2)), 1, None), grid)
@@ -290,7 +311,9 @@ def test_who_is_left_out_of_the_second_exchange_corrects_nothing(kind: str) -> N
     )
     m = {client: float(d @ total) for client, d in gradients.items() if client != "c01"}
     size = sum((m[client] / gradients[client].norm()) ** 2 for client in m) ** 0.5
-    correction = sum(alpha * bound * m[client] / gradients[client].norm() ** 2 / size * gradients[client] for client in m)
+    correction = sum(
+        alpha * bound * m[client] / gradients[client].norm() ** 2 / size * gradients[client] for client in m
+    )
     start = torch.cat([p.detach().reshape(-1) for p in mlp().parameters()]).double()
     mean = torch.stack([told["average.delta"] for told in seen.values()]).mean(0)
     assert float(correction.norm()) > 0.01
@@ -304,7 +327,9 @@ def test_nobody_left_in_the_second_exchange_is_the_plain_mean(state: Path) -> No
         grid.tamper[node] = in_the_second(lambda message: None)
     found = finished(strategy_of(fed, accord.fedavg(average=accord.corrective(0.3, passes=2)), 2, None), grid)
     expected = simulated(fed, accord.fedavg(average=accord.corrective(0.0)), 2, None)
-    assert [len(row["left_out_again"]) for row in found.rows] == [3, 3] and torch.equal(found.last.vector, expected.last.vector)
+    assert [len(row["left_out_again"]) for row in found.rows] == [3, 3] and torch.equal(
+        found.last.vector, expected.last.vector
+    )
     assert not list(state.rglob("again-*"))  # a gradient is on disk between two messages, and no longer
 
 
@@ -324,7 +349,7 @@ def test_a_second_exchange_without_a_first(state: Path) -> None:
     assert "what client c01 kept in round 1 cannot be read" in row["left_out_again"]["c01"]
 
 
-# --------------------------------------------------------------------------------------------------------------- what clients remember
+# -------------------------------------------------------------------------------------- what clients remember
 
 
 def variates(state: Path, strategy: Strategy) -> dict[str, torch.Tensor]:
@@ -347,7 +372,10 @@ def test_control_variates_are_pending_until_accepted(state: Path) -> None:
     run = finished(strategy, grid)
     assert [len(row["left_out"]) for row in run.rows] == [0, 1, 0, 1, 1, 0]
     c = strategy.loop.progress.memory["local"]["c"]
-    assert torch.allclose(c, torch.stack(list(variates(state, strategy).values())).mean(0), atol=1e-6) and float(c.norm()) > 0.01
+    assert (
+        torch.allclose(c, torch.stack(list(variates(state, strategy).values())).mean(0), atol=1e-6)
+        and float(c.norm()) > 0.01
+    )
 
 
 class Killed(Exception):
@@ -355,7 +383,8 @@ class Killed(Exception):
 
 
 def test_a_killed_server_goes_on_where_its_checkpoint_is(tmp_path: Path, state: Path) -> None:
-    """Clients went on for a round that the server forgot; they go back with it. Every round then is the straight run's."""
+    """Clients went on for a round that the server forgot; they go back with it. Every round then is the straight
+    run's."""
     fed, algorithm = blobs(), accord.scaffold(mask=accord.gma(0.4))
     plan = Plan(rounds=6, sample=5, evaluate_every=2, checkpoint_every=2)
 
@@ -388,7 +417,10 @@ def test_a_client_that_lost_its_disk_says_so(state: Path) -> None:
 
     grid.tamper[9000 - 7] = lose
     rows = finished(strategy_of(fed, accord.scaffold(), 2, None), grid).rows
-    assert rows[0]["left_out"] == {} and "what client c01 remembers of round 1 cannot be read" in rows[1]["left_out"]["c01"]
+    assert (
+        rows[0]["left_out"] == {}
+        and "what client c01 remembers of round 1 cannot be read" in rows[1]["left_out"]["c01"]
+    )
 
 
 def test_a_server_cannot_choose_where_a_client_writes(state: Path) -> None:
@@ -404,10 +436,12 @@ def test_a_message_names_rules_that_are_known_and_never_a_module() -> None:
         part_in({"name": "accord.rules.local:prox", "mu": 0.5}, _known([]))
 
 
-# ------------------------------------------------------------------------------------------------------------------------- sums
+# ------------------------------------------------------------------------------------------------------- sums
 
 
-@pytest.mark.parametrize("name", ["fedavg+gma", "scaffold+gma", "fedprox+magnitude", "corrective", "corrective, asked twice"])
+@pytest.mark.parametrize(
+    "name", ["fedavg+gma", "scaffold+gma", "fedprox+magnitude", "corrective", "corrective, asked twice"]
+)
 def test_sums_lifted_by_clients_are_the_same_sums(name: str) -> None:
     fed, algorithm = blobs(), ALGORITHMS[name]
     grid = grid_of(fed, sums=Sums(), algorithm=algorithm)
@@ -437,7 +471,9 @@ def test_secure_sums_are_right_to_their_step_and_masks_cancel() -> None:
     secure = SecureSum(clients=5, bound=2.0)
     plain, hidden = Sums(secure), Sums(secure, masked=True)
     once = finished(strategy_of(fed, algorithm, 1, sums=plain), grid_of(fed, sums=plain, algorithm=algorithm))
-    again = finished(strategy_of(fed, algorithm, 1, sums=hidden), grid_of(fed, sums=hidden, algorithm=algorithm, secret=123))
+    again = finished(
+        strategy_of(fed, algorithm, 1, sums=hidden), grid_of(fed, sums=hidden, algorithm=algorithm, secret=123)
+    )
     expected = simulated(fed, algorithm, 1)
     assert torch.equal(once.last.vector, again.last.vector)
     assert torch.allclose(once.last.vector, expected.last.vector, atol=5 * secure.form("delta").step)
@@ -491,14 +527,16 @@ def test_votes_travel_in_few_bits() -> None:
     grid = grid_of(fed, 10, sums=sums, algorithm=algorithm)
     finished(strategy_of(fed, algorithm, 1, None, sums=sums), grid)
     sizes: dict[str, int] = {}
-    grid.tamper[9000] = lambda m: sizes.update({n: len(a.numpy()) for n, a in m.content.array_records["record"].items()}) or m
+    grid.tamper[9000] = lambda m: (
+        sizes.update({n: len(a.numpy()) for n, a in m.content.array_records["record"].items()}) or m
+    )
     strategy = strategy_of(fed, algorithm, 1, None, sums=sums)
     finished(strategy, grid)
     size = strategy.loop.job.layout.size
     assert sizes["record.average.delta"] == 4 * size and sizes["record.mask.votes"] == -(-5 * size // 8)
 
 
-# -------------------------------------------------------------------------------------------------------------------- on the way
+# ------------------------------------------------------------------------------------------------- on the way
 
 
 def test_bytes_of_a_round() -> None:
@@ -556,14 +594,14 @@ def test_a_reply_is_there_soon_after_it_came() -> None:
     grid = Slow(grid_of(fed, 2).apps)
     asked = strategy_of(fed, accord.fedavg(), 1, None)
     finished(asked, grid)
-    (message, *_) = [m for m in grid.sent if m.metadata.message_type == "train"]
+    message, *_ = [m for m in grid.sent if m.metadata.message_type == "train"]
     grid.ready = time.monotonic() + 0.5
     started = time.monotonic()
     assert [number for number, reply in exchange(grid, [message], 10.0) if reply] == [0]
     assert 0.4 < time.monotonic() - started < 1.5
 
 
-# ------------------------------------------------------------------------------------------------------------------------ sentences
+# -------------------------------------------------------------------------------------------------- sentences
 
 
 def test_who_does_not_show_up() -> None:
@@ -582,7 +620,8 @@ def test_nodes_that_do_not_fit() -> None:
         Strategy(accord.fedavg(), mlp(), clients=2, wait=0.2, sums=Sums()).start(grid_of(fed, 2))
     twins = DirectGrid({1: (client_app(mlp(), fed), {}), 2: (client_app(mlp(), fed), {})})
     strategy = Strategy(accord.fedavg(), mlp(), clients=2, wait=1.0, plan=Plan(rounds=1))
-    assert finished(strategy, twins).rows[0]["accepted"] == 2  # the first to answer; the other is asked again every round
+    # the first to answer; the other is asked again every round
+    assert finished(strategy, twins).rows[0]["accepted"] == 2
 
 
 @pytest.mark.parametrize(
@@ -591,12 +630,21 @@ def test_nodes_that_do_not_fit() -> None:
         (lambda: Strategy(accord.pooled(), mlp(), clients=2), "pooled is no federation of updates"),
         (lambda: Strategy(accord.local_only(), mlp(), clients=2), "local_only is no federation of updates"),
         (lambda: Strategy(accord.causalfed(), mlp(), clients=2), "causalfed is no federation of updates"),
-        (lambda: Strategy(accord.fedavg(weighting="uniform").with_privacy(1.0, 1.0), mlp(), clients=2), "privacy needs noise"),
+        (
+            lambda: Strategy(accord.fedavg(weighting="uniform").with_privacy(1.0, 1.0), mlp(), clients=2),
+            "privacy needs noise",
+        ),
         (lambda: Strategy(accord.fedavg(), mlp(), clients=0), "clients must be the clients' names"),
         (lambda: Strategy(accord.fedavg(), mlp(), clients="abc"), "clients must be the clients' names"),
         (lambda: Strategy(accord.fedavg(), mlp(), clients=["a", "a"]), "clients must differ"),
-        (lambda: Strategy(accord.fedavg(), mlp(), clients=2, timeout=0), "timeout must be a number of seconds above 0, got 0"),
-        (lambda: Strategy(accord.fedavg(), mlp(), clients=2, wait=True), "wait must be a number of seconds above 0, got True"),
+        (
+            lambda: Strategy(accord.fedavg(), mlp(), clients=2, timeout=0),
+            "timeout must be a number of seconds above 0, got 0",
+        ),
+        (
+            lambda: Strategy(accord.fedavg(), mlp(), clients=2, wait=True),
+            "wait must be a number of seconds above 0, got True",
+        ),
         (lambda: client_app(mlp(), blobs(), sums=Sums()), "give client_app the algorithm too"),
         (lambda: Sums(masked=True), "masked needs secure"),
         (lambda: owned(blobs(), 3, 3), "a node's number must be at least 0 and below 3, got 3"),
@@ -615,7 +663,9 @@ def test_what_is_refused_at_the_start() -> None:
         strategy_of(fed, accord.fedavg()).start(grid_of(fed, 3))
     sums = Sums(SecureSum(clients=2, bound=1.0))
     with sentence("a secure sum of 2 clients was declared, and a round has 3"):
-        strategy_of(fed, accord.fedavg(), 1, None, sums=sums).start(grid_of(fed, 3, sums=sums, algorithm=accord.fedavg()))
+        strategy_of(fed, accord.fedavg(), 1, None, sums=sums).start(
+            grid_of(fed, 3, sums=sums, algorithm=accord.fedavg())
+        )
     with sentence("none of 3 nodes answered an evaluation within 0.2 s: the run can be resumed"):
 
         class Mute(DirectGrid):

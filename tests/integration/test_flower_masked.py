@@ -1,4 +1,5 @@
-"""A mask on Flower's own strategies, with plain Flower clients that know nothing of accord: for every strategy, several rounds."""
+"""A mask on Flower's own strategies, with plain Flower clients that know nothing of accord: for every strategy, several
+rounds."""
 
 import random
 from collections.abc import Callable
@@ -62,17 +63,24 @@ def plain_client(number: int, buffers: bool) -> ClientApp:
         model = module(buffers)
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
         generator = torch.Generator().manual_seed(number)
-        x, y = torch.randn(20 + number, 4, generator=generator), torch.randint(0, 3, (20 + number,), generator=generator)
+        x, y = (
+            torch.randn(20 + number, 4, generator=generator),
+            torch.randint(0, 3, (20 + number,), generator=generator),
+        )
         for _ in range(3):
             loss = nn.functional.cross_entropy(model(x), y)
-            for parameter, gradient in zip(model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True):
+            for parameter, gradient in zip(
+                model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
+            ):
                 parameter.data -= 0.1 * gradient
         metrics = MetricRecord({"num-examples": 20 + number, "train_loss": loss.item()})
         return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return Message(RecordDict({"metrics": MetricRecord({"num-examples": 20 + number, "loss": 1.0})}), reply_to=message)
+        return Message(
+            RecordDict({"metrics": MetricRecord({"num-examples": 20 + number, "loss": 1.0})}), reply_to=message
+        )
 
     return app
 
@@ -84,7 +92,9 @@ def grid(buffers: bool = True) -> DirectGrid:
 def rounds_of(strategy: Strategy, name: str = "", over: DirectGrid | None = None) -> Weights:
     random.seed(0)  # Flower draws its nodes from here, and adds in the order drawn
     buffers = has_buffers(name)
-    result = strategy.start(over or grid(buffers), ArrayRecord(module(buffers).state_dict()), num_rounds=rounds_for(name))
+    result = strategy.start(
+        over or grid(buffers), ArrayRecord(module(buffers).state_dict()), num_rounds=rounds_for(name)
+    )
     return {name: array.numpy() for name, array in result.arrays.items()}
 
 
@@ -129,7 +139,8 @@ def test_without_a_threshold_nothing_changes(name: str) -> None:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_round_is_the_masked_step_of_the_strategy(name: str) -> None:
-    """The mask by hand: where at least 3 of 7 net votes agree, a coordinate is the strategy's; elsewhere it goes a share of the way.
+    """The mask by hand: where at least 3 of 7 net votes agree, a coordinate is the strategy's; elsewhere it goes a
+    share of the way.
 
     The strategy's own way is that of a twin without a mask which is sent the same weights and gets the same replies.
     """
@@ -166,7 +177,8 @@ def test_every_round_is_the_masked_step_of_the_strategy(name: str) -> None:
 
 
 def test_momentum_runs_on_the_masked_weights() -> None:
-    """FedAvgM keeps its own copy of the weights. By hand, from the replies alone: v = beta v + (old - mean), new = old - lr mask v."""
+    """FedAvgM keeps its own copy of the weights. By hand, from the replies alone: v = beta v + (old - mean), new = old
+    - lr mask v."""
     watch = Watch(flower.FedAvgM(server_learning_rate=0.7, server_momentum=0.8), accord.gma(0.4))
     rounds_of(watch)
     velocity: Any = 0.0
@@ -180,10 +192,14 @@ def test_momentum_runs_on_the_masked_weights() -> None:
         assert np.allclose(came[key], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("mask", [accord.and_mask(0.4), accord.magnitude(0.4), accord.gma(0.4, memory=0.5), accord.gma(0.4, scope="layer")])
+@pytest.mark.parametrize(
+    "mask", [accord.and_mask(0.4), accord.magnitude(0.4), accord.gma(0.4, memory=0.5), accord.gma(0.4, scope="layer")]
+)
 def test_other_masks(mask: Mask) -> None:
     free, held = rounds_of(flower.FedAvg()), rounds_of(Masked(flower.FedAvg(), mask))
-    assert any(not np.array_equal(free[key], held[key]) for key in free) and all(np.isfinite(value).all() for value in held.values())
+    assert any(not np.array_equal(free[key], held[key]) for key in free) and all(
+        np.isfinite(value).all() for value in held.values()
+    )
 
 
 @pytest.mark.parametrize("kind", ["NaN", "shape", "nothing"])

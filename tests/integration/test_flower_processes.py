@@ -1,4 +1,5 @@
-"""The example as a deployment of real processes: a SuperLink with TLS and three SuperNodes with registered keys, on loopback."""
+"""The example as a deployment of real processes: a SuperLink with TLS and three SuperNodes with registered keys, on
+loopback."""
 
 import json
 import os
@@ -69,7 +70,8 @@ def example() -> Any:
 
 
 def same_rounds(folder: Path, expected: accord.Run) -> None:
-    """The deployed run's record against the simulated run: every figure of every round, and the model to the last bit."""
+    """The deployed run's record against the simulated run: every figure of every round, and the model to the last
+    bit."""
     rows = rows_of(folder)
     assert [row["round"] for row in rows] == [row["round"] for row in expected.rows]
     for mine, theirs in zip(rows, expected.rows, strict=True):
@@ -78,7 +80,9 @@ def same_rounds(folder: Path, expected: accord.Run) -> None:
             assert mine[key] == theirs[key], key
         for split in ("train", "heldout", "unseen") if "evaluation" in theirs else ():
             here, there = (row["evaluation"]["splits"][split] for row in (mine, theirs))
-            assert here["accuracy"]["by_sample"] == there["accuracy"]["by_sample"] and here["samples"] == there["samples"]
+            assert (
+                here["accuracy"]["by_sample"] == there["accuracy"]["by_sample"] and here["samples"] == there["samples"]
+            )
             assert here["loss"]["by_client"] == pytest.approx(there["loss"]["by_client"], rel=1e-5)
     same_model(folder, expected)
 
@@ -102,7 +106,8 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
 
 @pytest.mark.slow
 def test_the_deployed_run_is_the_simulated_one(federation: Loopback, tmp_path: Path) -> None:
-    """Three of six clients a round, on nodes with ids that Flower drew; meanwhile two nodes knock that must not come in."""
+    """Three of six clients a round, on nodes with ids that Flower drew; meanwhile two nodes knock that must not come
+    in."""
     pids = {name: process.pid for name, process in federation.processes.items()}
     assert len({os.getpid(), *pids.values()}) == 5 and len({federation.port, *federation.node_ports.values()}) == 4
     number = federation.submit({"rounds": 2, "algorithm": "scaffold", "evaluate-every": 2, "folder": str(tmp_path)})
@@ -158,8 +163,8 @@ def train(message, context):
 
 @pytest.mark.slow
 def test_bad_clients_are_left_out_and_the_others_are_asked_twice(federation: Loopback, tmp_path: Path) -> None:
-    """One sends NaN, one a wrong shape, one nothing. The round is that of the others alone, here with corrective weights, for which clients
-    keep their gradient from one message to the next: two processes."""
+    """One sends NaN, one a wrong shape, one nothing. The round is that of the others alone, here with corrective
+    weights, for which clients keep their gradient from one message to the next: two processes."""
     algorithm = 'ALGORITHMS[chosen["algorithm"]](mask=mask)'
     app = shutil.copytree(EXAMPLE, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
     (app / "digits" / "client.py").write_text(BAD_CLIENT)
@@ -195,7 +200,8 @@ def test_a_run_that_fails_says_why_in_one_sentence(federation: Loopback) -> None
 
 @pytest.mark.slow
 def test_a_killed_superlink_is_resumed_from_the_records(federation: Loopback, tmp_path: Path) -> None:
-    """SCAFFOLD, so that clients have something to remember; another SuperLink, at another port, goes on where the records are."""
+    """SCAFFOLD, so that clients have something to remember; another SuperLink, at another port, goes on where the
+    records are."""
     settings = {"rounds": 2, "algorithm": "scaffold", "evaluate-every": 2, "folder": str(tmp_path)}
     federation.submit(settings)
     wait_for(lambda: list(tmp_path.glob("*/state.json")))
@@ -214,8 +220,8 @@ def test_a_killed_superlink_is_resumed_from_the_records(federation: Loopback, tm
 
 @pytest.mark.slow
 def test_a_node_killed_in_a_round_does_not_stop_the_run(federation: Loopback, tmp_path: Path) -> None:
-    """It is waited for once; the next round and the evaluation go on without it. Flower refuses a node with the same key for a minute from
-    here, so no test that needs all three may follow."""
+    """It is waited for once; the next round and the evaluation go on without it. Flower refuses a node with the same
+    key for a minute from here, so no test that needs all three may follow."""
     log = federation._log("node-2")
     before = log.read_text().count("Receiving: train")
     number = federation.submit({"rounds": 2, "evaluate-every": 2, "timeout": 60.0, "folder": str(tmp_path)})
@@ -228,7 +234,7 @@ def test_a_node_killed_in_a_round_does_not_stop_the_run(federation: Loopback, tm
     assert second["evaluation"]["splits"]["heldout"]["clients"] == 4
 
 
-# ---------------------------------------------------------------------------------------------------------- one sentence, no orphan
+# ------------------------------------------------------------------------------------ one sentence, no orphan
 
 
 def test_what_cannot_be_started(tmp_path: Path) -> None:
@@ -247,7 +253,11 @@ def test_what_cannot_be_started(tmp_path: Path) -> None:
     (tmp_path / "rubbish.crt").write_text("no certificate")
     with (
         sentence("rubbish.crt is no certificate of an authority"),
-        Loopback(EXAMPLE, folder=tmp_path, certificates=(tmp_path / "rubbish.crt", certificate, tmp_path / "made" / "server.key")),
+        Loopback(
+            EXAMPLE,
+            folder=tmp_path,
+            certificates=(tmp_path / "rubbish.crt", certificate, tmp_path / "made" / "server.key"),
+        ),
     ):
         pass
     with sentence("app must be the folder of a Flower app"):
@@ -286,7 +296,8 @@ def test_the_script_stops_everything_when_it_is_stopped(tmp_path: Path, way: sig
         [sys.executable, str(EXAMPLE / "deploy.py"), "--folder", str(tmp_path)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which shells ignore for what they start in the background
+        # which shells ignore for what they start in the background
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         wait_for(lambda: (tmp_path / "logs" / "node-1.log").exists())

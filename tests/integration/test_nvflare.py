@@ -36,7 +36,9 @@ def flat(result: FLModel) -> torch.Tensor:
     return torch.cat([torch.as_tensor(value).reshape(-1) for value in result.params.values()])
 
 
-@pytest.mark.parametrize("rule", [accord.gma(0.4), accord.and_mask(0.4), accord.median(), accord.trimmed_mean(0.2), accord.mean()])
+@pytest.mark.parametrize(
+    "rule", [accord.gma(0.4), accord.and_mask(0.4), accord.median(), accord.trimmed_mean(0.2), accord.mean()]
+)
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
 def test_a_round_is_what_combine_makes_of_the_updates(rule: Any, kind: Any) -> None:
     deltas, steps = updates(), torch.arange(1.0, 8.0)
@@ -80,7 +82,9 @@ def test_bad_reports_are_left_out_and_counted() -> None:
     bad = {
         "nan": model(deltas[0] * float("nan"), name="nan"),
         "short": FLModel(ParamsType.DIFF, {"layer.weight": np.ones((3, 4))}, meta={"client_name": "short"}),
-        "shape": FLModel(ParamsType.DIFF, {"layer.weight": np.ones((3, 4)), "layer.bias": np.ones(4)}, meta={"client_name": "shape"}),
+        "shape": FLModel(
+            ParamsType.DIFF, {"layer.weight": np.ones((3, 4)), "layer.bias": np.ones(4)}, meta={"client_name": "shape"}
+        ),
         "more": FLModel(ParamsType.DIFF, {**model(deltas[0]).params, "x": np.ones(1)}, meta={"client_name": "more"}),
         "weight": model(deltas[0], steps=-1.0, name="weight"),
         "whole": FLModel(ParamsType.FULL, model(deltas[0]).params, meta={"client_name": "whole"}),
@@ -118,7 +122,9 @@ def test_statistics_of_batchnorm_are_averaged_and_not_masked() -> None:
     assert params["bn.num_batches_tracked"] == 3 and params["bn.num_batches_tracked"].dtype == np.int64
 
 
-@pytest.mark.parametrize("algorithm", [accord.scaffold(), accord.fedgma(), accord.fedavg(average=accord.corrective()), accord.causalfed()])
+@pytest.mark.parametrize(
+    "algorithm", [accord.scaffold(), accord.fedgma(), accord.fedavg(average=accord.corrective()), accord.causalfed()]
+)
 def test_what_nvflare_s_clients_cannot_do_is_refused(algorithm: Algorithm) -> None:
     with sentence("NVFlare's clients send their updates and nothing else, and ", "needs more of them"):
         Aggregator(algorithm)

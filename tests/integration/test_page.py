@@ -1,4 +1,5 @@
-"""The report page in a real Chromium: from disk, by mouse and by keyboard, on a phone, on paper, in the dark, and while a run goes on."""
+"""The report page in a real Chromium: from disk, by mouse and by keyboard, on a phone, on paper, in the dark, and while
+a run goes on."""
 
 import itertools
 import json
@@ -19,7 +20,9 @@ from accord.runs.comparison import comparison
 from accord.runs.reader import find, load
 from conftest import blobs, mlp
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install 'accord-fl[browser]'")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="Playwright is not installed: pip install 'accord-fl[browser]'"
+)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.slow,
@@ -44,14 +47,17 @@ STUDY = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Real runs: three settings, two of them with two seeds, in a small grid of tau; a client with an evil name; a study's results."""
+    """Real runs: three settings, two of them with two seeds, in a small grid of tau; a client with an evil name; a
+    study's results."""
     folder = tmp_path_factory.mktemp("page") / "runs"
     fed = blobs()
     named = {client if client != "c12" else EVIL: rows for client, rows in fed.unseen.items()}
     fed = accord.data.Federation(fed.x, fed.y, fed.train, fed.heldout, named, name="blobs")
     for mask, seeds in ((None, (0,)), (accord.gma(0.2), (0, 1)), (accord.gma(0.9), (0, 1))):
         for seed in seeds:
-            accord.fit(mlp(), fed, accord.fedavg(mask=mask), rounds=8, sample=4, evaluate_every=1, seed=seed, folder=folder)
+            accord.fit(
+                mlp(), fed, accord.fedavg(mask=mask), rounds=8, sample=4, evaluate_every=1, seed=seed, folder=folder
+            )
     (folder / "study.json").write_text(json.dumps(STUDY))
     return folder
 
@@ -84,7 +90,8 @@ def tab(chromium: Any) -> Iterator[Any]:
     tab.on("request", lambda request: asked.append(request.url))
     yield tab
     context.close()
-    assert not [text for text in said if "ERR_CONNECTION_REFUSED" not in text], said  # the browser's own word for a server that has stopped
+    # the browser's own word for a server that has stopped
+    assert not [text for text in said if "ERR_CONNECTION_REFUSED" not in text], said
     assert all(url.startswith(("file://", "http://127.0.0.1:", "data:")) for url in asked), asked
 
 
@@ -96,7 +103,9 @@ def opened(tab: Any, file: Path) -> Any:
 
 def cells(tab: Any) -> list[list[str]]:
     """The table's rows as text, in the order shown."""
-    rows = tab.eval_on_selector_all("#table tbody tr", "rows => rows.map(row => [...row.children].map(cell => cell.innerText.trim()))")
+    rows = tab.eval_on_selector_all(
+        "#table tbody tr", "rows => rows.map(row => [...row.children].map(cell => cell.innerText.trim()))"
+    )
     return [[re.sub(r"\s+", " ", cell) for cell in row] for row in rows]
 
 
@@ -134,7 +143,11 @@ def test_a_curve_tells_its_figures_under_the_mouse_and_the_arrow_keys(tab: Any, 
     tab.locator("#curve-chart").hover(position={"x": box["width"] / 2, "y": 150})
     tip = tab.locator("#curve-chart .tip")
     tip.wait_for()
-    assert re.match(r"round \d", tip.inner_text()) and "fedavg + gma(0.2)" in tip.inner_text() and " to " in tip.inner_text()
+    assert (
+        re.match(r"round \d", tip.inner_text())
+        and "fedavg + gma(0.2)" in tip.inner_text()
+        and " to " in tip.inner_text()
+    )
     tab.focus("#curve-chart")
     for number in (1, 2):
         tab.keyboard.press("ArrowRight")
@@ -190,7 +203,10 @@ def test_an_evil_name_is_shown_as_it_is(tab: Any, file: Path) -> None:
     dots = "charts.get('client-chart').chart.getOption().series[0].data"
     index = tab.evaluate(f"name => {dots}.findIndex(dot => dot.value[2] === name)", EVIL)
     assert index >= 0
-    tab.evaluate("index => charts.get('client-chart').chart.dispatchAction({type: 'showTip', seriesIndex: 0, dataIndex: index})", index)
+    tab.evaluate(
+        "index => charts.get('client-chart').chart.dispatchAction({type: 'showTip', seriesIndex: 0, dataIndex: index})",
+        index,
+    )
     assert EVIL in tab.locator("#client-chart .tip").inner_text()
     assert tab.locator("img").count() == 0 and "accord report" in tab.title()
 
@@ -211,11 +227,19 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(tab: Any, file: Path
 
 
 def test_long_names_fit_on_a_phone(tab: Any, tmp_path: Path) -> None:
-    """Every name beside a chart is there, no line of one lies on a line of another, and selects with them do not widen the page."""
+    """Every name beside a chart is there, no line of one lies on a line of another, and selects with them do not widen
+    the page."""
     for n in range(4):
         more = {"lr": 0.01 + 0.01 * n, "momentum": 0.5 + 0.1 * n, "weight_decay": 0.001 * (n + 1)}
         accord.fit(
-            mlp(), blobs(), accord.fedavg(mask=accord.gma(0.4)), rounds=2, sample=4, evaluate_every=1, folder=tmp_path / "runs", **more
+            mlp(),
+            blobs(),
+            accord.fedavg(mask=accord.gma(0.4)),
+            rounds=2,
+            sample=4,
+            evaluate_every=1,
+            folder=tmp_path / "runs",
+            **more,
         )
     file = tmp_path / "report.html"
     file.write_text(page(gather(look([tmp_path / "runs"]))))
@@ -225,9 +249,14 @@ def test_long_names_fit_on_a_phone(tab: Any, tmp_path: Path) -> None:
     for chart in ("client-chart", "bar-chart", "gap-chart"):
         boxes = tab.eval_on_selector_all(
             f"#{chart} svg text",
-            "all => all.map(one => { const b = one.getBoundingClientRect(); return [one.textContent, b.top, b.bottom] })",
+            "all => all.map(one => { const b = one.getBoundingClientRect(); return [one.textContent, b.top,"
+            " b.bottom] })",
         )
-        lines = sorted((top, bottom, words) for words, top, bottom in boxes if re.search("[a-z]{3}", words) and "client" not in words)
+        lines = sorted(
+            (top, bottom, words)
+            for words, top, bottom in boxes
+            if re.search("[a-z]{3}", words) and "client" not in words
+        )
         assert sum(words.startswith("fedavg") for _, _, words in lines) == 4, lines
         assert all(above[1] <= below[0] + 2 for above, below in itertools.pairwise(lines)), lines
 
@@ -257,7 +286,9 @@ def test_paper_is_light_and_holds_every_chart(tab: Any, file: Path) -> None:
     tab.emulate_media(media="print", color_scheme="dark")
     tab.set_viewport_size({"width": 720, "height": 1000})
     assert brightness(tab) == 255 and tab.is_hidden(".bar")
-    boxes = tab.eval_on_selector_all(".chart svg", "all => all.map(svg => svg.getBoundingClientRect()).map(box => [box.right, box.height])")
+    boxes = tab.eval_on_selector_all(
+        ".chart svg", "all => all.map(svg => svg.getBoundingClientRect()).map(box => [box.right, box.height])"
+    )
     assert len(boxes) == 7 and all(right <= 720 and height > 60 for right, height in boxes)
     sheets = tab.pdf(format="A4")
     assert sheets.startswith(b"%PDF") and len(sheets) > 20_000

@@ -78,11 +78,15 @@ def simulate(rule: Rule, weighting: Postprocessor, rounds: int = 2) -> tuple[See
     net = Net()
     model = PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0))
     training = NNTrainHyperParams(local_batch_size=5, local_num_epochs=2, local_learning_rate=0.3)
-    FederatedAveraging().run(NNAlgorithmParams(rounds, 10**9, USERS, 0), backend, model, training, NNEvalHyperParams(local_batch_size=10))
+    FederatedAveraging().run(
+        NNAlgorithmParams(rounds, 10**9, USERS, 0), backend, model, training, NNEvalHyperParams(local_batch_size=10)
+    )
     return seen, net
 
 
-@pytest.mark.parametrize("rule", [accord.gma(0.6), accord.and_mask(0.6), accord.sand(0.6), accord.magnitude(0.6), accord.mean()])
+@pytest.mark.parametrize(
+    "rule", [accord.gma(0.6), accord.and_mask(0.6), accord.sand(0.6), accord.magnitude(0.6), accord.mean()]
+)
 @pytest.mark.parametrize("weighting", [WeightByDatapoints, WeightByUser])
 def test_every_round_is_what_combine_makes_of_the_updates(rule: Any, weighting: Any) -> None:
     seen, net = simulate(Rule(rule), weighting())
@@ -90,7 +94,9 @@ def test_every_round_is_what_combine_makes_of_the_updates(rule: Any, weighting: 
     trained = range(0, len(seen.deltas), USERS)
     assert len(seen.server) == len(trained) >= 2
     for first, (made, names) in zip(trained, seen.server, strict=True):
-        lowered = combine(rule, torch.stack(seen.deltas[first : first + USERS]), torch.tensor(seen.weights[first : first + USERS]))
+        lowered = combine(
+            rule, torch.stack(seen.deltas[first : first + USERS]), torch.tensor(seen.weights[first : first + USERS])
+        )
         step = lowered.update if lowered.mask is None else lowered.mask * lowered.update
         assert torch.allclose(made, step, atol=1e-6)
         assert not any(name.startswith("accord") for name in names)

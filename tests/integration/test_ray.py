@@ -1,4 +1,5 @@
-"""The Ray engine on a real cluster of several nodes on this machine: the same bits as `sequential`, whoever is lost or joins."""
+"""The Ray engine on a real cluster of several nodes on this machine: the same bits as `sequential`, whoever is lost or
+joins."""
 
 import os
 import signal
@@ -45,12 +46,18 @@ def cluster() -> Iterator[Any]:
     from accord.engines.ray import connect
 
     before = dict(os.environ)
-    os.environ |= {"PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE}", "RAY_USAGE_STATS_ENABLED": "0"}  # the tests' models are defined there
+    # the tests' models are defined there
+    os.environ |= {"PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE}", "RAY_USAGE_STATS_ENABLED": "0"}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     nodes = Cluster(
         initialize_head=True,
-        head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False, "_system_config": SOON},
+        head_node_args={
+            "num_cpus": 0,
+            "object_store_memory": STORE,
+            "include_dashboard": False,
+            "_system_config": SOON,
+        },
     )
     for _ in range(2):
         nodes.add_node(num_cpus=1, object_store_memory=STORE)
@@ -123,7 +130,7 @@ class Wide(nn.Module):
         return self.inner(x)
 
 
-# ------------------------------------------------------------------------------------------------------------------ the same bits
+# ---------------------------------------------------------------------------------------------- the same bits
 
 
 @pytest.mark.parametrize(
@@ -158,7 +165,8 @@ def test_a_model_from_a_script_with_a_loss_without_a_name(engine: Callable[..., 
 
 @pytest.mark.slow
 def test_lanes_on_every_device_agree_with_one_process(engine: Callable[..., Any]) -> None:
-    """What a GPU would run: `vectorised`, with one part of the cohort for each device; sums are cut otherwise, so bits may differ."""
+    """What a GPU would run: `vectorised`, with one part of the cohort for each device; sums are cut otherwise, so bits
+    may differ."""
     job = make_job(accord.scaffold(mask=accord.gma(0.4)), module=mlp(), momentum=0.0)
     work, cohort = make_work(job)
     here, there = Sequential(job).train(work, cohort), engine(job, "vectorised").train(work, cohort)
@@ -180,7 +188,7 @@ def test_errors_are_the_same_sentence_and_the_engine_goes_on(engine: Callable[..
             run(there, job)
 
 
-# ------------------------------------------------------------------------------------------------------------- lost and found
+# --------------------------------------------------------------------------------------------- lost and found
 
 
 class When:
@@ -221,7 +229,8 @@ def test_a_node_killed_in_the_middle_of_a_round(cluster: Any, third: Any, engine
 def test_a_node_killed_with_the_records_of_shards_that_were_done(
     cluster: Any, third: Any, engine: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shards of the lost node are trained again, the others are not. Records are large enough to lie in the node's memory."""
+    """The shards of the lost node are trained again, the others are not. Records are large enough to lie in the node's
+    memory."""
     job = make_job(accord.fedavg(mask=accord.gma()), Wide(), batch=None)
     there = engine(job)
     work, cohort = make_work(job)
@@ -291,10 +300,12 @@ def test_a_node_that_joins_is_used_from_then_on(cluster: Any, engine: Callable[.
         there.close()
         cluster.remove_node(node)
     alone = Sequential(job).train(work, cohort)
-    assert all(torch.equal(alone.record.part("average")["delta"], each.record.part("average")["delta"]) for each in outcomes)
+    assert all(
+        torch.equal(alone.record.part("average")["delta"], each.record.part("average")["delta"]) for each in outcomes
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------- bytes and memory
+# ------------------------------------------------------------------------------------------- bytes and memory
 
 
 def loopback() -> int:
@@ -306,8 +317,9 @@ def loopback() -> int:
 @pytest.mark.skipif(not Path("/proc/net/dev").exists(), reason="counts bytes as Linux does")
 @pytest.mark.slow
 def test_bytes_of_a_round_grow_with_nodes_and_not_with_clients(engine: Callable[..., Any]) -> None:
-    """Two nodes get the model (P) and send a record (2 P: sums and votes) on; 48 clients would get and send 96 P. Others may use the
-    network meanwhile, and a worker that helps another node moves one record more, so the least of some rounds counts."""
+    """Two nodes get the model (P) and send a record (2 P: sums and votes) on; 48 clients would get and send 96 P.
+    Others may use the network meanwhile, and a worker that helps another node moves one record more, so the least of
+    some rounds counts."""
     job = make_job(accord.fedavg(mask=accord.gma()), Wide(), fed=blobs(clients=48), batch=None)
     there, (work, cohort) = engine(job), make_work(job)
     there.train(work, cohort)
@@ -345,7 +357,9 @@ def test_samples_are_in_a_node_s_memory_once(cluster: Any, engine: Callable[...,
     private = {}
     for width in (1, 1000):
         job = make_job(
-            module=nn.Linear(width, 2), fed=Federation(torch.ones(samples, width), torch.zeros(samples).long(), train), batch=1000
+            module=nn.Linear(width, 2),
+            fed=Federation(torch.ones(samples, width), torch.zeros(samples).long(), train),
+            batch=1000,
         )
         there, (work, cohort) = engine(job), make_work(job)
         there.train(work, cohort)
@@ -354,7 +368,7 @@ def test_samples_are_in_a_node_s_memory_once(cluster: Any, engine: Callable[...,
     assert private[1000] - private[1] < 100, private
 
 
-# ------------------------------------------------------------------------------------------------------------------ the command
+# ------------------------------------------------------------------------------------------------ the command
 
 EXPERIMENT = """
 [data]
@@ -390,11 +404,15 @@ def test_the_command_writes_what_it_writes_alone(cluster: Any, here: Path) -> No
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
     written = {}
     for folder, words in {"alone": ["run.engine=sequential"], "cluster": ["--ray", cluster.address]}.items():
-        done = subprocess.run(command(f"run.folder={folder}", *words), cwd=here, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            command(f"run.folder={folder}", *words), cwd=here, capture_output=True, text=True, timeout=120
+        )
         assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr and "Traceback" not in done.stderr
         written[folder] = {
-            file.name: file.read_bytes() for file in (here / folder).rglob("*") if file.name in ("metrics.jsonl", "model.safetensors")
+            file.name: file.read_bytes()
+            for file in (here / folder).rglob("*")
+            if file.name in ("metrics.jsonl", "model.safetensors")
         }
     assert len(written["alone"]) == 2 and written["alone"] == written["cluster"]
 
@@ -425,13 +443,15 @@ def wait_for(happens: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-# -------------------------------------------------------------------------------------------------------------------- bad input
+# -------------------------------------------------------------------------------------------------- bad input
 
 
 def refused(here: Path, *words: str, **env: str) -> str:
     """The one sentence that the command says before it exits with 2."""
     started = time.monotonic()
-    done = subprocess.run(command(*words), cwd=here, env={**os.environ, **env}, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command(*words), cwd=here, env={**os.environ, **env}, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 2 and time.monotonic() - started < 60
     assert done.stderr.count("\n") == 1, done.stderr
     return done.stderr

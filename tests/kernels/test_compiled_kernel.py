@@ -64,7 +64,9 @@ def plain(x: Tensor, weight: Tensor, bias: Tensor | None, padding: block.Padding
     return F.max_pool2d(F.relu(F.conv2d(x, weight, bias, padding=padding)), pool)
 
 
-def both(x: Tensor, weight: Tensor, bias: Tensor | None, padding: block.Padding, g: Tensor | None = None) -> list[list[Tensor]]:
+def both(
+    x: Tensor, weight: Tensor, bias: Tensor | None, padding: block.Padding, g: Tensor | None = None
+) -> list[list[Tensor]]:
     """Output and gradients of the kernel in float32, and of torch in float64."""
     results = []
     for function, dtype in ((conv_relu_pool, torch.float32), (plain, torch.float64)):
@@ -89,14 +91,17 @@ SHAPES = st.tuples(
 
 def fits(sizes: tuple[int, int], kernel: tuple[int, int], padding: block.Padding) -> bool:
     sides = (0, 0) if padding == "valid" else (padding, padding) if isinstance(padding, int) else padding
-    room = sizes if padding == "same" else tuple(s + 2 * p - k + 1 for s, k, p in zip(sizes, kernel, sides, strict=True))  # type: ignore[arg-type]
+    room = (
+        sizes if padding == "same" else tuple(s + 2 * p - k + 1 for s, k, p in zip(sizes, kernel, sides, strict=True))
+    )  # type: ignore[arg-type]
     return min(room) >= 2
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(SHAPES)
 def test_whole_numbers_come_out_exactly(chosen: None, shape: tuple) -> None:
-    """Sums of small whole numbers are exact in any order, and full of ties: outputs and all gradients must be torch's to the bit."""
+    """Sums of small whole numbers are exact in any order, and full of ties: outputs and all gradients must be torch's
+    to the bit."""
     n, c, k, size, kernel, padding, with_bias, seed = shape
     if not fits(size, kernel, padding):
         return
@@ -127,12 +132,15 @@ def test_whole_numbers_come_out_exactly(chosen: None, shape: tuple) -> None:
         (1, 2, 40, 130, 2, "same"),
     ],
 )
-def test_the_models_shapes_within_rounding(chosen: None, calls: list, n: int, c: int, size: int, k: int, kernel: int, padding) -> None:
+def test_the_models_shapes_within_rounding(
+    chosen: None, calls: list, n: int, c: int, size: int, k: int, kernel: int, padding
+) -> None:
     generator = torch.Generator().manual_seed(1)
     x, weight, bias = (torch.randn(s, generator=generator) for s in ((n, c, size, size), (k, c, kernel, kernel), (k,)))
     reference = F.conv2d(x.double(), weight.double(), bias.double(), padding=padding)
     windows = F.unfold(reference.view(n * k, 1, *reference.shape[2:]), 2, stride=2).sort(1).values
-    clear = ((windows[:, 3] - windows[:, 2]) > 1e-3).view(n, k, reference.shape[2] // 2, -1)  # rounding must not decide a maximum
+    # rounding must not decide a maximum
+    clear = ((windows[:, 3] - windows[:, 2]) > 1e-3).view(n, k, reference.shape[2] // 2, -1)
     g = torch.randn(clear.shape, generator=generator) * clear
     for mine, yours in zip(*both(x, weight, bias, padding, g), strict=True):
         assert (mine - yours).abs().max() <= 1e-5 * yours.abs().max()
@@ -142,7 +150,10 @@ def test_the_models_shapes_within_rounding(chosen: None, calls: list, n: int, c:
 def test_ties_zeros_and_negative_zeros(chosen: None) -> None:
     """The first maximum of a window gets the gradient; a maximum of zero, of either sign, gets none."""
     one, none = torch.ones(1, 1, 1, 1), torch.zeros(1)
-    x = torch.tensor([[[[1.0, 1.0, -1.0, -2.0], [1.0, 1.0, -3.0, -1.0], [0.0, -0.0, 2.0, 3.0], [-0.0, 0.0, 3.0, 3.0]]]], requires_grad=True)
+    x = torch.tensor(
+        [[[[1.0, 1.0, -1.0, -2.0], [1.0, 1.0, -3.0, -1.0], [0.0, -0.0, 2.0, 3.0], [-0.0, 0.0, 3.0, 3.0]]]],
+        requires_grad=True,
+    )
     out = conv_relu_pool(x, one, none)
     (found,) = torch.autograd.grad(out.sum(), x)
     assert out.tolist() == [[[[1, 0], [0, 3]]]]
@@ -153,7 +164,10 @@ def test_ties_zeros_and_negative_zeros(chosen: None) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_not_finite_goes_where_torch_lets_it_go(chosen: None, where: str, value: float) -> None:
     generator = torch.Generator().manual_seed(2)
-    tensors = {name: torch.randn(s, generator=generator) for name, s in (("x", (2, 3, 8, 8)), ("weight", (4, 3, 3, 3)), ("bias", (4,)))}
+    tensors = {
+        name: torch.randn(s, generator=generator)
+        for name, s in (("x", (2, 3, 8, 8)), ("weight", (4, 3, 3, 3)), ("bias", (4,)))
+    }
     tensors["gradient"] = torch.randn(2, 4, 3, 3, generator=generator)
     tensors[where].view(-1)[5 % tensors[where].numel()] = value
     results = []
@@ -163,7 +177,8 @@ def test_what_is_not_finite_goes_where_torch_lets_it_go(chosen: None, where: str
         results.append([out.detach(), *torch.autograd.grad(out, inputs, tensors["gradient"])])
     for mine, yours in zip(*results, strict=True):
         assert torch.allclose(mine, yours, rtol=1e-4, atol=1e-5, equal_nan=True)
-    assert any(not yours.isfinite().all() for yours in results[1]) or (where, value) == ("bias", float("-inf"))  # which ReLU ends
+    # which ReLU ends
+    assert any(not yours.isfinite().all() for yours in results[1]) or (where, value) == ("bias", float("-inf"))
 
 
 def test_an_overflow_within_is_not_hidden(chosen: None, calls: list) -> None:
@@ -177,10 +192,19 @@ def test_an_overflow_within_is_not_hidden(chosen: None, calls: list) -> None:
 def test_layouts_and_empty_batches(chosen: None, calls: list) -> None:
     generator = torch.Generator().manual_seed(3)
     x, weight, bias = (torch.randn(s, generator=generator) for s in ((4, 3, 10, 12), (5, 3, 3, 3), (5,)))
-    odd = [x.to(memory_format=torch.channels_last), x.transpose(2, 3), x[:, :, ::2, 1:], x[1:1], x[:1].expand(3, -1, -1, -1)]
+    odd = [
+        x.to(memory_format=torch.channels_last),
+        x.transpose(2, 3),
+        x[:, :, ::2, 1:],
+        x[1:1],
+        x[:1].expand(3, -1, -1, -1),
+    ]
     for view in odd:
         turned = weight.transpose(2, 3)
-        inputs = [[t.clone(memory_format=torch.preserve_format).requires_grad_() for t in (view, turned, bias)] for _ in range(2)]
+        inputs = [
+            [t.clone(memory_format=torch.preserve_format).requires_grad_() for t in (view, turned, bias)]
+            for _ in range(2)
+        ]
         outs = [conv_relu_pool(*inputs[0], 1), plain(*inputs[1], 1)]
         g = torch.randn(outs[1].transpose(2, 3).shape, generator=generator).transpose(2, 3)
         found = [torch.autograd.grad(out, part, g) for out, part in zip(outs, inputs, strict=True)]
@@ -209,18 +233,29 @@ def test_gradients_of_gradients(chosen: None, calls: list) -> None:
     assert calls and all(torch.allclose(a, b, rtol=1e-4, atol=1e-3) for a, b in zip(*found, strict=True))
 
 
-def test_the_plain_way_is_taken_where_the_kernel_does_not_fit(chosen: None, calls: list, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plain_way_is_taken_where_the_kernel_does_not_fit(
+    chosen: None, calls: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x, weight, bias = torch.randn(2, 2, 9, 9), torch.randn(3, 2, 3, 3), torch.randn(3)
     assert conv_relu_pool(x.double(), weight.double(), bias.double()).dtype == torch.float64
     assert torch.equal(conv_relu_pool(x, weight, bias, 1, pool=3), plain(x, weight, bias, 1, 3))
     # Under vmap torch takes another convolution, which may add in another order.
-    assert torch.allclose(vmap(lambda w: conv_relu_pool(x, w, bias))(weight[None])[0], plain(x, weight, bias), atol=1e-5)
-    assert torch.equal(grad(lambda w: conv_relu_pool(x, w, bias).sum())(weight), grad(lambda w: plain(x, w, bias).sum())(weight))
+    assert torch.allclose(
+        vmap(lambda w: conv_relu_pool(x, w, bias))(weight[None])[0], plain(x, weight, bias), atol=1e-5
+    )
+    assert torch.equal(
+        grad(lambda w: conv_relu_pool(x, w, bias).sum())(weight), grad(lambda w: plain(x, w, bias).sum())(weight)
+    )
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert conv_relu_pool(x, weight, bias).dtype == torch.bfloat16
     compiled = torch.compile(lambda x: conv_relu_pool(x, weight, bias), backend="eager", fullgraph=True)
     assert torch.equal(compiled(x), plain(x, weight, bias))
-    for wrong in ((x[0, 0, 0], weight, bias), (x[:, :1], weight, bias), (x[..., :2], weight, bias), (x, weight, bias[:2])):
+    for wrong in (
+        (x[0, 0, 0], weight, bias),
+        (x[:, :1], weight, bias),
+        (x[..., :2], weight, bias),
+        (x, weight, bias[:2]),
+    ):
         with pytest.raises(RuntimeError):
             conv_relu_pool(*wrong)
     monkeypatch.setenv("ACCORD_NATIVE", "0")
@@ -230,7 +265,7 @@ def test_the_plain_way_is_taken_where_the_kernel_does_not_fit(chosen: None, call
     assert not calls
 
 
-# ------------------------------------------------------------------------------------------------------------------------------ models
+# ----------------------------------------------------------------------------------------------------- models
 
 MODELS = [models.lenet, models.cnn, models.leaf_cnn, models.corrective_cnn]
 
@@ -250,7 +285,11 @@ def test_recorded_models_keep_their_names() -> None:
     """Run folders and saved models know a model by its printed form, its settings and its weights."""
     model = models.lenet()
     old = nn.Sequential(*model)
-    assert describe(model) == describe(old) and list(model.state_dict()) == list(old.state_dict()) and repr(model) == repr(old)
+    assert (
+        describe(model) == describe(old)
+        and list(model.state_dict()) == list(old.state_dict())
+        and repr(model) == repr(old)
+    )
     assert list(model.state_dict())[:3] == ["0.weight", "0.bias", "3.weight"]
 
 
@@ -282,22 +321,33 @@ def test_many_models_run_as_one(chosen: None, calls: list) -> None:
     assert len(calls) == 6 and torch.equal(swapped, alone[1](x[1]))
 
 
-def test_training_agrees_and_says_what_it_used(chosen: None, calls: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_agrees_and_says_what_it_used(
+    chosen: None, calls: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = torch.Generator().manual_seed(4)
-    arrays = {f"c{i}": (torch.rand(40, 1, 28, 28, generator=generator), torch.randint(0, 10, (40,), generator=generator)) for i in range(4)}
+    arrays = {
+        f"c{i}": (torch.rand(40, 1, 28, 28, generator=generator), torch.randint(0, 10, (40,), generator=generator))
+        for i in range(4)
+    }
     fed = accord.data.from_arrays(arrays)
     vectors, used = [], []
     for on in ("1", "0"):
         monkeypatch.setenv("ACCORD_NATIVE", on)
-        run = accord.fit(models.lenet(), fed, rounds=3, sample=3, batch=16, engine="sequential", device="cpu", folder=tmp_path / on)
+        run = accord.fit(
+            models.lenet(), fed, rounds=3, sample=3, batch=16, engine="sequential", device="cpu", folder=tmp_path / on
+        )
         vectors.append(run.last.vector)
-        used += [entry["native"] for file in (tmp_path / on).rglob("environment.json") for entry in json.loads(file.read_text())]
+        used += [
+            entry["native"]
+            for file in (tmp_path / on).rglob("environment.json")
+            for entry in json.loads(file.read_text())
+        ]
         assert calls
     assert (vectors[0] - vectors[1]).abs().max() < 1e-4
     assert used[0].startswith("native-") and used[1] == "off"
 
 
-# ------------------------------------------------------------------------------------------------------------------------- aggregation
+# ------------------------------------------------------------------------------------------------ aggregation
 
 
 @pytest.mark.parametrize("clients", [1, 2, 5, 9, 100])
@@ -309,7 +359,9 @@ def test_both_sums_in_one_pass_have_the_same_bits(chosen: None, clients: int, si
     x[:, size // 2] = 0.0
     apart = total(x, weight).value, votes(x).value
     together = [field.value for field in tally(x, weight)]
-    assert torch.equal(torch.nan_to_num(apart[0], 7.0), torch.nan_to_num(together[0], 7.0)) and torch.equal(apart[1], together[1])
+    assert torch.equal(torch.nan_to_num(apart[0], 7.0), torch.nan_to_num(together[0], 7.0)) and torch.equal(
+        apart[1], together[1]
+    )
     direct = native.sums(x[:, : max(size // 2, 1)], weight)  # rows that lie apart
     assert (direct is not None) == _rounds_as_torch()  # torch held to fewer instructions has to do it itself
     assert direct is None or torch.equal(direct[1], apart[1][: max(size // 2, 1)])
@@ -339,13 +391,15 @@ def test_a_running_total_is_added_to_in_place() -> None:
     running, expected = make(1.0), make(1.0) + make(3.0)
     kept = running["sum"]
     assert running.add_(make(3.0)) is running and running["sum"] is kept
-    found, wanted = ({path: field.value.tolist() for path, field in record.fields().items()} for record in (running, expected))
+    found, wanted = (
+        {path: field.value.tolist() for path, field in record.fields().items()} for record in (running, expected)
+    )
     assert found == wanted
     with pytest.raises(ValueError, match="different rules"):
         running.add_(Record(other=Field(torch.zeros(1))))
 
 
-# ------------------------------------------------------------------------------------------------------------------------------ builds
+# ----------------------------------------------------------------------------------------------------- builds
 
 
 def start(cache: Path, code: str = CODE, **changed: str) -> subprocess.Popen:
@@ -387,8 +441,14 @@ def test_a_damaged_library_is_built_again(chosen: None, tmp_path: Path) -> None:
         ({"ACCORD_CACHE": "/proc/nowhere"}, "the compiled kernel cannot be used"),
     ],
 )
-def test_without_a_library_there_is_a_reason_and_the_same_result(chosen: None, tmp_path: Path, changed: dict, reason: str) -> None:
-    code = CODE + "; import torch; from accord import models; print('', models.lenet()(torch.ones(1, 1, 28, 28)).sum().item(), sep='|')"
+def test_without_a_library_there_is_a_reason_and_the_same_result(
+    chosen: None, tmp_path: Path, changed: dict, reason: str
+) -> None:
+    code = (
+        CODE
+        + "; import torch; from accord import models; print('', models.lenet()(torch.ones(1, 1, 28, 28)).sum().item(),"
+        " sep='|')"
+    )
     here, state, why, number = answer(start(tmp_path, code, **changed))
     assert here == "False" and state == "off" and reason in why and "\n" not in why.strip()
     assert float(number) == pytest.approx(models.lenet()(torch.ones(1, 1, 28, 28)).sum().item(), abs=1e-5)

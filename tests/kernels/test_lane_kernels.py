@@ -1,4 +1,5 @@
-"""Kernels made for lanes, and the modules that use them. The kernels themselves need a CUDA device, or Triton's interpreter."""
+"""Kernels made for lanes, and the modules that use them. The kernels themselves need a CUDA device, or Triton's
+interpreter."""
 
 import importlib.util
 import os
@@ -34,7 +35,13 @@ def apart(values: Tensor) -> Tensor:
 @kernels
 @pytest.mark.parametrize(
     ("lanes", "batch", "channels", "size", "count", "kernel", "edge"),
-    [(2, 3, 1, 28, 6, 5, 0), (3, 2, 6, 12, 16, 5, 0), (1, 2, 3, 9, 5, 3, 1), (2, 1, 2, 7, 4, 5, 2), (2, 2, 2, 8, 20, 1, 0)],
+    [
+        (2, 3, 1, 28, 6, 5, 0),
+        (3, 2, 6, 12, 16, 5, 0),
+        (1, 2, 3, 9, 5, 3, 1),
+        (2, 1, 2, 7, 4, 5, 2),
+        (2, 2, 2, 8, 20, 1, 0),
+    ],
 )
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_block_is_convolution_relu_and_max_pool(
@@ -74,7 +81,11 @@ def test_a_diverged_lane_stays_nan_and_leaves_the_others_alone() -> None:
 @pytest.mark.parametrize("relu", [True, False])
 @pytest.mark.parametrize("rows", [1, 20, 33])
 def test_bias_and_relu_there_and_back(relu: bool, rows: int) -> None:
-    y, bias, g = torch.randn(3, rows, 70, device=DEVICE), torch.randn(3, 70, device=DEVICE), torch.randn(3, rows, 70, device=DEVICE)
+    y, bias, g = (
+        torch.randn(3, rows, 70, device=DEVICE),
+        torch.randn(3, 70, device=DEVICE),
+        torch.randn(3, rows, 70, device=DEVICE),
+    )
     before = y.clone().requires_grad_()
     more = bias.clone().requires_grad_()
     wanted = before + more[:, None]
@@ -89,12 +100,22 @@ def test_bias_and_relu_there_and_back(relu: bool, rows: int) -> None:
 
 @kernels
 @pytest.mark.parametrize(
-    "given", [(), ("factor",), ("weight_decay", "gradients"), ("mu", "drift"), ("factor", "weight_decay", "gradients", "mu", "drift")]
+    "given",
+    [
+        (),
+        ("factor",),
+        ("weight_decay", "gradients"),
+        ("mu", "drift"),
+        ("factor", "weight_decay", "gradients", "mu", "drift"),
+    ],
 )
 def test_a_step_is_that_of_plain_torch(given: tuple[str, ...]) -> None:
     torch.manual_seed(0)
     lanes, size = 3, 1500
-    matrices = {name: torch.randn(lanes, size, device=DEVICE) for name in ("w", "velocity", "gradient", "gradients", "drift", "start")}
+    matrices = {
+        name: torch.randn(lanes, size, device=DEVICE)
+        for name in ("w", "velocity", "gradient", "gradients", "drift", "start")
+    }
     columns = {name: torch.rand(lanes, 1, device=DEVICE) for name in ("lr", "momentum", "factor", "weight_decay", "mu")}
     count = torch.tensor([[4.0], [0.0], [1.0]], device=DEVICE)
     matrices["gradient"][1] = float("nan")  # the lane that rests may hold anything
@@ -109,18 +130,22 @@ def test_a_step_is_that_of_plain_torch(given: tuple[str, ...]) -> None:
     assert torch.equal(results[1][0][1], matrices["w"][1])
 
 
-# ------------------------------------------------------------------------------------------------------------- rewritten modules
+# ------------------------------------------------------------------------------------------ rewritten modules
 
 
 def test_a_fused_model_has_the_same_parameters_and_gives_the_same() -> None:
-    model = nn.Sequential(lenet(), nn.Sequential(nn.Linear(10, 8), nn.ReLU(), nn.Dropout(0.0), nn.Linear(8, 3)), nn.ReLU())
+    model = nn.Sequential(
+        lenet(), nn.Sequential(nn.Linear(10, 8), nn.ReLU(), nn.Dropout(0.0), nn.Linear(8, 3)), nn.ReLU()
+    )
     twin = fused(model)
     assert [name for name, _ in twin.named_parameters()] == [name for name, _ in model.named_parameters()]
     kinds = [type(part) for part in twin.modules()]
     assert kinds.count(ConvReluPool) == 2 and kinds.count(LaneLinear) == 5
     x = torch.randn(4, 1, 28, 28)
     assert torch.equal(twin(x), model(x))
-    assert not any(isinstance(part, ConvReluPool | LaneLinear) for part in model.modules()), "the original is left alone"
+    assert not any(isinstance(part, ConvReluPool | LaneLinear) for part in model.modules()), (
+        "the original is left alone"
+    )
 
 
 def test_what_somebody_looks_at_is_not_fused() -> None:
@@ -134,7 +159,10 @@ def test_what_somebody_looks_at_is_not_fused() -> None:
 def test_a_layer_used_twice_keeps_its_own_relu() -> None:
     layer = nn.Linear(4, 4)
     x = torch.randn(5, 4)
-    for model in (nn.Sequential(layer, nn.ReLU(), layer), nn.Sequential(nn.Sequential(layer, nn.ReLU()), nn.Sequential(layer))):
+    for model in (
+        nn.Sequential(layer, nn.ReLU(), layer),
+        nn.Sequential(nn.Sequential(layer, nn.ReLU()), nn.Sequential(layer)),
+    ):
         assert torch.equal(fused(model)(x), model(x))
 
 

@@ -59,10 +59,14 @@ def test_resnets_last_block_sees_4x4_pixels() -> None:
     assert models.resnet18()[:-3](torch.rand(1, 3, 32, 32)).shape == (1, 512, 4, 4)
 
 
-@pytest.mark.parametrize(("norm", "kind", "other"), [("group", nn.GroupNorm, nn.BatchNorm2d), ("batch", nn.BatchNorm2d, nn.GroupNorm)])
+@pytest.mark.parametrize(
+    ("norm", "kind", "other"), [("group", nn.GroupNorm, nn.BatchNorm2d), ("batch", nn.BatchNorm2d, nn.GroupNorm)]
+)
 def test_norms(norm: str, kind: type, other: type) -> None:
     layers = list(models.resnet18(norm=norm).modules())
-    assert sum(isinstance(layer, kind) for layer in layers) == 20 and not any(isinstance(layer, other) for layer in layers)
+    assert sum(isinstance(layer, kind) for layer in layers) == 20 and not any(
+        isinstance(layer, other) for layer in layers
+    )
     assert all(layer.num_groups == 2 for layer in layers if isinstance(layer, nn.GroupNorm))
     assert all(layer.bias is None for layer in layers if isinstance(layer, nn.Conv2d))
 
@@ -102,7 +106,8 @@ def test_gradients_reach_every_parameter(name: str) -> None:
 
 
 def test_many_resnets_run_as_one() -> None:
-    """Stacked weights under vmap, forward and backward, give what each model gives alone. In float64, where only a mistake shows."""
+    """Stacked weights under vmap, forward and backward, give what each model gives alone. In float64, where only a
+    mistake shows."""
     alone = [models.resnet18(channels=1, size=16, classes=3, seed=seed).double() for seed in (0, 1)]
     parameters, buffers = stack_module_state(alone)
     x, y = torch.arange(2 * 16 * 16, dtype=torch.float64).sin().view(2, 1, 1, 16, 16), torch.tensor([[0], [2]])

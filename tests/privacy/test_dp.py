@@ -39,10 +39,12 @@ def private(mask: accord.rules.masks.Mask | None = None, **options: float) -> Al
 
 
 def lifted(algorithm: Algorithm, deltas: Tensor) -> Record:
-    return algorithm.lift(reports(deltas), algorithm.init(Layout.flat(deltas.shape[1]), len(deltas), torch.zeros(deltas.shape[1])))
+    return algorithm.lift(
+        reports(deltas), algorithm.init(Layout.flat(deltas.shape[1]), len(deltas), torch.zeros(deltas.shape[1]))
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------------- clipping
+# --------------------------------------------------------------------------------------------------- clipping
 
 
 def test_long_updates_are_scaled_down_and_short_ones_left_alone() -> None:
@@ -63,12 +65,12 @@ def test_replacing_a_client_moves_the_sums_by_no_more_than_the_stated_sensitivit
         after = lifted(algorithm, torch.cat([deltas[:2], replacement, deltas[3:]]))
         assert float((after.part("average")["delta"] - before.part("average")["delta"]).norm()) <= 2 * 0.7 + 1e-5
         assert float((after.part("mask")["votes"] - before.part("mask")["votes"]).norm()) <= 2 * math.sqrt(400)
-    assert float((lifted(algorithm, -deltas).part("mask")["votes"] + before.part("mask")["votes"]).abs().max()) == 0.0, (
-        "clipping changes no sign"
-    )
+    assert (
+        float((lifted(algorithm, -deltas).part("mask")["votes"] + before.part("mask")["votes"]).abs().max()) == 0.0
+    ), "clipping changes no sign"
 
 
-# --------------------------------------------------------------------------------------------------------------------- noise
+# ------------------------------------------------------------------------------------------------------ noise
 
 
 def normal(count: int, seed: int, purpose: str, *path: int | str) -> np.ndarray:
@@ -81,7 +83,9 @@ def test_normal_draws_are_normal_and_keyed() -> None:
     assert np.array_equal(drawn, normal(100_001, 0, "test", 1))
     for other in (normal(100_001, 1, "test", 1), normal(100_001, 0, "test", 2), normal(100_001, 0, "other", 1)):
         assert abs(np.corrcoef(drawn, other)[0, 1]) < 0.015
-    assert abs(np.corrcoef(drawn[:50_000], drawn[50_001:])[0, 1]) < 0.02, "both halves of Box and Muller are independent"
+    assert abs(np.corrcoef(drawn[:50_000], drawn[50_001:])[0, 1]) < 0.02, (
+        "both halves of Box and Muller are independent"
+    )
     assert np.isfinite(drawn).all() and normal(1, 0, "one").shape == (1,)
 
 
@@ -94,14 +98,16 @@ def test_noise_has_the_stated_deviation_and_counts_are_fixed() -> None:
     tolerance = 4 / math.sqrt(2 * size)  # four standard errors of a standard deviation
     assert float(seen.part("average")["delta"].std()) == pytest.approx(0.5 * 3.0, rel=tolerance)
     assert float(seen.part("mask")["votes"].std()) == pytest.approx(2.0 * math.sqrt(size), rel=tolerance)
-    assert abs(float(torch.corrcoef(torch.stack([seen.part("average")["delta"], seen.part("mask")["votes"]]))[0, 1])) < 4 / math.sqrt(size)
+    assert abs(
+        float(torch.corrcoef(torch.stack([seen.part("average")["delta"], seen.part("mask")["votes"]]))[0, 1])
+    ) < 4 / math.sqrt(size)
     assert seen.part("average")["weight"].item() == seen.part("mask")["count"].item() == 10, (
         "four reports came, ten were asked for: the number tells nothing"
     )
     later = algorithm.released(record, Round(4, round.layout, 50, 1, 10))
-    assert abs(float(torch.corrcoef(torch.stack([seen.part("average")["delta"], later.part("average")["delta"]]))[0, 1])) < 4 / math.sqrt(
-        size
-    )
+    assert abs(
+        float(torch.corrcoef(torch.stack([seen.part("average")["delta"], later.part("average")["delta"]]))[0, 1])
+    ) < 4 / math.sqrt(size)
 
 
 def test_noise_goes_on_once() -> None:
@@ -124,11 +130,12 @@ def test_a_mask_told_from_the_noised_sum_is_the_share_of_smaller_noise() -> None
     assert stats.kstest(shares.numpy(), "uniform").pvalue > 0.001, "where there is nothing but noise"
 
 
-# ------------------------------------------------------------------------------------------------------------------- epsilon
+# ---------------------------------------------------------------------------------------------------- epsilon
 
 
 def exact_gaussian(multiplier: float, delta: float) -> float:
-    """Epsilon of a Gaussian mechanism whose noise is `multiplier` times its sensitivity, in closed form (Balle and Wang, 2018)."""
+    """Epsilon of a Gaussian mechanism whose noise is `multiplier` times its sensitivity, in closed form (Balle and
+    Wang, 2018)."""
 
     def gap(eps: float) -> float:
         a, b = 1 / (2 * multiplier), eps * multiplier
@@ -145,10 +152,13 @@ def test_epsilon_without_sampling_against_the_closed_form(noise: float, rounds: 
 
 
 @pytest.mark.parametrize(("noise", "share", "rounds"), [(1.0, 0.1, 1), (2.0, 0.1, 10), (1.0, 0.01, 10)])
-def test_epsilon_with_sampling_against_the_library_and_a_federation_that_spends_it(noise: float, share: float, rounds: int) -> None:
-    """The library counts noise in units of the distance that a replacement moves the sum by: two clips. A federation shows why in which all
-    clients send one update of that norm, and the replaced client its opposite. To draw C of N of these is to add two clips with probability
-    C / N, as Poisson sampling does. Its exact epsilon, a lower bound here, lies above what the library says of the multiplier as it is."""
+def test_epsilon_with_sampling_against_the_library_and_a_federation_that_spends_it(
+    noise: float, share: float, rounds: int
+) -> None:
+    """The library counts noise in units of the distance that a replacement moves the sum by: two clips. A federation
+    shows why in which all clients send one update of that norm, and the replaced client its opposite. To draw C of N of
+    these is to add two clips with probability C / N, as Poisson sampling does. Its exact epsilon, a lower bound here,
+    lies above what the library says of the multiplier as it is."""
     sample = int(1000 * share)
     found = epsilon(noise, 1000, sample, rounds, 1e-5)
 
@@ -157,7 +167,9 @@ def test_epsilon_with_sampling_against_the_library_and_a_federation_that_spends_
         return float(RdpAccountant(neighboring_relation=REPLACE).compose(event, rounds).get_epsilon(1e-5))
 
     assert found == pytest.approx(by_library(noise / 2), rel=0.01)
-    spent = privacy_loss_distribution.from_gaussian_mechanism(noise / 2, sampling_prob=share, value_discretization_interval=1e-3)
+    spent = privacy_loss_distribution.from_gaussian_mechanism(
+        noise / 2, sampling_prob=share, value_discretization_interval=1e-3
+    )
     least = spent.self_compose(rounds).get_epsilon_for_delta(1e-5)
     assert by_library(noise) < least <= found
 
@@ -186,14 +198,18 @@ def test_the_votes_signal_to_noise_falls_with_the_root_of_the_parameters() -> No
     unanimous = lifted(algorithm, torch.full((10, 10_000), 0.5))
     row = algorithm.privacy.of_round(unanimous, [50.0] * 10)
     assert row["votes_to_noise"] == pytest.approx(0.05) and row["clipped"] == 1.0
-    assert row["update_to_noise"] == pytest.approx(10 / 100, rel=1e-4), "ten updates of norm one, spread evenly over 100^2 coordinates"
+    assert row["update_to_noise"] == pytest.approx(10 / 100, rel=1e-4), (
+        "ten updates of norm one, spread evenly over 100^2 coordinates"
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------------------- runs
+# ------------------------------------------------------------------------------------------------------- runs
 
 
 def run(algorithm: Algorithm, rounds: int = 6, **options: object) -> accord.Run:
-    return accord.fit(mlp(), blobs(), algorithm, rounds=rounds, sample=4, evaluate_every=2, engine="sequential", **options)  # type: ignore[arg-type]
+    return accord.fit(
+        mlp(), blobs(), algorithm, rounds=rounds, sample=4, evaluate_every=2, engine="sequential", **options
+    )  # type: ignore[arg-type]
 
 
 def test_hardly_any_noise_is_hardly_any_difference() -> None:
@@ -237,7 +253,11 @@ def test_epsilon_is_recorded_and_printed(tmp_path: Path) -> None:
 
 
 def test_a_run_without_privacy_is_named_as_before() -> None:
-    assert "privacy" not in describe(accord.fedavg()) and describe(private())["privacy"] == {"kind": "Privacy", "clip": 1, "noise": 1}
+    assert "privacy" not in describe(accord.fedavg()) and describe(private())["privacy"] == {
+        "kind": "Privacy",
+        "clip": 1,
+        "noise": 1,
+    }
     assert "privacy" not in parse("").resolved()
     experiment = parse("", ["algorithm.average.weighting=uniform", "privacy.clip=1.0", "privacy.noise=2.0"])
     assert experiment.algorithm.privacy == Privacy(1.0, 2.0)
@@ -245,7 +265,7 @@ def test_a_run_without_privacy_is_named_as_before() -> None:
     assert experiment.folder(0) != parse("", ["algorithm.average.weighting=uniform"]).folder(0)
 
 
-# ----------------------------------------------------------------------------------------------------------- what is refused
+# -------------------------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(
@@ -268,7 +288,10 @@ def test_settings_without_a_finite_epsilon(options: dict[str, float], told: str)
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        (["algorithm.average.weighting=samples"], "[privacy] weighting must be 'uniform' with privacy, got mean(weighting='samples')"),
+        (
+            ["algorithm.average.weighting=samples"],
+            "[privacy] weighting must be 'uniform' with privacy, got mean(weighting='samples')",
+        ),
         (["algorithm.name=scaffold"], "[privacy] scaffold asks more of clients than an update"),
         (["algorithm.name=local_only"], "[privacy] "),
         (["privacy.noise=0"], "privacy.noise must be above 0 and finite, got 0"),

@@ -21,16 +21,25 @@ from conftest import sentence
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), clients=st.integers(1, 300), bits=st.integers(12, 53), bound=st.floats(1e-6, 1e6))
-def test_a_sum_is_right_within_half_a_step_per_client(data: st.DataObject, clients: int, bits: int, bound: float) -> None:
+def test_a_sum_is_right_within_half_a_step_per_client(
+    data: st.DataObject, clients: int, bits: int, bound: float
+) -> None:
     count = data.draw(st.integers(1, clients))
     form = FixedPoint(clients, bound, bits)
-    values = torch.rand(count, 7, generator=torch.Generator().manual_seed(count), dtype=torch.float64).mul(2).sub(1).mul(bound)
+    values = (
+        torch.rand(count, 7, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
+        .mul(2)
+        .sub(1)
+        .mul(bound)
+    )
     values[:, 0], values[:, 1] = bound, -bound  # the extremes, which must not wrap around
     shares = torch.stack([form.encode(row) for row in values])
     assert int(shares.min()) >= 0 and int(shares.max()) < 1 << bits
     found = form.decode(shares.sum(0), count)
     assert float((found - values.sum(0)).abs().max()) <= count * form.step / 2 + 1e-9 * count * bound
-    assert torch.equal(found, form.decode(shares.sum(0) % (1 << bits), count)), "reduced along the way or at the end is the same"
+    assert torch.equal(found, form.decode(shares.sum(0) % (1 << bits), count)), (
+        "reduced along the way or at the end is the same"
+    )
 
 
 @pytest.mark.parametrize("clients", [1, 2, 3, 4, 7, 8, 10, 100, 1023, 1024])
@@ -78,7 +87,9 @@ def reports(deltas: torch.Tensor) -> Reports:
 
 
 @pytest.mark.parametrize(("weighting", "weight"), [("samples", 120.0), ("uniform", 1.0)])
-def test_a_summed_record_gives_the_step_of_the_plain_one(weighting: Literal["samples", "uniform"], weight: float) -> None:
+def test_a_summed_record_gives_the_step_of_the_plain_one(
+    weighting: Literal["samples", "uniform"], weight: float
+) -> None:
     """Each client encodes its own record; the server adds, decodes and lowers what it never saw in parts."""
     algorithm, clients, size = accord.fedavg(mask=accord.gma(0.4), weighting=weighting), 20, 300
     deltas = torch.randn(clients, size, generator=torch.Generator().manual_seed(0)) + 0.3
@@ -110,9 +121,12 @@ def test_the_server_sees_masked_shares_alone_and_gets_the_right_sum() -> None:
     sent = {client: form.masked(form.encode(x), client, cohort, secret=7) for client, x in values.items()}
     for client, share in sent.items():
         assert int(share.min()) >= 0 and int(share.max()) < 1 << 20
-        counts = torch.bincount(share >> 16, minlength=16).double()  # equal shares of 16 ranges, whatever the value: 15 degrees of freedom
+        # equal shares of 16 ranges, whatever the value: 15 degrees of freedom
+        counts = torch.bincount(share >> 16, minlength=16).double()
         assert float(((counts - size / 16) ** 2 / (size / 16)).sum()) < 45, client
-        hidden = torch.corrcoef(torch.stack([share.double(), form.masked(torch.zeros_like(share), client, cohort, secret=8).double()]))
+        hidden = torch.corrcoef(
+            torch.stack([share.double(), form.masked(torch.zeros_like(share), client, cohort, secret=8).double()])
+        )
         assert abs(float(hidden[0, 1])) < 0.08
     total = form.decode(sum(sent.values()), 4)
     assert torch.allclose(total, torch.full((size,), 0.6, dtype=torch.float64), atol=4 * form.step / 2)
@@ -124,7 +138,9 @@ def test_the_server_sees_masked_shares_alone_and_gets_the_right_sum() -> None:
 
 def test_masks_need_a_cohort() -> None:
     form = FixedPoint(3, 1.0)
-    assert torch.equal(form.masks(5, "ann", ["ann"], secret=0), torch.zeros(5, dtype=torch.int64)), "alone, there is nobody to hide among"
+    assert torch.equal(form.masks(5, "ann", ["ann"], secret=0), torch.zeros(5, dtype=torch.int64)), (
+        "alone, there is nobody to hide among"
+    )
     for cohort in (["bob"], ["ann", "ann"]):
         with sentence("a cohort must name each client once, 'ann' among them"):
             form.masks(5, "ann", cohort, secret=0)

@@ -37,7 +37,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Real run folders: two seeds with a mask, one without."""
     folder = tmp_path_factory.mktemp("report") / "runs"
     for seed in (0, 1):
-        accord.fit(mlp(), blobs(), accord.fedavg(mask=accord.gma(0.6)), rounds=6, sample=4, evaluate_every=2, seed=seed, folder=folder)
+        accord.fit(
+            mlp(),
+            blobs(),
+            accord.fedavg(mask=accord.gma(0.6)),
+            rounds=6,
+            sample=4,
+            evaluate_every=2,
+            seed=seed,
+            folder=folder,
+        )
     accord.fit(mlp(), blobs(), accord.fedavg(), rounds=4, sample=4, evaluate_every=2, folder=folder)
     return folder
 
@@ -52,7 +61,7 @@ def setting(data: dict[str, Any], label: str) -> dict[str, Any]:
     return one
 
 
-# ------------------------------------------------------------------------------------------------------------------- the data
+# --------------------------------------------------------------------------------------------------- the data
 
 
 @pytest.mark.parametrize("rule", list(RULES))
@@ -65,7 +74,9 @@ def test_figures_are_those_of_accord_show(runs: Path, data: dict[str, Any], rule
         for told, name in zip(row[3:], names, strict=True):
             mean, deviation = values[name]
             shown = f"{100 * mean:.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
-            assert [float(x) for x in shown.split(" ± ")] == pytest.approx([float(x) for x in told.split(" ± ")], abs=0.011)
+            assert [float(x) for x in shown.split(" ± ")] == pytest.approx(
+                [float(x) for x in told.split(" ± ")], abs=0.011
+            )
     assert head[3:] == [*data["splits"].values()][:3] + [title for title, _, _ in data["gaps"].values()]
 
 
@@ -83,7 +94,12 @@ def test_curves_are_mean_lowest_and_highest_of_the_seeds(runs: Path, data: dict[
 
 def test_clients_are_pooled_over_seeds_and_the_worst_and_best_are_drawn(runs: Path, data: dict[str, Any]) -> None:
     folders = [folder for folder in find([runs]) if "gma" in folder.name]
-    rows = [row for folder in folders for row in json.loads((folder / "clients.json").read_text()) if row["split"] == "heldout"]
+    rows = [
+        row
+        for folder in folders
+        for row in json.loads((folder / "clients.json").read_text())
+        if row["split"] == "heldout"
+    ]
     values = [row["accuracy"] for row in rows]
     drawn = setting(data, "fedavg + gma(0.6)")["clients"]["heldout"]
     assert drawn["count"] == len(values) == 24
@@ -99,8 +115,12 @@ def test_agreement_is_averaged_over_seeds_and_runs_without_a_mask_have_none(runs
     agreement = setting(data, "fedavg + gma(0.6)")["agreement"]
     assert agreement["rounds"] == [1, 2, 3, 4, 5, 6]
     assert agreement["layers"] == ["all", "0.weight", "0.bias", "2.weight", "2.bias"]
-    assert agreement["values"][0] == pytest.approx([(a["agreement"] + b["agreement"]) / 2 for a, b in zip(*rows, strict=True)], abs=6e-4)
-    layer = [(a["agreement_by_layer"]["2.bias"] + b["agreement_by_layer"]["2.bias"]) / 2 for a, b in zip(*rows, strict=True)]
+    assert agreement["values"][0] == pytest.approx(
+        [(a["agreement"] + b["agreement"]) / 2 for a, b in zip(*rows, strict=True)], abs=6e-4
+    )
+    layer = [
+        (a["agreement_by_layer"]["2.bias"] + b["agreement_by_layer"]["2.bias"]) / 2 for a, b in zip(*rows, strict=True)
+    ]
     assert agreement["values"][4] == pytest.approx(layer, abs=6e-4)
     assert setting(data, "fedavg")["agreement"] is None
 
@@ -123,16 +143,20 @@ def test_a_model_that_diverged_leaves_a_gap_and_sound_json(runs: Path, tmp_path:
     assert "NaN" not in json.dumps(data)
 
 
-# ---------------------------------------------------------------------------------------------------------------------- grids
+# ------------------------------------------------------------------------------------------------------ grids
 
 
 def recorded(name: str, mask: str = "gma", algorithm: str = "fedavg", **settings: float) -> Recorded:
     given = {"name": algorithm, "mask": {"name": mask, **({"tau": settings.pop("tau")} if "tau" in settings else {})}}
-    return Recorded(Path(f"{name}-s0"), {"seed": 0, "algorithm": given, "train": {"rounds": 5, **settings}}, [], 5, "done")
+    return Recorded(
+        Path(f"{name}-s0"), {"seed": 0, "algorithm": given, "train": {"rounds": 5, **settings}}, [], 5, "done"
+    )
 
 
 def test_two_keys_that_vary_make_a_plane_and_a_missing_run_a_hole() -> None:
-    runs = [recorded(f"{tau}{lr}", tau=tau, lr=lr) for tau in (0.2, 0.4) for lr in (0.1, 0.01) if (tau, lr) != (0.4, 0.1)]
+    runs = [
+        recorded(f"{tau}{lr}", tau=tau, lr=lr) for tau in (0.2, 0.4) for lr in (0.1, 0.01) if (tau, lr) != (0.4, 0.1)
+    ]
     (grid,) = grids([recorded("other", mask="none", lr=0.01), *runs], first=10)
     assert (grid["title"], grid["x"], grid["y"]) == ("fedavg + gma", "algorithm.mask.tau", "train.lr")
     assert (grid["columns"], grid["rows"]) == (["0.2", "0.4"], ["0.01", "0.1"])
@@ -140,7 +164,11 @@ def test_two_keys_that_vary_make_a_plane_and_a_missing_run_a_hole() -> None:
 
 
 def test_one_key_that_varies_makes_a_row_for_each_family() -> None:
-    runs = [recorded(f"{algorithm}{tau}", tau=tau, algorithm=algorithm) for algorithm in ("fedavg", "fedadam") for tau in (0.2, 0.4)]
+    runs = [
+        recorded(f"{algorithm}{tau}", tau=tau, algorithm=algorithm)
+        for algorithm in ("fedavg", "fedadam")
+        for tau in (0.2, 0.4)
+    ]
     (grid,) = grids(runs)
     assert (grid["y"], grid["rows"], grid["columns"]) == ("", ["fedavg + gma", "fedadam + gma"], ["0.2", "0.4"])
     assert grid["cells"] == [[0, 0, 0], [1, 0, 1], [0, 1, 2], [1, 1, 3]]
@@ -152,17 +180,20 @@ def test_algorithms_with_rates_of_their_own_are_no_grid() -> None:
 
 def test_a_run_made_in_python_may_leave_out_the_default() -> None:
     def python(name: str, **mask: float) -> Recorded:
-        return Recorded(Path(f"{name}-s0"), {"algorithm": {"name": "fedavg", "mask": {"kind": "gma", **mask}}}, [], 1, "done")
+        return Recorded(
+            Path(f"{name}-s0"), {"algorithm": {"name": "fedavg", "mask": {"kind": "gma", **mask}}}, [], 1, "done"
+        )
 
     (grid,) = grids([python("a", tau=0.2), python("b")])
     assert (grid["x"], grid["columns"], grid["rows"]) == ("algorithm.mask.tau", ["default", "0.2"], ["fedavg + gma"])
 
 
-# ------------------------------------------------------------------------------------------------------------ ours and theirs
+# -------------------------------------------------------------------------------------------- ours and theirs
 
 
 FROZEN = {
-    "study": "frozen", "protocol": 1, "title": "A frozen study", "command": "accord reproduce frozen", "paper": "tmlr", "table": "2",
+    "study": "frozen", "protocol": 1, "title": "A frozen study", "command": "accord reproduce frozen",
+    "paper": "tmlr", "table": "2",
     "axes": ["dataset", "rule"], "compare": "rule", "against": "mean", "seeds": [0, 1], "rules": ["held-out"],
     "cells": [
         {
@@ -194,7 +225,7 @@ def test_damaged_results_are_told_of_and_the_others_shown(runs: Path, tmp_path: 
     assert "cut.json does not hold results of accord reproduce" in data["notices"][0]
 
 
-# --------------------------------------------------------------------------------------------------------------------- the page
+# --------------------------------------------------------------------------------------------------- the page
 
 
 def test_no_name_can_leave_the_data(data: dict[str, Any]) -> None:
@@ -221,14 +252,20 @@ def test_the_library_is_the_one_that_is_named() -> None:
     assert {"LICENSE", "NOTICE", "LICENSE-d3"} <= {file.name for file in folder.iterdir()}
 
 
-def test_a_damaged_run_stands_in_the_table_and_is_told_of(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_run_stands_in_the_table_and_is_told_of(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(runs, tmp_path / "runs")
     run = find([tmp_path / "runs"])[0]
     (run / "experiment.json").write_text("{")
     (find([tmp_path / "runs"])[-1] / "clients.json").write_text("[{}]")
     data = gather(look([tmp_path / "runs"]))
     assert [one["label"] for one in data["settings"]].count("fedavg + gma(0.6)") == 1, "the sound seed says what it is"
-    assert any(run["status"].startswith("damaged: experiment.json is damaged") for one in data["settings"] for run in one["runs"])
+    assert any(
+        run["status"].startswith("damaged: experiment.json is damaged")
+        for one in data["settings"]
+        for run in one["runs"]
+    )
     report([tmp_path / "runs"], tmp_path / "report.html")
     told = capsys.readouterr()
     assert "is damaged: experiment.json is damaged" in told.err and "clients.json cannot be read" in told.err
@@ -242,8 +279,14 @@ def test_a_damaged_run_stands_in_the_table_and_is_told_of(runs: Path, tmp_path: 
         ({"runs": ["nowhere"]}, "there is no folder nowhere"),
         ({"runs": ["empty"]}, "empty holds no runs: a run folder has a file experiment.json"),
         ({"runs": ["runs"], "output": "nowhere/report.html"}, "there is no folder nowhere to write report.html to"),
-        ({"runs": ["runs"], "output": "empty"}, "empty is a folder: give the name of a file, such as empty/report.html"),
-        ({"runs": ["runs"], "output": "report.html", "live": True}, "--live serves the page and --output writes it to a file"),
+        (
+            {"runs": ["runs"], "output": "empty"},
+            "empty is a folder: give the name of a file, such as empty/report.html",
+        ),
+        (
+            {"runs": ["runs"], "output": "report.html", "live": True},
+            "--live serves the page and --output writes it to a file",
+        ),
         ({"runs": ["runs"], "port": 80}, "--port is where --live serves the page"),
         ({"runs": ["nowhere"], "live": True}, "there is no folder nowhere"),
         ({"runs": ["cut.json"]}, "cut.json does not hold results of accord reproduce"),
@@ -262,7 +305,9 @@ def test_what_cannot_be_done_is_one_sentence(
     assert not (tmp_path / "report.html").exists()
 
 
-@pytest.mark.parametrize(("folders", "named"), [(["runs/a-s0"], "runs/a-s0"), (["runs/a-s0", "runs/a-s1"], "runs"), ([], None)])
+@pytest.mark.parametrize(
+    ("folders", "named"), [(["runs/a-s0"], "runs/a-s0"), (["runs/a-s0", "runs/a-s1"], "runs"), ([], None)]
+)
 def test_a_run_ends_with_the_command_that_makes_the_page(folders: list[str], named: str | None) -> None:
     console = Console(width=80)
     with console.capture() as captured:
@@ -270,7 +315,7 @@ def test_a_run_ends_with_the_command_that_makes_the_page(folders: list[str], nam
     assert captured.get() == (f"A page of it: accord report {named}\n" if named else "")
 
 
-# ------------------------------------------------------------------------------------------------------------------------ live
+# ------------------------------------------------------------------------------------------------------- live
 
 
 def test_a_run_is_read_again_only_when_it_has_changed(runs: Path, tmp_path: Path) -> None:
@@ -285,7 +330,9 @@ def test_a_run_is_read_again_only_when_it_has_changed(runs: Path, tmp_path: Path
     before = watched._run(find([folder])[1])
     (other / "done").unlink()
     second = watched.data()
-    assert second is not first and any(run["status"].startswith("unfinished") for one in second["settings"] for run in one["runs"])
+    assert second is not first and any(
+        run["status"].startswith("unfinished") for one in second["settings"] for run in one["runs"]
+    )
     assert watched._run(find([folder])[1]) is before
     shutil.rmtree(folder)
     assert watched.data() is second, "what was there last is shown until runs are there again"
@@ -327,7 +374,9 @@ def test_the_server_answers_this_machine_and_stops_cleanly(runs: Path) -> None:
             assert status == 200 and len(json.loads(content)["settings"]) == 2 and tag
             assert ask(f"{address}data.json", **{"If-None-Match": tag})[0] == 304
             assert ask(f"{address}../etc/passwd")[0] == 404
-            assert ask(address, Host="elsewhere.example")[0] == 403, "a name that somebody else's page sends a browser under"
+            assert ask(address, Host="elsewhere.example")[0] == 403, (
+                "a name that somebody else's page sends a browser under"
+            )
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=20) == 0
             assert process.stderr and process.stderr.read().strip() == "Stopped."

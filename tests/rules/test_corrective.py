@@ -1,4 +1,5 @@
-"""Corrective gradient weights: numbers worked by hand, what the weights maximise, both forms equal, and what clients report for it."""
+"""Corrective gradient weights: numbers worked by hand, what the weights maximise, both forms equal, and what clients
+report for it."""
 
 import math
 from dataclasses import replace
@@ -30,7 +31,9 @@ KINDS = {
 
 def reports(delta: Tensor, gradient: Tensor, loss: Tensor) -> Reports:
     column = torch.ones_like(delta[..., :1])
-    return Reports(delta, 7 * column, column, delta[..., :0], {"end_gradient": gradient, "end_loss": loss.unsqueeze(-1)})
+    return Reports(
+        delta, 7 * column, column, delta[..., :0], {"end_gradient": gradient, "end_loss": loss.unsqueeze(-1)}
+    )
 
 
 def total(algorithm: Algorithm, given: Reports, parts: int = 1) -> Record:
@@ -45,7 +48,9 @@ def total(algorithm: Algorithm, given: Reports, parts: int = 1) -> Record:
 
 def update(average: corrective, given: Reports, parts: int = 1) -> Tensor:
     layout = Layout.flat(given.delta.shape[-1], given.delta.dtype)
-    moved, _ = average.lower(total(Algorithm(average=average), given, parts).part("average"), {}, Round(1, layout, given.delta.shape[-2]))
+    moved, _ = average.lower(
+        total(Algorithm(average=average), given, parts).part("average"), {}, Round(1, layout, given.delta.shape[-2])
+    )
     return moved
 
 
@@ -68,8 +73,11 @@ def solved(average: corrective, given: Reports) -> tuple[np.ndarray, np.ndarray,
     return x, gradient, c
 
 
-# D_1 = (3, 4) and D_2 = (3, 0): D = (6, 4), m = (34, 18), m / |D_i|^2 = (1.36, 2), m / |D_i| = (6.8, 6), L / |D_i| = (2, 1).
-HAND = reports(torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.tensor([[3.0, 4.0], [3.0, 0.0]]), torch.tensor([10.0, 3.0]))
+# D_1 = (3, 4) and D_2 = (3, 0): D = (6, 4), m = (34, 18), m / |D_i|^2 = (1.36, 2), m / |D_i| = (6.8, 6), L / |D_i| =
+# (2, 1).
+HAND = reports(
+    torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.tensor([[3.0, 4.0], [3.0, 0.0]]), torch.tensor([10.0, 3.0])
+)
 
 
 @pytest.mark.parametrize("kind", ["one pass", "two passes"])
@@ -83,7 +91,9 @@ def test_equation_29_worked_by_hand(kind: str, parts: int) -> None:
 
 def test_equation_23_worked_by_hand() -> None:
     length = math.sqrt(6**2 + 4**2)
-    assert update(corrective(0.2, "15"), HAND).tolist() == pytest.approx([0.5 - 0.2 * 6 / length, 1.5 - 0.2 * 4 / length])
+    assert update(corrective(0.2, "15"), HAND).tolist() == pytest.approx(
+        [0.5 - 0.2 * 6 / length, 1.5 - 0.2 * 4 / length]
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -111,7 +121,8 @@ def test_the_closed_form_is_what_an_optimiser_finds(constraint: str, seed: int) 
     x, gradient, c = solved(corrective(0.3, constraint), cohort(clients=4, seed=seed))
     m, gram = gradient @ gradient.sum(0), gradient @ gradient.T
     quadratic = np.diag(np.diag(gram)) if constraint == "24" else gram
-    root = np.linalg.cholesky(quadratic).T  # x' Q x = |R x|^2: in y = R x the constraint is a sphere, on which one can project exactly
+    # x' Q x = |R x|^2: in y = R x the constraint is a sphere, on which one can project exactly
+    root = np.linalg.cholesky(quadratic).T
     found = np.linalg.solve(root, climbed(np.linalg.solve(root.T, m), c, seed))
     assert found == pytest.approx(x, rel=1e-6, abs=1e-9)
     others = np.random.default_rng(seed).standard_normal((2000, len(m)))
@@ -149,14 +160,19 @@ def test_two_passes_leave_the_server_sums_alone() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_order_of_clients_does_not_matter(kind: str) -> None:
     given = cohort()
-    assert torch.allclose(update(KINDS[kind], given), update(KINDS[kind], given.of(torch.tensor([3, 1, 4, 0, 2]))), rtol=1e-12)
+    assert torch.allclose(
+        update(KINDS[kind], given), update(KINDS[kind], given.of(torch.tensor([3, 1, 4, 0, 2]))), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_client_without_a_gradient_is_left_out(kind: str) -> None:
     """It counts in the mean of the models, and neither in the minimum nor in the correction, whatever its loss."""
     given = cohort()
-    still = {"end_gradient": torch.zeros(1, 12, dtype=torch.float64), "end_loss": torch.zeros(1, 1, dtype=torch.float64)}
+    still = {
+        "end_gradient": torch.zeros(1, 12, dtype=torch.float64),
+        "end_loss": torch.zeros(1, 1, dtype=torch.float64),
+    }
     also = {name: torch.cat([value, still[name]]) for name, value in given.extra.items()}
     more = reports(torch.cat([given.delta, given.delta[:1]]), also["end_gradient"], also["end_loss"][:, 0])
     correction = given.delta.mean(0) - update(KINDS[kind], given)
@@ -165,7 +181,9 @@ def test_a_client_without_a_gradient_is_left_out(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "gradient", [[[0.0, 0.0], [0.0, 0.0]], [[1.0, 2.0], [-1.0, -2.0]]], ids=["no gradients", "gradients that cancel out"]
+    "gradient",
+    [[[0.0, 0.0], [0.0, 0.0]], [[1.0, 2.0], [-1.0, -2.0]]],
+    ids=["no gradients", "gradients that cancel out"],
 )
 def test_where_there_is_nothing_to_follow_it_is_the_mean(kind: str, gradient: list[list[float]]) -> None:
     given = reports(HAND.delta, torch.tensor(gradient), torch.tensor([1.0, 2.0]))
@@ -204,7 +222,7 @@ def test_a_mask_counts_the_signs_of_the_updates_and_scales_the_corrected_step(ki
     assert torch.allclose(algorithm.step(lowered, memory)[0], lowered.mask * update(KINDS[kind], given))
 
 
-# --------------------------------------------------------------------------------------------------------------- whole runs
+# ------------------------------------------------------------------------------------------------- whole runs
 
 
 @pytest.mark.parametrize("passes", [1, 2])
@@ -212,7 +230,9 @@ def test_a_mask_counts_the_signs_of_the_updates_and_scales_the_corrected_step(ki
 def test_alpha_0_is_unweighted_averaging(passes: int, engine: str) -> None:
     settings = {"rounds": 3, "sample": 5, "engine": engine, "device": "cpu"}
     ours = accord.fit(mlp(), blobs(), Algorithm(average=corrective(0.0, passes=passes)), **settings)
-    assert torch.equal(ours.last.vector, accord.fit(mlp(), blobs(), accord.fedavg(weighting="uniform"), **settings).last.vector)
+    assert torch.equal(
+        ours.last.vector, accord.fit(mlp(), blobs(), accord.fedavg(weighting="uniform"), **settings).last.vector
+    )
 
 
 @pytest.mark.parametrize("engine", ["sequential", "vectorised"])
@@ -225,9 +245,22 @@ def test_gradients_and_losses_are_those_of_the_trained_weights(engine: str, kind
     loss = np.array([a / 2 * far**2 for (a, _), far in zip(curves, away, strict=True)])
     c = 0.2 * np.min(loss / np.abs(gradient))
     m = gradient * gradient.sum()
-    x = c * (m / gradient**2) / math.sqrt(np.sum((m / gradient) ** 2)) if kind != "eq. 15" else c / abs(gradient.sum()) * np.ones(3)
+    x = (
+        c * (m / gradient**2) / math.sqrt(np.sum((m / gradient) ** 2))
+        if kind != "eq. 15"
+        else c / abs(gradient.sum()) * np.ones(3)
+    )
     expected = np.mean([b - far for (_, b), far in zip(curves, away, strict=True)]) - x @ gradient
-    settings = {"epochs": 4, "batch": 1, "lr": 0.05, "momentum": 0.0, "loss": cost, "metrics": {}, "engine": engine, "device": "cpu"}
+    settings = {
+        "epochs": 4,
+        "batch": 1,
+        "lr": 0.05,
+        "momentum": 0.0,
+        "loss": cost,
+        "metrics": {},
+        "engine": engine,
+        "device": "cpu",
+    }
     run = accord.fit(Point(), quadratics(*curves), Algorithm(average=KINDS[kind]), rounds=1, **settings)
     assert run.model().x.item() == pytest.approx(expected, rel=1e-12)
 
@@ -242,14 +275,19 @@ def test_one_client_on_a_parabola_is_set_right_by_alpha_2() -> None:
 @pytest.mark.parametrize("passes", [1, 2])
 def test_processes_compute_the_same_bits(passes: int) -> None:
     algorithm = Algorithm(average=corrective(0.3, passes=passes), mask=gma())
-    runs = [accord.fit(mlp(), blobs(clients=20), algorithm, rounds=2, engine=name, device="cpu") for name in ("processes", "sequential")]
+    runs = [
+        accord.fit(mlp(), blobs(clients=20), algorithm, rounds=2, engine=name, device="cpu")
+        for name in ("processes", "sequential")
+    ]
     assert torch.equal(runs[0].last.vector, runs[1].last.vector)
 
 
 @pytest.mark.parametrize("engine", ["sequential", "vectorised", "processes"])
 def test_one_pass_and_two_passes_train_the_same_model(engine: str) -> None:
     settings = {"rounds": 3, "engine": engine, "device": "cpu", "lr": 0.05}
-    one, two = (accord.fit(mlp(), blobs(clients=20), Algorithm(average=corrective(0.3, passes=p)), **settings) for p in (1, 2))
+    one, two = (
+        accord.fit(mlp(), blobs(clients=20), Algorithm(average=corrective(0.3, passes=p)), **settings) for p in (1, 2)
+    )
     assert torch.allclose(one.last.vector, two.last.vector, atol=1e-5)
     plain = accord.fit(mlp(), blobs(clients=20), accord.fedavg(weighting="uniform"), **settings)
     assert not torch.allclose(one.last.vector, plain.last.vector, atol=1e-3)
@@ -275,10 +313,11 @@ def test_a_client_whose_gradient_is_not_finite_in_the_end_is_left_out_and_named(
     run = accord.fit(Cliff(), fed, Algorithm(average=corrective(passes=2)), rounds=1, **settings)
     assert run.rows[0]["left_out"] == {"over the edge": "NaN or infinity in a gradient or loss that it reports"}
     assert run.rows[0]["accepted"] == 1 and run.model().x.item() == pytest.approx(-0.5 - 0.1 * 2 * 0.75 / 0.5, rel=1e-6)
-    assert accord.fit(Cliff(), fed, rounds=1, **settings).rows[0]["accepted"] == 2  # where no gradient is asked for, nothing is wrong
+    # where no gradient is asked for, nothing is wrong
+    assert accord.fit(Cliff(), fed, rounds=1, **settings).rows[0]["accepted"] == 2
 
 
-# ------------------------------------------------------------------------------------------------- settings, and bad input
+# ------------------------------------------------------------------------------------ settings, and bad input
 
 
 def test_an_experiment_file_can_ask_for_it() -> None:
@@ -289,9 +328,9 @@ def test_an_experiment_file_can_ask_for_it() -> None:
     resolved = experiment.resolved()["algorithm"]["average"]
     assert (resolved["alpha"], resolved["constraint"], resolved["passes"]) == (0.3, "24", 2)
     assert parse(text, ["algorithm.average=mean"]).algorithm == accord.fedavg()
-    assert parse('[algorithm]\naverage = "corrective"', ["algorithm.average.constraint=15"]).algorithm.average == corrective(
-        constraint="15"
-    )
+    assert parse(
+        '[algorithm]\naverage = "corrective"', ["algorithm.average.constraint=15"]
+    ).algorithm.average == corrective(constraint="15")
     names = {
         parse(text, [change]).folder(0)
         for change in ("algorithm.average.alpha=0.2", "algorithm.average.passes=1", "algorithm.name=fedadam")
@@ -301,7 +340,9 @@ def test_an_experiment_file_can_ask_for_it() -> None:
 
 @pytest.mark.parametrize(("passes", "down", "up", "numbers"), [(1, 1, 2, 4), (2, 2, 3, 4 + 8)])
 def test_a_dry_run_counts_the_vectors_of_both_exchanges(passes: int, down: int, up: int, numbers: int) -> None:
-    experiment = parse('[data]\nname = "digits"\nclients = 4\n[model]\nname = "logistic"\n[algorithm]\naverage = "corrective"')
+    experiment = parse(
+        '[data]\nname = "digits"\nclients = 4\n[model]\nname = "logistic"\n[algorithm]\naverage = "corrective"'
+    )
     experiment = replace(experiment, algorithm=accord.fedavg(average=corrective(0.1, passes=passes)))
     spent = bytes_of(experiment, SimpleNamespace(data=None))  # type: ignore[arg-type]
     vector = 4 * 4 * spent["parameters"]

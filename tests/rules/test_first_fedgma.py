@@ -1,4 +1,5 @@
-"""FedGMA as first published: numbers worked by hand, a closed form, a plain loop written from algorithm 1, and what it refuses."""
+"""FedGMA as first published: numbers worked by hand, a closed form, a plain loop written from algorithm 1, and what it
+refuses."""
 
 import copy
 
@@ -19,7 +20,8 @@ from accord.rules.averages import masked_gradient
 from accord.rules.local import Training
 from conftest import Point, blobs, cost, mlp, quadratics, sentence
 
-# Three clients with 1, 1 and 2 samples. The mean update is (2, 2), the mean gradient (2.25, 1), that of its size (2.25, 1.5).
+# Three clients with 1, 1 and 2 samples. The mean update is (2, 2), the mean gradient (2.25, 1), that of its size (2.25,
+# 1.5).
 DELTA = torch.tensor([[1.0, 0.0], [3.0, 0.0], [2.0, 4.0]])
 GRADIENT = torch.tensor([[1.0, 1.0], [2.0, -1.0], [3.0, 2.0]])
 SAMPLES = torch.tensor([[1.0], [1.0], [2.0]])
@@ -55,7 +57,9 @@ def update(average: masked_gradient, gradient: torch.Tensor = GRADIENT, parts: i
     ],
 )
 @pytest.mark.parametrize("parts", [1, 2, 3])
-def test_numbers_worked_by_hand(average: masked_gradient, gradient: torch.Tensor, expected: list[float], parts: int) -> None:
+def test_numbers_worked_by_hand(
+    average: masked_gradient, gradient: torch.Tensor, expected: list[float], parts: int
+) -> None:
     assert update(average, gradient, parts) == pytest.approx(expected)
 
 
@@ -63,7 +67,9 @@ def test_p_counts_whole_votes() -> None:
     """Ten clients, nine of one mind: a net vote of 8, which is 0.8 of 10 exactly."""
     gradients = torch.tensor([[1.0]] * 9 + [[-1.0]])
     average = masked_gradient(0.8, 1.0, weighting="uniform")
-    reports = Reports(torch.zeros(10, 1), torch.ones(10, 1), torch.ones(10, 1), torch.zeros(10, 0), {"last_gradient": gradients})
+    reports = Reports(
+        torch.zeros(10, 1), torch.ones(10, 1), torch.ones(10, 1), torch.zeros(10, 0), {"last_gradient": gradients}
+    )
     moved, _ = average.lower(average.lift(reports, {}), {}, Round(1, Layout.flat(1), 10))
     assert moved.item() == pytest.approx(-0.8)
     none, _ = masked_gradient(0.81, 1.0).lower(average.lift(reports, {}), {}, Round(1, Layout.flat(1), 10))
@@ -97,11 +103,15 @@ def test_quadratics_follow_the_closed_form(gradient: str, variant: str) -> None:
     met = [-a * b * ((1 - 0.05 * a) ** 3 if gradient == "last" else 1.0) for a, b in curves]
     sign = -1 if variant == "workshop" else 1
     expected = sum(ends) / 2 + sign * 0.01 * sum(met) / 2
-    assert settle(accord.fedgma(eta_s=0.01, gradient=gradient, variant=variant), *curves) == pytest.approx(expected, rel=1e-12)
+    assert settle(accord.fedgma(eta_s=0.01, gradient=gradient, variant=variant), *curves) == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 def test_where_clients_pull_apart_it_is_fedavg() -> None:
-    assert settle(accord.fedgma(eta_s=1.0), (1.0, -1.0), (10.0, 2.0)) == settle(accord.fedavg(), (1.0, -1.0), (10.0, 2.0))
+    assert settle(accord.fedgma(eta_s=1.0), (1.0, -1.0), (10.0, 2.0)) == settle(
+        accord.fedavg(), (1.0, -1.0), (10.0, 2.0)
+    )
 
 
 def test_without_a_masked_step_it_is_fedavg() -> None:
@@ -110,7 +120,9 @@ def test_without_a_masked_step_it_is_fedavg() -> None:
 
 
 def test_the_last_gradient_of_one_full_batch_step_is_that_of_the_start() -> None:
-    last, start = (accord.fit(mlp(), blobs(), accord.fedgma(gradient=g, p=0.4), rounds=3, batch=None) for g in ("last", "start"))
+    last, start = (
+        accord.fit(mlp(), blobs(), accord.fedgma(gradient=g, p=0.4), rounds=3, batch=None) for g in ("last", "start")
+    )
     assert torch.allclose(last.last.vector, start.last.vector, atol=1e-6)
 
 
@@ -149,13 +161,25 @@ def plain_loop(rounds: int, sample: int, p: float, eta_s: float, gradient: str) 
 @pytest.mark.parametrize("gradient", ["last", "start"])
 def test_it_equals_a_plain_loop(engine: str, gradient: str) -> None:
     """Clipping, weight decay and momentum change the client's steps; the gradient it reports is as it was."""
-    settings = {"batch": 8, "epochs": 2, "lr": 0.05, "momentum": 0.5, "weight_decay": 0.01, "clip": 0.3, "engine": engine, "device": "cpu"}
+    settings = {
+        "batch": 8,
+        "epochs": 2,
+        "lr": 0.05,
+        "momentum": 0.5,
+        "weight_decay": 0.01,
+        "clip": 0.3,
+        "engine": engine,
+        "device": "cpu",
+    }
     run = accord.fit(mlp(), blobs(), accord.fedgma(0.6, 0.3, gradient), rounds=3, sample=5, **settings)
     assert torch.allclose(run.last.vector, plain_loop(3, 5, 0.6, 0.3, gradient), atol=2e-6)
 
 
 def test_an_experiment_file_can_ask_for_it() -> None:
-    text = '[algorithm]\nname = "fedgma"\n[algorithm.average]\np = 0.6\neta_s = 1.0\ngradient = "start"\nvariant = "poster"'
+    text = (
+        '[algorithm]\nname = "fedgma"\n[algorithm.average]\np = 0.6\neta_s = 1.0\ngradient = "start"\nvariant ='
+        ' "poster"'
+    )
     experiment = parse(text)
     assert experiment.algorithm == accord.fedgma(0.6, 1.0, "start", "poster")
     assert parse('[algorithm]\nname = "fedgma"').resolved()["algorithm"]["average"]["eta_s"] == 0.1

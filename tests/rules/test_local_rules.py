@@ -59,4 +59,5 @@ def test_the_papers_algorithms_are_combinations_of_parts() -> None:
     assert accord.fedadam().server != accord.fedyogi().server
     assert accord.scaffold().needs == {"mean_gradient"}
     assert accord.scaffold("I").needs == {"start_gradient"}
-    assert {hash(make()) for make in ALGORITHMS.values()}.__len__() == len(ALGORITHMS)  # frozen, so comparable and hashable
+    # frozen, so comparable and hashable
+    assert {hash(make()) for make in ALGORITHMS.values()}.__len__() == len(ALGORITHMS)

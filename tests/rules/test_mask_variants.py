@@ -1,4 +1,5 @@
-"""Masks beside gma and and_mask: sand, magnitude agreement, the control; whole layers, schedules of tau and remembered votes."""
+"""Masks beside gma and and_mask: sand, magnitude agreement, the control; whole layers, schedules of tau and remembered
+votes."""
 
 import math
 
@@ -32,18 +33,25 @@ def reports_of(deltas: Tensor, weights: Tensor | None = None) -> Reports:
     return Reports(deltas, ones if weights is None else weights, ones, ones[..., :0])
 
 
-def lowered(rule: Mask, deltas: Tensor, state: State | None = None, layout: Layout | None = None, number: int = 1) -> tuple[Tensor, State]:
+def lowered(
+    rule: Mask, deltas: Tensor, state: State | None = None, layout: Layout | None = None, number: int = 1
+) -> tuple[Tensor, State]:
     layout = layout or Layout.flat(deltas.shape[-1])
     state = rule.init(layout, 10) if state is None else state
     return rule.lower(rule.lift(reports_of(deltas), state), state, Round(number, layout, 10))
 
 
-# ------------------------------------------------------------------------------------------------------------------------ sand
+# ------------------------------------------------------------------------------------------------------- sand
 
 
 def test_sand_by_hand() -> None:
     # Variances with K - 1: of (1, 2, 3) 1, of (4, 2, -2) 28/3, of (3, -1, -2) 7. A: 1, 1/3, 1/3, 0. tau 0.2, k 0.5.
-    expected = [math.tanh(0.5 * 0.8), math.tanh(0.5 * (1 / 3 - 0.2) / (28 / 3)), math.tanh(0.5 * (1 / 3 - 0.2) / 7), 0.0]
+    expected = [
+        math.tanh(0.5 * 0.8),
+        math.tanh(0.5 * (1 / 3 - 0.2) / (28 / 3)),
+        math.tanh(0.5 * (1 / 3 - 0.2) / 7),
+        0.0,
+    ]
     assert combine(sand(0.2, k=0.5), THREE).mask.tolist() == pytest.approx(expected)
 
 
@@ -76,7 +84,7 @@ def test_sand_rescaled_has_a_mean_of_one_in_every_tensor() -> None:
     assert [part.mean().item() for _, part in layout.layers(mask)] == pytest.approx([1.0, 1.0])
 
 
-# ------------------------------------------------------------------------------------------------------------------- magnitude
+# -------------------------------------------------------------------------------------------------- magnitude
 
 
 def test_magnitude_by_hand() -> None:
@@ -84,7 +92,9 @@ def test_magnitude_by_hand() -> None:
     assert combine(magnitude(0.6), THREE).mask.tolist() == [1.0, 0.5, 0.0, 0.0]
     assert combine(magnitude(0.5), THREE).mask.tolist() == [1.0, 1.0, 0.0, 0.0]
     # Weights 1, 1, 4: |4 + 2 - 8| / 14 and |3 - 1 - 8| / 12.
-    assert combine(magnitude(0.6), THREE, torch.tensor([1.0, 1.0, 4.0])).mask.tolist() == pytest.approx([1.0, 1 / 7, 0.5, 0.0])
+    assert combine(magnitude(0.6), THREE, torch.tensor([1.0, 1.0, 4.0])).mask.tolist() == pytest.approx(
+        [1.0, 1 / 7, 0.5, 0.0]
+    )
 
 
 def test_magnitude_weighs_clients_as_the_average_does() -> None:
@@ -103,7 +113,7 @@ def test_clients_of_equal_reach_make_magnitude_the_net_vote() -> None:
     assert torch.allclose(combine(magnitude(0.4), 0.7 * signs).mask, combine(gma(0.4), 0.7 * signs).mask)
 
 
-# --------------------------------------------------------------------------------------------------------------------- control
+# ---------------------------------------------------------------------------------------------------- control
 
 
 @pytest.mark.parametrize("inner", [gma(0.4), and_mask(0.4), and_mask(0.4, rescale=True), sand(0.2), magnitude(0.4)])
@@ -140,7 +150,7 @@ def test_only_a_mask_that_chooses_has_a_control() -> None:
         scaled(gma(), by="size")
 
 
-# ----------------------------------------------------------------------------------------------------------- whole layers at once
+# --------------------------------------------------------------------------------------- whole layers at once
 
 
 def test_a_layer_passes_by_its_mean_agreement() -> None:
@@ -161,7 +171,7 @@ def test_a_tie_of_a_layer_at_exactly_tau_passes() -> None:
     assert lowered(and_mask(0.4001, scope="layer"), deltas)[0].tolist() == [0.0] * 10
 
 
-# ------------------------------------------------------------------------------------------------------------ tau over rounds
+# -------------------------------------------------------------------------------------------- tau over rounds
 
 
 def test_tau_follows_its_schedule() -> None:
@@ -174,7 +184,8 @@ def test_tau_follows_its_schedule() -> None:
 
 def test_a_schedule_gives_round_numbers_where_a_person_would() -> None:
     thirteen = torch.tensor([1.0] * 13 + [-1.0] * 7)[:, None]  # of 20: exactly 0.3
-    assert lowered(and_mask(ramp(0.0, over=4, end=0.4)), thirteen, number=4)[0].item() == 1.0  # 0.75 * 0.4 is 0.30000000000000004
+    # 0.75 * 0.4 is 0.30000000000000004
+    assert lowered(and_mask(ramp(0.0, over=4, end=0.4)), thirteen, number=4)[0].item() == 1.0
 
 
 def test_ramp_by_hand_and_its_limits() -> None:
@@ -188,7 +199,7 @@ def test_ramp_by_hand_and_its_limits() -> None:
             ramp(*wrong)
 
 
-# ------------------------------------------------------------------------------------------------------------- remembered votes
+# ------------------------------------------------------------------------------------------- remembered votes
 
 
 def test_remembered_votes_by_hand() -> None:
@@ -200,7 +211,10 @@ def test_remembered_votes_by_hand() -> None:
     assert mask.item() == 0.0 and state["count"].item() == 6.0
     mask, state = lowered(rule, up[:2], state)  # votes 0 + 2 of 3 + 2
     assert mask.item() == pytest.approx(2 / 5)
-    assert lowered(and_mask(0.4, memory=0.5), up[:2], {"votes": torch.zeros(1), "count": torch.tensor([6.0])})[0].item() == 1.0
+    assert (
+        lowered(and_mask(0.4, memory=0.5), up[:2], {"votes": torch.zeros(1), "count": torch.tensor([6.0])})[0].item()
+        == 1.0
+    )
 
 
 @pytest.mark.parametrize("memory", [0.1, 0.5, 0.9, 0.99])
@@ -213,7 +227,8 @@ def test_a_vote_that_never_changes_is_a_tie_for_ever(memory: float) -> None:
 
 
 def test_memory_tells_a_steady_vote_from_chance_in_small_cohorts() -> None:
-    """Two clients a round agree by chance half of the time. Remembered, a fair coin's net vote shrinks; a steady one's does not."""
+    """Two clients a round agree by chance half of the time. Remembered, a fair coin's net vote shrinks; a steady one's
+    does not."""
     torch.manual_seed(0)
     rule, state = gma(0.6, memory=0.95), None
     for _ in range(200):
@@ -231,7 +246,9 @@ def test_layers_remember_too() -> None:
     assert mask.tolist() == pytest.approx([1 / 3, 1.0])
 
 
-@pytest.mark.parametrize("mask", [gma(0.4, memory=0.9), and_mask(0.4, memory=0.5, scope="layer"), scaled(gma(0.4, memory=0.9))])
+@pytest.mark.parametrize(
+    "mask", [gma(0.4, memory=0.9), and_mask(0.4, memory=0.5, scope="layer"), scaled(gma(0.4, memory=0.9))]
+)
 def test_a_run_that_remembers_is_resumed_to_the_same_bits(mask: Mask, tmp_path) -> None:
     settings = {"sample": 4, "seed": 1, "checkpoint_every": 2}
     straight = accord.fit(mlp(), blobs(), accord.fedavg(mask=mask), rounds=6, folder=tmp_path / "a", **settings)
@@ -241,7 +258,7 @@ def test_a_run_that_remembers_is_resumed_to_the_same_bits(mask: Mask, tmp_path) 
     assert straight.rows == resumed.rows
 
 
-# ------------------------------------------------------------------------------------------------------------ all masks together
+# ----------------------------------------------------------------------------------------- all masks together
 
 ALL = [
     gma(0.3),
@@ -263,7 +280,9 @@ cohorts = st.integers(1, 8).flatmap(
 @pytest.mark.parametrize("rule", ALL, ids=repr)
 @settings(deadline=None, max_examples=30)
 @given(rows=cohorts, data=st.data())
-def test_bounds_order_of_clients_and_a_flip_of_all_signs(rule: Mask, rows: list[list[float]], data: st.DataObject) -> None:
+def test_bounds_order_of_clients_and_a_flip_of_all_signs(
+    rule: Mask, rows: list[list[float]], data: st.DataObject
+) -> None:
     deltas = torch.tensor(rows)
     mask = combine(rule, deltas).mask
     assert ((mask >= 0) & (mask <= 1)).all()
@@ -295,13 +314,25 @@ def test_records_of_parts_of_a_cohort_add_up(rule: Mask) -> None:
     torch.manual_seed(0)
     deltas, layout = torch.randn(7, 30), Layout.flat(30)
     whole = rule.lift(reports_of(deltas), {})
-    added = rule.lift(reports_of(deltas[:2]), {}) + rule.lift(reports_of(deltas[2:3]), {}) + rule.lift(reports_of(deltas[3:]), {})
+    added = (
+        rule.lift(reports_of(deltas[:2]), {})
+        + rule.lift(reports_of(deltas[2:3]), {})
+        + rule.lift(reports_of(deltas[3:]), {})
+    )
     masks = [rule.lower(record, rule.init(layout, 7), Round(1, layout, 7))[0] for record in (whole, added)]
     assert torch.allclose(*masks, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    "rule", [magnitude(0.0), magnitude(1.0), scaled(gma(0.0)), scaled(gma(0.0), by="length"), scaled(magnitude(1.0)), sand(0.0, k=1e30)]
+    "rule",
+    [
+        magnitude(0.0),
+        magnitude(1.0),
+        scaled(gma(0.0)),
+        scaled(gma(0.0), by="length"),
+        scaled(magnitude(1.0)),
+        sand(0.0, k=1e30),
+    ],
 )
 def test_bit_equal_to_averaging_where_the_mask_has_nothing_to_say(rule: Mask) -> None:
     torch.manual_seed(1)
@@ -314,7 +345,9 @@ def test_bit_equal_to_averaging_where_the_mask_has_nothing_to_say(rule: Mask) ->
 @pytest.mark.parametrize("engine", ["vectorised", "processes"])
 def test_engines_agree(rule: Mask, engine: str) -> None:
     settings = {"rounds": 3, "sample": 5, "batch": 8, "device": "cpu"}
-    ours, reference = (accord.fit(mlp(), blobs(), accord.fedavg(mask=rule), engine=name, **settings) for name in (engine, "sequential"))
+    ours, reference = (
+        accord.fit(mlp(), blobs(), accord.fedavg(mask=rule), engine=name, **settings) for name in (engine, "sequential")
+    )
     assert torch.allclose(ours.last.vector, reference.last.vector, atol=2e-5)
     assert 0.0 <= reference.rows[-1]["agreement"] <= 1.0 and set(reference.rows[-1]["agreement_by_layer"]) == set(
         dict(mlp().named_parameters())
@@ -327,7 +360,7 @@ def test_what_a_round_tells_is_what_the_mask_sees() -> None:
     assert below[0] == 0.0 < below[1] < below[2]  # tau 0, 0.5, 1
 
 
-# --------------------------------------------------------------------------------------------------------------- names, settings
+# -------------------------------------------------------------------------------------------- names, settings
 
 
 def test_labels() -> None:
@@ -355,7 +388,9 @@ def test_masks_of_a_file() -> None:
     assert mask_of("mask=scaled", "mask.mask=and", "mask.mask.rescale=true") == scaled(and_mask(0.4, rescale=True))
     assert mask_of("mask=gma", "mask.scope=layer", "mask.memory=0.9") == gma(scope="layer", memory=0.9)
     assert mask_of("mask=gma", "mask.tau={ from = 0.0, to = 0.4, over = 50 }") == gma(ramp(0.0, over=50, end=0.4))
-    assert mask_of("mask=scaled", "mask.mask.tau.to=0.1", "mask.mask.tau.over=5") == scaled(gma(ramp(0.4, over=5, end=0.1)))
+    assert mask_of("mask=scaled", "mask.mask.tau.to=0.1", "mask.mask.tau.over=5") == scaled(
+        gma(ramp(0.4, over=5, end=0.1))
+    )
 
 
 @pytest.mark.parametrize("mask", ["gma", "and", "sand", "magnitude", "scaled"])
@@ -363,18 +398,28 @@ def test_a_dry_run_prints_a_file_that_means_the_same(mask: str) -> None:
     inner = "mask.mask" if mask == "scaled" else "mask"
     chosen = parse("", [f"algorithm.mask={mask}", f"algorithm.{inner}.tau.to=0.1", f"algorithm.{inner}.tau.over=9"])
     again = parse(as_text({"settings": chosen.resolved(), "cost": {}, "folders": []}))
-    assert again.resolved() == chosen.resolved() and again.algorithm == chosen.algorithm and again.folder(0) == chosen.folder(0)
+    assert (
+        again.resolved() == chosen.resolved()
+        and again.algorithm == chosen.algorithm
+        and again.folder(0) == chosen.folder(0)
+    )
 
 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
         (["mask=gma", "mask.memory=1.0"], ["algorithm.mask.memory must be at least 0 and below 1, got 1.0"]),
-        (["mask=gma", "mask.scope=tensor"], ["algorithm.mask.scope must be 'coordinate', 'layer' or 'model', got 'tensor'"]),
+        (
+            ["mask=gma", "mask.scope=tensor"],
+            ["algorithm.mask.scope must be 'coordinate', 'layer' or 'model', got 'tensor'"],
+        ),
         (["mask=sand", "mask.k=0.0"], ["algorithm.mask.k must be a number above 0, got 0.0"]),
         (["mask=sand", "mask.tau=1.5"], ["algorithm.mask.tau must be between 0 and 1, got 1.5"]),
         (["mask=gma", "mask.k=1.0"], ["algorithm.mask.k is not a field of gma, got 1.0: it belongs to sand"]),
-        (["mask=scaled", "mask.mask.k=1.0"], ["algorithm.mask.mask.k is not a field of gma, got 1.0: it belongs to sand"]),
+        (
+            ["mask=scaled", "mask.mask.k=1.0"],
+            ["algorithm.mask.mask.k is not a field of gma, got 1.0: it belongs to sand"],
+        ),
         (
             ["mask=scaled", "mask.mask=median"],
             ["algorithm.mask.mask must be one of none, gma, and, sand, magnitude, scaled", "got 'median'"],

@@ -1,4 +1,5 @@
-"""The mathematics against problems whose answer is known: quadratics, closed forms, and a plain loop written from the equations."""
+"""The mathematics against problems whose answer is known: quadratics, closed forms, and a plain loop written from the
+equations."""
 
 import copy
 
@@ -22,7 +23,16 @@ OPTIMUM = (1 * -1 + 10 * 2) / 11  # 1.727273
 
 def settle(algorithm: Algorithm, fed=TWO, rounds: int = 300, **more) -> float:
     """Where x ends up: ten local steps of 0.05 from 0, every round."""
-    settings = {"sample": None, "epochs": 10, "batch": 1, "lr": 0.05, "momentum": 0.0, "loss": cost, "metrics": {}, **more}
+    settings = {
+        "sample": None,
+        "epochs": 10,
+        "batch": 1,
+        "lr": 0.05,
+        "momentum": 0.0,
+        "loss": cost,
+        "metrics": {},
+        **more,
+    }
     run = accord.fit(Point(), fed, algorithm, rounds=rounds, evaluate_every=rounds, **settings)
     return run.model().x.item()
 
@@ -72,7 +82,9 @@ def test_fedprox_with_huge_mu_stays_at_its_anchor() -> None:
 
 def test_fedprox_fixed_point_of_one_client() -> None:
     # Minimise 10/2 (x - 2)^2 + mu/2 (x - 0)^2: x = 20 / (10 + mu).
-    assert settle(accord.fedprox(mu=5.0), quadratics((10.0, 2.0)), rounds=1, epochs=500) == pytest.approx(20 / 15, abs=1e-9)
+    assert settle(accord.fedprox(mu=5.0), quadratics((10.0, 2.0)), rounds=1, epochs=500) == pytest.approx(
+        20 / 15, abs=1e-9
+    )
 
 
 def test_fedsgd_is_gradient_descent_on_the_average() -> None:
@@ -89,7 +101,8 @@ def test_gma_on_two_clients_that_pull_apart_stands_still() -> None:
 
 @pytest.mark.parametrize("eta_s", [0.01, 0.1])
 def test_first_fedgma_settles_where_the_algebra_says(eta_s: float) -> None:
-    # Unmasked, a round moves x by pull (b - x) and by eta_s a (b - x) of every client: it settles at the mean of the b with these weights.
+    # Unmasked, a round moves x by pull (b - x) and by eta_s a (b - x) of every client: it settles at the mean of the b
+    # with these weights.
     pull = [1 - (1 - 0.05 * a) ** 10 + eta_s * a for a in (1, 10)]
     expected = (pull[0] * -1 + pull[1] * 2) / sum(pull)
     assert 1.140327 < expected < OPTIMUM
@@ -101,29 +114,37 @@ def test_first_fedgma_settles_where_the_algebra_says(eta_s: float) -> None:
 @pytest.mark.parametrize("alpha", [0.1, 0.5])
 @pytest.mark.parametrize("passes", [1, 2])
 def test_corrective_weights_in_one_dimension(alpha: float, passes: int) -> None:
-    # x_i D_i = c sign(D) / sqrt(K) for every client there: the mean of the ends moves by sqrt(K) c against the sum of the gradients,
-    # and L_i / |D_i| is half of client i's way to its optimum.
+    # x_i D_i = c sign(D) / sqrt(K) for every client there: the mean of the ends moves by sqrt(K) c against the sum of
+    # the gradients, and L_i / |D_i| is half of client i's way to its optimum.
     left = [b * (1 - 0.05 * a) ** 10 for a, b in ((1, -1), (10, 2))]  # b - x_i after ten steps from 0
     slope = sum(-a * way for a, way in zip((1, 10), left, strict=True))
     mean = (-1 - left[0] + 2 - left[1]) / 2
     expected = mean - (1 if slope > 0 else -1) * 2**0.5 * alpha * min(abs(way) for way in left) / 2
-    assert settle(accord.fedavg(average=accord.corrective(alpha, passes=passes)), rounds=1) == pytest.approx(expected, abs=1e-12)
+    assert settle(accord.fedavg(average=accord.corrective(alpha, passes=passes)), rounds=1) == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def test_magnitude_goes_on_where_votes_stand_still_and_slows_down_as_clients_cancel_out() -> None:
-    # Near FedAvg's fixed point a step is s d times its magnitude agreement s d / g, so the distance d falls as g / (s^2 rounds).
+    # Near FedAvg's fixed point a step is s d times its magnitude agreement s d / g, so the distance d falls as g / (s^2
+    # rounds).
     pull = [1 - (1 - 0.05 * a) ** 10 for a in (1, 10)]
     end, s = (pull[1] * 2 - pull[0]) / sum(pull), sum(pull) / 2
     g = (pull[0] * (end + 1) + pull[1] * (2 - end)) / 2
     for rounds in (150, 300):
-        assert end - settle(accord.fedavg(mask=accord.magnitude(0.9)), rounds=rounds) == pytest.approx(g / (s**2 * rounds), rel=0.1)
-    assert settle(accord.fedavg(mask=accord.magnitude(0.6)), rounds=1) == settle(accord.fedavg(), rounds=1)  # agreement 0.665
+        assert end - settle(accord.fedavg(mask=accord.magnitude(0.9)), rounds=rounds) == pytest.approx(
+            g / (s**2 * rounds), rel=0.1
+        )
+    # agreement 0.665
+    assert settle(accord.fedavg(mask=accord.magnitude(0.6)), rounds=1) == settle(accord.fedavg(), rounds=1)
 
 
 def test_the_control_of_one_coordinate_is_the_mask() -> None:
     three = quadratics((1.0, 1.0), (1.0, 2.0), (1.0, -1.0))
     for mask in (accord.gma(0.6), accord.magnitude(0.9), accord.sand(0.2, k=0.1)):
-        assert settle(accord.fedavg(mask=accord.scaled(mask)), three, rounds=5) == settle(accord.fedavg(mask=mask), three, rounds=5)
+        assert settle(accord.fedavg(mask=accord.scaled(mask)), three, rounds=5) == settle(
+            accord.fedavg(mask=mask), three, rounds=5
+        )
 
 
 FIVE = quadratics(*((1.0, b) for b in (0.0, 1.0, 2.0, 4.0, 10.0)))
@@ -141,12 +162,14 @@ FIVE = quadratics(*((1.0, b) for b in (0.0, 1.0, 2.0, 4.0, 10.0)))
     ids=repr,
 )
 def test_averages_settle_on_the_average_of_the_clients_optima(average: Average, expected: float) -> None:
-    """With equal curvatures every client moves by the same share of its way, so an average of updates is one of optima."""
+    """With equal curvatures every client moves by the same share of its way, so an average of updates is one of
+    optima."""
     assert settle(accord.fedavg(average=average), FIVE, rounds=100) == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_geometric_mean_stops_at_the_first_optimum_it_meets() -> None:
-    # All pull up until the client at 1 does not. One round goes a hundredth of the geometric mean of five ways, so it hardly oversteps.
+    # All pull up until the client at 1 does not. One round goes a hundredth of the geometric mean of five ways, so it
+    # hardly oversteps.
     short = {"epochs": 1, "lr": 0.01, "rounds": 150}
     ahead = quadratics(*((1.0, b) for b in (1.0, 2.0, 3.0, 5.0, 11.0)))
     assert settle(accord.fedavg(average=accord.geometric_mean()), ahead, **short) == pytest.approx(1.0, abs=0.02)
@@ -156,7 +179,17 @@ def test_the_geometric_mean_stops_at_the_first_optimum_it_meets() -> None:
 def plain_loop(rounds: int, sample: int, tau: float | None) -> torch.Tensor:
     """FedAvg (+GMA) written from the equations with modules and torch.optim.SGD; only the keyed draws are accord's."""
     fed, server = blobs(), mlp()
-    job = Job(server, Layout.of(server), fed, accord.fedavg(), Training(), cross_entropy, {"accuracy": accuracy}, 0, torch.device("cpu"))
+    job = Job(
+        server,
+        Layout.of(server),
+        fed,
+        accord.fedavg(),
+        Training(),
+        cross_entropy,
+        {"accuracy": accuracy},
+        0,
+        torch.device("cpu"),
+    )
     for number in range(1, rounds + 1):
         before = torch.nn.utils.parameters_to_vector(server.parameters()).detach()
         chosen = [fed.clients[i] for i in accord.draws.choose(len(fed.clients), sample, 0, "sample", number)]
@@ -189,9 +222,21 @@ def test_the_engine_equals_a_plain_loop(tau: float | None) -> None:
 def test_local_sgd_options_equal_torchs() -> None:
     """Momentum, weight decay and clipping against torch's own, one client, one round."""
     fed = blobs(clients=1, unseen=0)
-    run = accord.fit(mlp(), fed, rounds=1, sample=1, lr=0.1, momentum=0.8, weight_decay=0.05, clip=0.3, epochs=2, batch=7)
+    run = accord.fit(
+        mlp(), fed, rounds=1, sample=1, lr=0.1, momentum=0.8, weight_decay=0.05, clip=0.3, epochs=2, batch=7
+    )
     module = mlp()
-    job = Job(module, Layout.of(module), fed, accord.fedavg(), Training(epochs=2, batch=7), cross_entropy, {}, 0, torch.device("cpu"))
+    job = Job(
+        module,
+        Layout.of(module),
+        fed,
+        accord.fedavg(),
+        Training(epochs=2, batch=7),
+        cross_entropy,
+        {},
+        0,
+        torch.device("cpu"),
+    )
     optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.8, weight_decay=0.05)
     for rows in batches(job, 1, Member("c00", fed.train["c00"])):
         optimiser.zero_grad()

@@ -20,7 +20,12 @@ from accord.rules.algorithm import Algorithm
 from conftest import Point, cost, quadratics
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_rules"
-FEDDYN = ("algorithm.local=rules:dynamic", "algorithm.average=rules:dynamic_mean", "algorithm.mask=none", "algorithm.server=step")
+FEDDYN = (
+    "algorithm.local=rules:dynamic",
+    "algorithm.average=rules:dynamic_mean",
+    "algorithm.mask=none",
+    "algorithm.server=step",
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +44,7 @@ def reports(deltas: list[list[float]], samples: list[float], steps: list[float])
     return Reports(delta, weight, count, delta[:, :0])
 
 
-# ----------------------------------------------------------------------------------------------------------------- by hand
+# ---------------------------------------------------------------------------------------------------- by hand
 
 
 def test_a_layer_passes_by_the_mean_resultant_length_of_its_directions(rules: ModuleType) -> None:
@@ -49,7 +54,8 @@ def test_a_layer_passes_by_the_mean_resultant_length_of_its_directions(rules: Mo
     whole, halves = mask.lift(given, state), [mask.lift(given.of(torch.tensor([k])), state) for k in (0, 1)]
     assert torch.allclose((halves[0] + halves[1])["units"], whole["units"])
     factors, _ = mask.lower(whole, state, Round(1, layout, 2))
-    # Unit vectors (0.6, 0.8) and (0.8, -0.6) are at right angles: their mean has length sqrt(2) / 2. Both biases go up: 1.
+    # Unit vectors (0.6, 0.8) and (0.8, -0.6) are at right angles: their mean has length sqrt(2) / 2. Both biases go up:
+    # 1.
     assert torch.allclose(factors, torch.tensor([0.5**0.5, 0.5**0.5, 1.0]))
     assert torch.allclose(rules.cosine(0.7).lower(whole, state, Round(1, layout, 2))[0], torch.ones(3))
     still = mask.lower(mask.lift(reports([[0.0] * 3] * 2, [1.0] * 2, [1.0] * 2), state), state, Round(1, layout, 2))[0]
@@ -62,7 +68,10 @@ def test_fednova_weighs_updates_by_the_step(rules: ModuleType) -> None:
     # Per step 2.0 and 1.5; by samples (2 + 3 * 1.5) / 4 = 1.625; (2 + 3 * 6) / 4 = 5 steps on average.
     assert torch.allclose(update, torch.tensor([8.125]))
     even = reports([[4.0], [9.0]], samples=[1.0, 3.0], steps=[5.0, 5.0])
-    assert torch.allclose(average.lower(average.lift(even, {}), {}, Round(1, Layout.flat(1), 2))[0], torch.tensor([7.75]))  # the mean
+    # the mean
+    assert torch.allclose(
+        average.lower(average.lift(even, {}), {}, Round(1, Layout.flat(1), 2))[0], torch.tensor([7.75])
+    )
 
 
 def test_lion_steps_by_the_sign_of_two_momenta(rules: ModuleType) -> None:
@@ -71,16 +80,28 @@ def test_lion_steps_by_the_sign_of_two_momenta(rules: ModuleType) -> None:
     for update in ([1.0, -2.0], [-0.05, 0.5], [-1.0, 0.0]):
         state, direction = server.direction(state, torch.tensor(update))
         directions.append(direction.tolist())
-    # m after the first: (0.01, -0.02); then 0.9 m + 0.1 update = (0.004, 0.032), and m = (0.0094, -0.0148); then (-0.09154, -0.01332).
+    # m after the first: (0.01, -0.02); then 0.9 m + 0.1 update = (0.004, 0.032), and m = (0.0094, -0.0148); then
+    # (-0.09154, -0.01332).
     assert directions == [[1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]]
     assert torch.allclose(state["m"], torch.tensor([0.99 * 0.0094 - 0.01, 0.99 * -0.0148]))
 
 
 def test_feddyn_reaches_the_optimum_where_fedavg_stalls(rules: ModuleType) -> None:
-    fed, settings = quadratics((1.0, -1.0), (10.0, 2.0)), {"rounds": 300, "lr": 0.05, "epochs": 10, "momentum": 0.0, "evaluate_every": 300}
+    fed, settings = (
+        quadratics((1.0, -1.0), (10.0, 2.0)),
+        {
+            "rounds": 300,
+            "lr": 0.05,
+            "epochs": 10,
+            "momentum": 0.0,
+            "evaluate_every": 300,
+        },
+    )
     feddyn = Algorithm(rules.dynamic(1.0), rules.dynamic_mean(1.0), name="feddyn")
     reached = {
-        name: float(accord.fit(Point(), fed, algorithm, loss=cost, metrics={}, engine="sequential", **settings).last.vector)
+        name: float(
+            accord.fit(Point(), fed, algorithm, loss=cost, metrics={}, engine="sequential", **settings).last.vector
+        )
         for name, algorithm in (("feddyn", feddyn), ("fedavg", accord.fedavg()))
     }
     assert reached["feddyn"] == pytest.approx(19 / 11, abs=1e-6)  # (a1 b1 + a2 b2) / (a1 + a2) = 1.727273
@@ -94,7 +115,7 @@ def test_feddyns_server_counts_those_who_stayed_away(rules: ModuleType) -> None:
     assert state["h"].tolist() == [-0.25] and update.tolist() == [2.5]  # h = -0.5 * 4 / 8; 2 + 0.25 / 0.5
 
 
-# ------------------------------------------------------------------------------------------------------------ from the file
+# ---------------------------------------------------------------------------------------------- from the file
 
 
 def run(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -107,7 +128,9 @@ def model(folder: Path) -> torch.Tensor:
     return torch.cat([value.flatten() for value in load_file(path).values()])
 
 
-@pytest.mark.parametrize("more", [pytest.param((), id="parts"), pytest.param(FEDDYN, id="feddyn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "more", [pytest.param((), id="parts"), pytest.param(FEDDYN, id="feddyn", marks=pytest.mark.slow)]
+)
 def test_the_example_runs_on_every_engine_and_goes_on_after_a_stop(more: tuple[str, ...], tmp_path: Path) -> None:
     for engine in ("sequential", "processes", "vectorised"):
         done = run(tmp_path, "train.rounds=2", f"run.engine={engine}", f"run.folder={engine}", *more)

@@ -1,4 +1,5 @@
-"""Averages that a minority cannot carry off, and the geometric mean: by hand, against brute force, and where they break down."""
+"""Averages that a minority cannot carry off, and the geometric mean: by hand, against brute force, and where they break
+down."""
 
 import math
 from itertools import combinations
@@ -37,7 +38,7 @@ def lowered(rule: Average, deltas: Tensor) -> Tensor:
     return rule.lower(record, {}, Round(1, Layout.flat(deltas.shape[-1]), 10))[0]
 
 
-# ------------------------------------------------------------------------------------------------------------------- by hand
+# ---------------------------------------------------------------------------------------------------- by hand
 
 
 def test_median_by_hand() -> None:
@@ -60,7 +61,8 @@ def test_a_share_is_the_decimal_that_was_written() -> None:
 
 
 def test_krum_by_hand() -> None:
-    # One dimension: 0, 1, 2, 4, 50. With one attacker each counts its 5 - 1 - 2 = 2 nearest: 1 + 4, 1 + 1, 1 + 4, 4 + 9, ...
+    # One dimension: 0, 1, 2, 4, 50. With one attacker each counts its 5 - 1 - 2 = 2 nearest: 1 + 4, 1 + 1, 1 + 4, 4 +
+    # 9, ...
     line = torch.tensor([[0.0], [1.0], [2.0], [4.0], [50.0]])
     assert krum(1).scores(line).tolist() == [5.0, 2.0, 5.0, 13.0, 46.0**2 + 48.0**2]
     assert update(krum(1), line).item() == 1.0
@@ -81,21 +83,26 @@ def test_geometric_mean_by_hand() -> None:
 def test_geometric_mean_of_a_majority() -> None:
     column = torch.tensor([[1.0], [2.0], [4.0], [-3.0]])
     assert update(geometric_mean(), column).item() == 0.0
-    assert update(geometric_mean(agree=0.5), column).item() == pytest.approx(3 / 4 * 2.0 - 1 / 4 * 3.0)  # net vote 2 of 4
+    # net vote 2 of 4
+    assert update(geometric_mean(agree=0.5), column).item() == pytest.approx(3 / 4 * 2.0 - 1 / 4 * 3.0)
     assert update(geometric_mean(agree=0.51), column).item() == 0.0
 
 
-# --------------------------------------------------------------------------------------------------------------- brute force
+# ------------------------------------------------------------------------------------------------ brute force
 
 numbers = st.floats(-100, 100, width=32)
-cohorts = st.integers(5, 9).flatmap(lambda k: st.lists(st.lists(numbers, min_size=3, max_size=3), min_size=k, max_size=k))
+cohorts = st.integers(5, 9).flatmap(
+    lambda k: st.lists(st.lists(numbers, min_size=3, max_size=3), min_size=k, max_size=k)
+)
 
 
 @settings(deadline=None, max_examples=60)
 @given(rows=cohorts)
 def test_median_and_trimmed_mean_against_python(rows: list[list[float]]) -> None:
     columns = list(zip(*rows, strict=True))
-    assert update(median(), torch.tensor(rows)).tolist() == pytest.approx([middle(column) for column in columns], abs=1e-5)
+    assert update(median(), torch.tensor(rows)).tolist() == pytest.approx(
+        [middle(column) for column in columns], abs=1e-5
+    )
     cut = len(rows) // 4
     trimmed = [sum(sorted(column)[cut : len(rows) - cut]) / (len(rows) - 2 * cut) for column in columns]
     assert update(trimmed_mean(0.25), torch.tensor(rows)).tolist() == pytest.approx(trimmed, abs=1e-4)
@@ -104,7 +111,8 @@ def test_median_and_trimmed_mean_against_python(rows: list[list[float]]) -> None
 @settings(deadline=None, max_examples=60)
 @given(rows=cohorts, attackers=st.integers(0, 1))
 def test_krum_against_the_smallest_of_all_sums(rows: list[list[float]], attackers: int) -> None:
-    """The score as the paper words it: of all sets of K - f - 2 others, the one whose squared distances sum to least."""
+    """The score as the paper words it: of all sets of K - f - 2 others, the one whose squared distances sum to
+    least."""
     near = len(rows) - attackers - 2
     scores = []
     for i, row in enumerate(rows):
@@ -122,7 +130,7 @@ def test_krum_sees_small_distances_beside_large_updates() -> None:
     assert update(krum(1), deltas).item() == deltas[1].item()
 
 
-# --------------------------------------------------------------------------------------------------------------- invariances
+# ------------------------------------------------------------------------------------------------ invariances
 
 RULES = [median(), trimmed_mean(0.2), krum(1), krum(1, keep=3), geometric_mean(), geometric_mean(agree=0.2)]
 
@@ -169,10 +177,12 @@ def test_the_geometric_mean_pulls_less_than_the_mean() -> None:
     assert torch.allclose(update(geometric_mean(agree=0.0), equal), update(mean(), equal), atol=1e-6)
 
 
-# ---------------------------------------------------------------------------------------------------------------- breaking down
+# ---------------------------------------------------------------------------------------------- breaking down
 
 
-@pytest.mark.parametrize(("rule", "bears"), [(median(), 4), (trimmed_mean(0.3), 3), (krum(3), 3), (mean(), 0)], ids=repr)
+@pytest.mark.parametrize(
+    ("rule", "bears"), [(median(), 4), (trimmed_mean(0.3), 3), (krum(3), 3), (mean(), 0)], ids=repr
+)
 def test_as_many_as_it_bears_cannot_carry_it_off(rule: Average, bears: int) -> None:
     """Ten clients, honest ones within 1 of each other; attackers may say anything."""
     torch.manual_seed(0)
@@ -181,12 +191,13 @@ def test_as_many_as_it_bears_cannot_carry_it_off(rule: Average, bears: int) -> N
         deltas[:bears] = far
         made = update(rule, deltas)
         assert ((made >= 0) & (made <= 1)).all()
-    if not isinstance(rule, krum):  # whose attackers stand apart from each other, and one more does not make it fail by itself
+    # whose attackers stand apart from each other, and one more does not make it fail by itself
+    if not isinstance(rule, krum):
         deltas[: bears + 1 + isinstance(rule, median)] = -1e6
         assert (update(rule, deltas) < -1e3).all()
 
 
-# ------------------------------------------------------------------------------------------------------------- in an algorithm
+# -------------------------------------------------------------------------------------------- in an algorithm
 
 
 @pytest.mark.parametrize("average", [median(), trimmed_mean(0.2), krum(1, keep=2), geometric_mean(agree=0.2)], ids=repr)
@@ -194,12 +205,15 @@ def test_as_many_as_it_bears_cannot_carry_it_off(rule: Average, bears: int) -> N
 def test_engines_agree(average: Average, engine: str) -> None:
     settings = {"rounds": 3, "sample": 5, "batch": 8, "device": "cpu"}
     runs = [
-        accord.fit(mlp(), blobs(), accord.fedadam(mask=gma(), average=average), engine=name, **settings) for name in (engine, "sequential")
+        accord.fit(mlp(), blobs(), accord.fedadam(mask=gma(), average=average), engine=name, **settings)
+        for name in (engine, "sequential")
     ]
     assert torch.allclose(runs[0].last.vector, runs[1].last.vector, atol=2e-4)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedsgd", "fedprox", "scaffold", "fedavgm", "fedadagrad", "fedadam", "fedyogi"])
+@pytest.mark.parametrize(
+    "name", ["fedavg", "fedsgd", "fedprox", "scaffold", "fedavgm", "fedadagrad", "fedadam", "fedyogi"]
+)
 def test_every_algorithm_takes_an_average(name: str) -> None:
     algorithm = getattr(accord, name)(average=median())
     assert algorithm.average == median() and algorithm.label == f"{name} by median"
@@ -208,18 +222,28 @@ def test_every_algorithm_takes_an_average(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::accord.training.loop.SkippedRound")
 def test_a_round_too_small_for_krum_is_skipped() -> None:
-    run = accord.fit(mlp(), blobs(), fedavg(average=krum(1)), rounds=6, sample=6, conditions=accord.Conditions(lost=0.3))
+    run = accord.fit(
+        mlp(), blobs(), fedavg(average=krum(1)), rounds=6, sample=6, conditions=accord.Conditions(lost=0.3)
+    )
     skipped = [row for row in run.rows if "skipped" in row]
     assert skipped and all(row["accepted"] < 5 for row in skipped) and len(skipped) < 6
 
 
 def test_averages_of_a_file() -> None:
-    chosen = parse("", ["algorithm.name=fedadam", "algorithm.average=krum", "algorithm.average.attackers=2", "algorithm.average.keep=3"])
+    chosen = parse(
+        "",
+        [
+            "algorithm.name=fedadam",
+            "algorithm.average=krum",
+            "algorithm.average.attackers=2",
+            "algorithm.average.keep=3",
+        ],
+    )
     assert chosen.algorithm == accord.fedadam(average=krum(2, 3))
     assert parse("", ["algorithm.average=mean"]).algorithm == accord.fedavg()
-    assert parse("", ["algorithm.average=geometric_mean", "algorithm.average.weighting=uniform"]).algorithm.average == geometric_mean(
-        weighting="uniform"
-    )
+    assert parse(
+        "", ["algorithm.average=geometric_mean", "algorithm.average.weighting=uniform"]
+    ).algorithm.average == geometric_mean(weighting="uniform")
     assert parse("", ["algorithm.average=mean"]).folder(0) == parse("").folder(0)
 
 
@@ -236,12 +260,24 @@ def test_a_dry_run_prints_a_file_that_means_the_same(name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (["average=medina"], ["algorithm.average must be one of mean, geometric_mean, median, trimmed_mean, krum", "got 'medina'"]),
-        (["average=trimmed_mean", "average.share=0.5"], ["algorithm.average.share must be at least 0 and below 0.5, got 0.5"]),
-        (["average=median", "average.share=0.1"], ["algorithm.average.share is not a field of median, got 0.1", "belongs to trimmed_mean"]),
+        (
+            ["average=medina"],
+            ["algorithm.average must be one of mean, geometric_mean, median, trimmed_mean, krum", "got 'medina'"],
+        ),
+        (
+            ["average=trimmed_mean", "average.share=0.5"],
+            ["algorithm.average.share must be at least 0 and below 0.5, got 0.5"],
+        ),
+        (
+            ["average=median", "average.share=0.1"],
+            ["algorithm.average.share is not a field of median, got 0.1", "belongs to trimmed_mean"],
+        ),
         (["average.share=0.1"], ["algorithm.average.share is not a field of mean"]),
         (["average=median", "average.weighting=uniform"], ["algorithm.average.weighting is not a field of median"]),
-        (["average=krum", "average.attackers=-1"], ["algorithm.average.attackers must be a whole number of at least 0, got -1"]),
+        (
+            ["average=krum", "average.attackers=-1"],
+            ["algorithm.average.attackers must be a whole number of at least 0, got -1"],
+        ),
         (["average=krum", "average.keep=0"], ["algorithm.average.keep must be a whole number of at least 1, got 0"]),
         (
             ["average=krum", "average.attackers=50"],
@@ -275,4 +311,8 @@ def test_what_does_not_fit_is_a_sentence() -> None:
 
 def test_recorded_names() -> None:
     assert describe(fedavg()) == {"kind": "Algorithm", "name": "fedavg"}
-    assert describe(fedavg(average=krum(2))) == {"kind": "Algorithm", "average": {"kind": "krum", "attackers": 2}, "name": "fedavg"}
+    assert describe(fedavg(average=krum(2))) == {
+        "kind": "Algorithm",
+        "average": {"kind": "krum", "attackers": 2},
+        "name": "fedavg",
+    }

@@ -22,7 +22,9 @@ def stepped(server: Server, state: State, update: Tensor, mask: Tensor | None) -
 def first_step(server, delta: float, mask: float | None = None) -> float:
     vector = torch.zeros(1, dtype=torch.float64)
     update = torch.tensor([delta], dtype=torch.float64)
-    _, change = stepped(server, server.init(vector), update, None if mask is None else torch.tensor([mask], dtype=torch.float64))
+    _, change = stepped(
+        server, server.init(vector), update, None if mask is None else torch.tensor([mask], dtype=torch.float64)
+    )
     return change.item()
 
 
@@ -75,7 +77,9 @@ def test_adagrad_first_step() -> None:
 def test_the_mask_scales_the_step_by_default_and_the_update_if_placed_before(make: type) -> None:
     whole = first_step(make(lr=1.0), 1e-2)
     assert first_step(make(lr=1.0), 1e-2, mask=0.2) == pytest.approx(0.2 * whole, rel=1e-12)
-    assert first_step(make(lr=1.0, placement="before"), 1e-2, mask=0.2) == pytest.approx(first_step(make(lr=1.0), 2e-3), rel=1e-12)
+    assert first_step(make(lr=1.0, placement="before"), 1e-2, mask=0.2) == pytest.approx(
+        first_step(make(lr=1.0), 2e-3), rel=1e-12
+    )
     # Normalising undoes most of a mask that came before it.
     assert first_step(make(lr=1.0, placement="before"), 1e-2, mask=0.2) > 0.2 * whole
 

@@ -27,7 +27,8 @@ def lower(rule: gma | and_mask, record: Record, layout: Layout | None = None) ->
     return rule.lower(record, {}, Round(1, layout, 10))[0]
 
 
-# Ten clients by four coordinates: 7 against 3 (net 4), 6 against 4 (net 2), all alike, and 5 against 4 with one zero (net 1).
+# Ten clients by four coordinates: 7 against 3 (net 4), 6 against 4 (net 2), all alike, and 5 against 4 with one zero
+# (net 1).
 TEN = torch.stack(
     [
         torch.tensor([1.0] * 7 + [-1.0] * 3),
@@ -66,7 +67,8 @@ def test_a_coordinate_nobody_moves_has_no_agreement() -> None:
 
 @pytest.mark.parametrize("count", range(2, 101))
 def test_ties_at_exactly_tau_pass_for_every_cohort_and_every_net_vote(count: int) -> None:
-    """A net vote of v among n reaches tau = v / n, written as a decimal that is exact, and not the next hundredth above it."""
+    """A net vote of v among n reaches tau = v / n, written as a decimal that is exact, and not the next hundredth above
+    it."""
     for percent in range(101):
         least = threshold(percent / 100, count)
         assert Fraction(least, count) >= Fraction(percent, 100) > Fraction(least - 1, count)
@@ -97,7 +99,9 @@ cohorts = st.integers(1, 12).flatmap(
 
 @settings(deadline=None, max_examples=150)
 @given(rows=cohorts, tau=st.integers(0, 100).map(lambda t: t / 100), data=st.data())
-def test_order_and_blocks_of_clients_change_neither_votes_nor_mask(rows: list[list[float]], tau: float, data: st.DataObject) -> None:
+def test_order_and_blocks_of_clients_change_neither_votes_nor_mask(
+    rows: list[list[float]], tau: float, data: st.DataObject
+) -> None:
     deltas = torch.tensor(rows)
     order = torch.tensor(data.draw(st.permutations(range(len(rows)))))
     cuts = sorted(data.draw(st.sets(st.integers(1, len(rows) - 1)))) if len(rows) > 1 else []
@@ -115,7 +119,8 @@ def test_order_and_blocks_of_clients_change_neither_votes_nor_mask(rows: list[li
 @settings(deadline=None, max_examples=100)
 @given(rows=cohorts, tau=st.integers(0, 100).map(lambda t: t / 100))
 def test_mask_bounds_and_signs(rows: list[list[float]], tau: float) -> None:
-    """A mask lies in [0, 1], grows as tau falls, does not see a change of scale, and does not see a flip of all signs."""
+    """A mask lies in [0, 1], grows as tau falls, does not see a change of scale, and does not see a flip of all
+    signs."""
     deltas = torch.tensor(rows)
     soft, hard = combine(gma(tau), deltas).mask, combine(and_mask(tau), deltas).mask
     assert ((soft >= 0) & (soft <= 1) & (hard <= soft)).all()

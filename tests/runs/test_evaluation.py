@@ -9,9 +9,20 @@ from accord.runs.evaluation import merge_alone, per_client, summarise
 from accord.runs.selection import score, select
 
 TABLE = Table(
-    [("train", "a"), ("train", "b"), ("heldout", "a"), ("heldout", "b"), ("unseen", "u"), ("unseen", "empty"), ("test", "test")],
+    [
+        ("train", "a"),
+        ("train", "b"),
+        ("heldout", "a"),
+        ("heldout", "b"),
+        ("unseen", "u"),
+        ("unseen", "empty"),
+        ("test", "test"),
+    ],
     np.array([10, 30, 1, 3, 5, 0, 100]),
-    {"loss": np.array([5.0, 3.0, 1.0, 3.0, 10.0, 0.0, 50.0]), "accuracy": np.array([9.0, 15.0, 1.0, 0.0, 2.0, 0.0, 40.0])},
+    {
+        "loss": np.array([5.0, 3.0, 1.0, 3.0, 10.0, 0.0, 50.0]),
+        "accuracy": np.array([9.0, 15.0, 1.0, 0.0, 2.0, 0.0, 40.0]),
+    },
 )
 
 
@@ -20,7 +31,8 @@ def test_means_over_samples_and_over_clients() -> None:
     assert train["by_sample"] == pytest.approx(24 / 40)
     assert train["by_client"] == pytest.approx((0.9 + 0.5) / 2)
     assert (train["worst"], train["q50"]) == (pytest.approx(0.5), pytest.approx(0.7))
-    assert summarise(TABLE)["splits"]["train"]["loss"]["worst"] == pytest.approx(0.5)  # of losses the largest is the worst
+    # of losses the largest is the worst
+    assert summarise(TABLE)["splits"]["train"]["loss"]["worst"] == pytest.approx(0.5)
 
 
 def test_gaps_and_clients_without_samples() -> None:
@@ -44,7 +56,14 @@ def history(*rows: tuple[int, float, float, float]) -> list:
         return {"clients": 1, "samples": 1, "loss": {"by_sample": 1 - value}, "accuracy": {"by_sample": value}}
 
     return [
-        (r, {"splits": {"heldout": split(h), "unseen": split(u), "test": split(t)}, "gaps": {}, "smaller_is_better": ["loss"]})
+        (
+            r,
+            {
+                "splits": {"heldout": split(h), "unseen": split(u), "test": split(t)},
+                "gaps": {},
+                "smaller_is_better": ["loss"],
+            },
+        )
         for r, h, u, t in rows
     ]
 

@@ -26,7 +26,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Real run folders: two seeds with a mask, and one without."""
     folder = tmp_path_factory.mktemp("of_runs") / "runs"
     for seed in (0, 1):
-        accord.fit(mlp(), blobs(), accord.fedavg(mask=accord.gma(0.6)), rounds=4, sample=4, evaluate_every=2, seed=seed, folder=folder)
+        accord.fit(
+            mlp(),
+            blobs(),
+            accord.fedavg(mask=accord.gma(0.6)),
+            rounds=4,
+            sample=4,
+            evaluate_every=2,
+            seed=seed,
+            folder=folder,
+        )
     accord.fit(mlp(), blobs(), accord.fedavg(), rounds=2, sample=4, evaluate_every=2, folder=folder)
     return folder
 
@@ -46,7 +55,7 @@ def printed(*folders: Path, rule: str | None = None) -> list[str]:
     return captured.get().splitlines()
 
 
-# --------------------------------------------------------------------------------------------------------------------- finding
+# ---------------------------------------------------------------------------------------------------- finding
 
 
 def test_figures_that_cannot_be_compared_stand_in_tables_of_their_own(runs: Path, tmp_path: Path) -> None:
@@ -55,7 +64,10 @@ def test_figures_that_cannot_be_compared_stand_in_tables_of_their_own(runs: Path
     other = accord.fit(torch.nn.Linear(6, 1), numbers, rounds=1, sample=3, folder=tmp_path)
     assert other.folder
     lines = printed(*find([runs]), other.folder)
-    assert [line for line in lines if line in ("blobs, accuracy", "numbers, loss")] == ["blobs, accuracy", "numbers, loss"]
+    assert [line for line in lines if line in ("blobs, accuracy", "numbers, loss")] == [
+        "blobs, accuracy",
+        "numbers, loss",
+    ]
 
 
 def test_find_takes_runs_and_folders_of_runs_and_names_each_once(runs: Path) -> None:
@@ -73,7 +85,7 @@ def test_find_refuses_what_holds_no_runs(tmp_path: Path) -> None:
         find([tmp_path])
 
 
-# --------------------------------------------------------------------------------------------------------------------- loading
+# ---------------------------------------------------------------------------------------------------- loading
 
 
 def test_a_run_is_told_as_its_folder_has_it(run: Path) -> None:
@@ -114,7 +126,11 @@ def without_evaluation_values(file: Path) -> None:
         ("metrics.jsonl", lambda file: file.write_bytes(b"\xff\xfe\n"), "damaged: "),
         ("metrics.jsonl", lambda file: file.write_text("[1]\n"), "damaged: its files do not hold what a run writes"),
         ("metrics.jsonl", without_evaluation_values, "damaged: its files do not hold what a run writes"),
-        ("metrics.jsonl", lambda file: (file.unlink(), file.mkdir()), "damaged: metrics.jsonl cannot be read: Is a directory"),
+        (
+            "metrics.jsonl",
+            lambda file: (file.unlink(), file.mkdir()),
+            "damaged: metrics.jsonl cannot be read: Is a directory",
+        ),
         ("experiment.json", cut, "damaged: experiment.json is damaged: "),
         ("experiment.json", lambda file: file.write_text("[]"), "damaged: experiment.json holds no settings"),
         ("experiment.json", lambda file: file.write_text("{}"), "damaged: its files do not hold what a run writes"),
@@ -130,17 +146,26 @@ def test_a_damaged_run_is_told_as_such_beside_the_others(
     lines = printed(run, *find([runs]))
     assert told in lines[1] and lines[1].split()[0] in (run.name, "fedavg")
     assert len(lines) == 1 + 3 + 4, "the others are there as well"
-    assert [result["status"] == "done" for result in results([load(folder) for folder in [run, *find([runs])]], None)] == [False] + [
-        True
-    ] * 3
+    assert [
+        result["status"] == "done" for result in results([load(folder) for folder in [run, *find([runs])]], None)
+    ] == [False] + [True] * 3
 
 
-# ---------------------------------------------------------------------------------------------------------------------- tables
+# ----------------------------------------------------------------------------------------------------- tables
 
 
 def test_seeds_share_a_row_with_mean_and_deviation(runs: Path) -> None:
     header, *rows = comparison([load(folder) for folder in find([runs])], "last10")
-    assert header == ["accuracy (%), by last10", "seeds", "rounds", "train", "held-out", "unseen", "train - held-out", "held-out - unseen"]
+    assert header == [
+        "accuracy (%), by last10",
+        "seeds",
+        "rounds",
+        "train",
+        "held-out",
+        "unseen",
+        "train - held-out",
+        "held-out - unseen",
+    ]
     by_label = {row[0]: row for row in rows}
     assert set(by_label) == {"fedavg", "fedavg + gma(0.6)"}
     masked = by_label["fedavg + gma(0.6)"]
@@ -155,14 +180,21 @@ def test_seeds_share_a_row_with_mean_and_deviation(runs: Path) -> None:
 
 
 def test_gaps_are_differences_of_the_figures_beside_them(runs: Path) -> None:
-    row = next(row for row in comparison([load(folder) for folder in find([runs])], "held-out")[1:] if row[0] == "fedavg")
+    row = next(
+        row for row in comparison([load(folder) for folder in find([runs])], "held-out")[1:] if row[0] == "fedavg"
+    )
     train, heldout, unseen, first, second = map(float, row[3:])
     assert first == pytest.approx(train - heldout, abs=0.011) and second == pytest.approx(heldout - unseen, abs=0.011)
 
 
 def test_settings_that_differ_tell_equal_labels_apart(tmp_path: Path) -> None:
     def recorded(name: str, **train: float) -> Recorded:
-        settings = {"seed": 0, "algorithm": {"name": "fedavg", "mask": "none"}, "train": {"rounds": 5, **train}, "run": {"folder": name}}
+        settings = {
+            "seed": 0,
+            "algorithm": {"name": "fedavg", "mask": "none"},
+            "train": {"rounds": 5, **train},
+            "run": {"folder": name},
+        }
         return Recorded(tmp_path / f"{name}-s0", settings, [], 5, "done")
 
     rows = comparison([recorded("a", lr=0.1, batch=8), recorded("b", lr=0.2, batch=8)], "held-out")
@@ -186,11 +218,13 @@ def test_labels_read_alike_for_the_command_line_and_python(algorithm: dict[str, 
 
 def test_rounds_that_differ_are_a_range(runs: Path) -> None:
     settings = load(find([runs])[0]).settings
-    members = [Recorded(Path(f"x-s{seed}"), settings, [], rounds, "unfinished") for seed, rounds in enumerate((5, 1, 9))]
+    members = [
+        Recorded(Path(f"x-s{seed}"), settings, [], rounds, "unfinished") for seed, rounds in enumerate((5, 1, 9))
+    ]
     assert comparison(members, "held-out")[1][1:] == ["0,1,2", "1-9", "unfinished"]
 
 
-# -------------------------------------------------------------------------------------------------------------- selection rules
+# -------------------------------------------------------------------------------------------- selection rules
 
 
 def test_a_rule_that_one_run_lacks_is_a_dash_and_one_that_all_lack_is_refused(runs: Path) -> None:
@@ -225,7 +259,9 @@ def test_without_held_out_data_the_default_is_the_last_rounds(tmp_path: Path, ru
         ("held-out", ["data.heldout=0"], "there is no held-out data"),
     ],
 )
-def test_a_rule_that_could_choose_nothing_is_refused_before_training(rule: str, overrides: list[str], told: str) -> None:
+def test_a_rule_that_could_choose_nothing_is_refused_before_training(
+    rule: str, overrides: list[str], told: str
+) -> None:
     with pytest.raises(AccordError, match=told):
         rehearse(rule, parse("", ["train.rounds=25", *overrides]))
 
@@ -235,7 +271,7 @@ def test_a_rule_that_will_choose_something_is_let_pass(rule: str | None) -> None
     rehearse(rule, parse("", ["train.rounds=25"]))
 
 
-# --------------------------------------------------------------------------------------------------------------------- drawing
+# ---------------------------------------------------------------------------------------------------- drawing
 
 
 def test_columns_of_numbers_go_to_the_right_and_words_to_the_left() -> None:
@@ -262,7 +298,12 @@ def test_spread_is_the_sample_deviation() -> None:
 
 @pytest.mark.parametrize(
     ("rounds", "reached", "text"),
-    [(40, 0, "40 rounds"), (40, 10, "40 rounds, going on after round 10"), (40, 40, "40 rounds, done already"), (1, 0, "1 round")],
+    [
+        (40, 0, "40 rounds"),
+        (40, 10, "40 rounds, going on after round 10"),
+        (40, 40, "40 rounds, done already"),
+        (1, 0, "1 round"),
+    ],
 )
 def test_what_lies_ahead_is_said_in_words(rounds: int, reached: int, text: str) -> None:
     assert how_far(rounds, reached) == text
@@ -270,7 +311,11 @@ def test_what_lies_ahead_is_said_in_words(rounds: int, reached: int, text: str) 
 
 @pytest.mark.parametrize("width", [19, 34, 200])
 def test_a_narrow_terminal_loses_no_word(width: int) -> None:
-    cells = [["a name of some length", "figure"], ["first thing with words", "71.13 ± 5.18"], ["[b]not markup[/b]", "1"]]
+    cells = [
+        ["a name of some length", "figure"],
+        ["first thing with words", "71.13 ± 5.18"],
+        ["[b]not markup[/b]", "1"],
+    ]
     console = Console(width=width, force_terminal=True, color_system=None)
     with console.capture() as captured:
         print_cells(console, cells, "a title")

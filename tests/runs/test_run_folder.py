@@ -29,14 +29,25 @@ def train(folder: Path, algorithm=None, **more) -> accord.Run:
 
 def files(folder: Path) -> dict[str, bytes]:
     """Every file of a run but its timing."""
-    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file() and f.name != "timing.jsonl"}
+    return {
+        str(f.relative_to(folder)): f.read_bytes()
+        for f in sorted(folder.rglob("*"))
+        if f.is_file() and f.name != "timing.jsonl"
+    }
 
 
 def test_a_finished_run_has_its_files_and_no_clock_in_the_metrics(tmp_path) -> None:
     run = train(tmp_path)
     names = {f.name for f in run.folder.iterdir()}
     assert names == {
-        *("experiment.json", "environment.json", "metrics.jsonl", "timing.jsonl", "state.json", "checkpoint-000006.safetensors"),
+        *(
+            "experiment.json",
+            "environment.json",
+            "metrics.jsonl",
+            "timing.jsonl",
+            "state.json",
+            "checkpoint-000006.safetensors",
+        ),
         *("model.safetensors", "best.safetensors", "clients.json", "clients", "done", "lock"),
     }
     rows = read_lines(run.folder / "metrics.jsonl")
@@ -99,7 +110,9 @@ def test_a_crash_at_any_write_leaves_a_folder_that_resumes_to_the_same_files(tmp
 
     def run(name: str, die_at: int) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", CRASHES, str(tmp_path / name), str(die_at)]
-        return subprocess.run(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True)
+        return subprocess.run(
+            command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True
+        )
 
     calls = int(run("counted", 10**9).stdout)
     points = [round(1 + i * (calls - 1) / 13) for i in range(14)]
@@ -170,7 +183,9 @@ def test_a_second_user_of_the_folder_is_refused(tmp_path) -> None:
 
 def test_names_follow_what_changes_the_result(tmp_path) -> None:
     base = train(tmp_path, accord.fedadam(mask=accord.gma(0.4))).folder.name
-    assert base == train(tmp_path, accord.fedadam(mask=accord.gma()), checkpoint_every=3, rounds=7, budget=1e9).folder.name
+    assert (
+        base == train(tmp_path, accord.fedadam(mask=accord.gma()), checkpoint_every=3, rounds=7, budget=1e9).folder.name
+    )
     assert base.startswith("blobs-fedadam-gma-") and base.endswith("-s0")
     others = [
         train(tmp_path, accord.fedadam(mask=accord.gma(0.5))),
@@ -181,13 +196,27 @@ def test_names_follow_what_changes_the_result(tmp_path) -> None:
     ]
     assert len({base, *(run.folder.name for run in others)}) == 6
     other_data = accord.fit(
-        mlp(), blobs(seed=1), accord.fedadam(mask=accord.gma(0.4)), rounds=1, sample=4, evaluate_every=2, folder=tmp_path
+        mlp(),
+        blobs(seed=1),
+        accord.fedadam(mask=accord.gma(0.4)),
+        rounds=1,
+        sample=4,
+        evaluate_every=2,
+        folder=tmp_path,
     )
     other_model = accord.fit(
-        mlp(seed=1), blobs(), accord.fedadam(mask=accord.gma(0.4)), rounds=1, sample=4, evaluate_every=2, folder=tmp_path
+        mlp(seed=1),
+        blobs(),
+        accord.fedadam(mask=accord.gma(0.4)),
+        rounds=1,
+        sample=4,
+        evaluate_every=2,
+        folder=tmp_path,
     )
     assert len({base, other_data.folder.name, other_model.folder.name}) == 3
-    assert Plan().that_changes_results() == Plan(rounds=7, budget=3.0, seed=5, checkpoint_every=2).that_changes_results()
+    assert (
+        Plan().that_changes_results() == Plan(rounds=7, budget=3.0, seed=5, checkpoint_every=2).that_changes_results()
+    )
 
 
 def smooth(output: torch.Tensor, target: torch.Tensor, by: float = 0.0) -> torch.Tensor:
@@ -207,7 +236,13 @@ def test_functions_and_modules_are_told_apart_by_what_they_do() -> None:
     frozen[0].requires_grad_(False)
     loss = torch.nn.CrossEntropyLoss
     things = [
-        *(close_over(0.1), close_over(0.2), functools.partial(smooth, by=0.1), functools.partial(smooth, by=0.2), smooth),
+        *(
+            close_over(0.1),
+            close_over(0.2),
+            functools.partial(smooth, by=0.1),
+            functools.partial(smooth, by=0.2),
+            smooth,
+        ),
         *(Scaled(1.0), Scaled(5.0), mlp(), mlp(seed=1), frozen),
         *(loss(reduction="none"), loss(reduction="none", label_smoothing=0.5)),
     ]
@@ -271,7 +306,10 @@ def test_going_on_with_another_engine_is_noted_and_told_once(tmp_path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         train(tmp_path, rounds=6, engine="vectorised")
-    assert [(entry["from_round"], entry["engine"]) for entry in json.loads(path.read_text())] == [(1, "sequential"), (3, "vectorised")]
+    assert [(entry["from_round"], entry["engine"]) for entry in json.loads(path.read_text())] == [
+        (1, "sequential"),
+        (3, "vectorised"),
+    ]
 
 
 def test_what_decides_the_bits() -> None:

@@ -31,7 +31,9 @@ def cell(points: list[float], control: list[float] | None = None, **where: str) 
     def made(of: list[float]) -> Difference:
         return Difference({seed: value / 100 for seed, value in enumerate(of)})
 
-    return Comparison(where, "gma", "avg", made(points), controls={"length": made(control)} if control else {}, compare="rule")
+    return Comparison(
+        where, "gma", "avg", made(points), controls={"length": made(control)} if control else {}, compare="rule"
+    )
 
 
 def around(mean: float, step: float) -> list[float]:
@@ -40,18 +42,23 @@ def around(mean: float, step: float) -> list[float]:
 
 def turned(cells: list[Comparison]) -> list[Comparison]:
     """The same runs with the labels of averaging and mask swapped."""
-    return [replace(c, difference=Difference({seed: -gap for seed, gap in c.difference.by_seed.items()})) for c in cells if c.difference]
+    return [
+        replace(c, difference=Difference({seed: -gap for seed, gap in c.difference.by_seed.items()}))
+        for c in cells
+        if c.difference
+    ]
 
 
-# ------------------------------------------------------------------------------------------------------------------- by hand
+# ---------------------------------------------------------------------------------------------------- by hand
 
 
 def test_a_pooled_verdict_by_hand() -> None:
     """Cells of mean 1.1, 1.2 and 1.3; every cell's seeds lie 0.2 below, at and 0.2 above its mean.
 
-    Variance of the cells' means 0.01, of the seeds' means 0.04; of the estimate 0.01 / 3 + 0.04 / 3 = 1 / 60. Degrees of freedom by
-    Satterthwaite (1/60)^2 / ((1/300)^2 / 2 + (1/75)^2 / 2) = 2.9412, Student's t there 3.2188; reach 3.2188 / sqrt(60) = 0.4155.
-    Q = 3 * (0.01 + 0 + 0.01) / 0.04 = 1.5, F = 0.75 with 2 and 6 degrees of freedom, p = 0.5120."""
+    Variance of the cells' means 0.01, of the seeds' means 0.04; of the estimate 0.01 / 3 + 0.04 / 3 = 1 / 60. Degrees
+    of freedom by Satterthwaite (1/60)^2 / ((1/300)^2 / 2 + (1/75)^2 / 2) = 2.9412, Student's t there 3.2188; reach
+    3.2188 / sqrt(60) = 0.4155. Q = 3 * (0.01 + 0 + 0.01) / 0.04 = 1.5, F = 0.75 with 2 and 6 degrees of freedom, p =
+    0.5120."""
     cells = [cell(around(mean, 0.2), dataset=name) for name, mean in (("a", 1.1), ("b", 1.2), ("c", 1.3))]
     verdict = judge(AHEAD, cells)
     assert verdict.kind == "confirmed"
@@ -63,13 +70,16 @@ def test_a_pooled_verdict_by_hand() -> None:
 
 
 def test_a_verdict_by_value_by_hand() -> None:
-    """FedAvg's cells have means -1.02 and -0.98, FedAdam's 0.48 and 0.52; seeds lie 0.05 around them. Between the algorithms the
-    sum of squares is 4 * 0.75^2 = 2.25, within 0.0016 on two degrees of freedom: F = 2812. The data sets explain nothing.
+    """FedAvg's cells have means -1.02 and -0.98, FedAdam's 0.48 and 0.52; seeds lie 0.05 around them. Between the
+    algorithms the sum of squares is 4 * 0.75^2 = 2.25, within 0.0016 on two degrees of freedom: F = 2812. The data sets
+    explain nothing.
 
-    For each algorithm: variance 0.0008 / 2 + 0.0025 / 3 = 0.00123333, degrees of freedom 2.9989; two intervals that hold together take
-    t at 98.75 %, 4.1777, so the reach is 4.1777 * 0.0351188 = 0.1467."""
+    For each algorithm: variance 0.0008 / 2 + 0.0025 / 3 = 0.00123333, degrees of freedom 2.9989; two intervals that
+    hold together take t at 98.75 %, 4.1777, so the reach is 4.1777 * 0.0351188 = 0.1467."""
     means = {("fedavg", "a"): -1.02, ("fedavg", "b"): -0.98, ("fedadam", "a"): 0.48, ("fedadam", "b"): 0.52}
-    cells = [cell(around(mean, 0.05), algorithm=algorithm, dataset=dataset) for (algorithm, dataset), mean in means.items()]
+    cells = [
+        cell(around(mean, 0.05), algorithm=algorithm, dataset=dataset) for (algorithm, dataset), mean in means.items()
+    ]
     verdict = judge(AHEAD, cells)
     assert verdict.kind == "depends"
     assert "algorithm fedavg: refuted, -1.00 (-1.15 to -0.85) points in 2 cells" in verdict.why
@@ -92,8 +102,8 @@ def test_a_cell_that_lacks_a_seed_counts_as_a_cell() -> None:
 
 
 def test_heterogeneity_is_the_f_test_where_cells_are_alike_in_noise() -> None:
-    """Three cells of means 1, 2, 3, each with variance 1 and 3 seeds: Q = 3 * 2 / 1 = 6, F = 3 on 2 and 6 degrees of freedom, p = 0.125;
-    the cells' means have variance 1, of which 1/3 is the seeds': tau = sqrt(2/3)."""
+    """Three cells of means 1, 2, 3, each with variance 1 and 3 seeds: Q = 3 * 2 / 1 = 6, F = 3 on 2 and 6 degrees of
+    freedom, p = 0.125; the cells' means have variance 1, of which 1/3 is the seeds': tau = sqrt(2/3)."""
     found = heterogeneity(np.array([around(mean, 1.0) for mean in (1.0, 2.0, 3.0)]))
     assert found is not None
     assert (found.q, found.p, found.tau, found.i2) == pytest.approx((6.0, 0.125, (2 / 3) ** 0.5, 2 / 3))
@@ -103,11 +113,16 @@ def test_holm_by_hand() -> None:
     """0.01 * 3, 0.03 * 2, 0.04 * 1 raised to what comes before it."""
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     cells = [cell([1.0, 1.01, 0.99]), cell([-2.0, -2.02, -1.98]), cell([0.5, 0.9, 0.7]), cell([3.0])]
-    assert all(c.difference.clear for c in cells[:3] if c.difference) and after_holm(cells) == ["ahead", "behind", "ahead", ""]
+    assert all(c.difference.clear for c in cells[:3] if c.difference) and after_holm(cells) == [
+        "ahead",
+        "behind",
+        "ahead",
+        "",
+    ]
     assert after_holm([*cells, *(cell([0.1, -0.1, 0.0]) for _ in range(50))])[:4] == ["ahead", "behind", "", ""]
 
 
-# --------------------------------------------------------------------------------------------------------------------- rules
+# ------------------------------------------------------------------------------------------------------ rules
 
 
 def test_a_gain_within_the_margin_is_no_gain_and_no_harm() -> None:
@@ -144,16 +159,24 @@ def test_a_shorter_step_that_does_the_same_is_said() -> None:
 
 
 def test_a_slope_by_hand() -> None:
-    """Differences 0, 1, 2 at 10, 100 and 1000 clients, on a line in the logarithm, seeds around them that move all alike: a change of 2."""
+    """Differences 0, 1, 2 at 10, 100 and 1000 clients, on a line in the logarithm, seeds around them that move all
+    alike: a change of 2."""
     cells = [cell(around(gain, 0.1), clients=size) for size, gain in (("10", 0.0), ("100", 1.0), ("1000", 2.0))]
     grows = replace(AHEAD, expects="grows", axis="clients")
     verdict = judge(grows, cells)
     assert verdict.kind == "confirmed" and verdict.why == "+2.00 (2.00 to 2.00) points from clients 10 to 1000, 3 cells"
     assert judge(replace(grows, expects="falls"), cells).kind == "refuted"
-    assert judge(grows, [cell(around(0.5, 0.1), clients=size) for size in ("10", "100", "1000")]).kind == "refuted", "it stays"
-    noisy = [cell([gain - 2, gain + 1, gain + 1], clients=size) for size, gain in (("10", 0.0), ("100", 1.2), ("1000", 0.3))]
+    assert judge(grows, [cell(around(0.5, 0.1), clients=size) for size in ("10", "100", "1000")]).kind == "refuted", (
+        "it stays"
+    )
+    noisy = [
+        cell([gain - 2, gain + 1, gain + 1], clients=size) for size, gain in (("10", 0.0), ("100", 1.2), ("1000", 0.3))
+    ]
     assert judge(grows, noisy).kind == "open"
-    assert "needs two of its values" in judge(grows, [cell(around(1, 0.1), clients="10", dataset=name) for name in "ab"]).why
+    assert (
+        "needs two of its values"
+        in judge(grows, [cell(around(1, 0.1), clients="10", dataset=name) for name in "ab"]).why
+    )
 
 
 def test_a_slope_along_the_rivals_own_axis() -> None:
@@ -169,7 +192,9 @@ def test_a_slope_along_the_rivals_own_axis() -> None:
 def test_gaps_are_the_better_the_smaller() -> None:
     values = {"train": 0.9, "heldout": 0.8, "unseen": 0.75, "test": 0.7}
     assert measured(values, "test") == 0.7 and measured(values, "train - test") == pytest.approx(-0.2)
-    assert measured(values, "participation") == pytest.approx(-0.05) and measured({"test": 0.1}, "participation") is None
+    assert (
+        measured(values, "participation") == pytest.approx(-0.05) and measured({"test": 0.1}, "participation") is None
+    )
 
 
 def test_bad_claims_are_one_sentence() -> None:
@@ -189,7 +214,7 @@ def test_every_claim_is_about_cells_that_exist() -> None:
             assert {claim.axis, claim.parts} - {""} <= set(study.axes), claim.text
 
 
-# -------------------------------------------------------------------------------------------------------------- error rates
+# ------------------------------------------------------------------------------------------------ error rates
 
 TABLE = (5, 3, 4)
 WORLDS = {
@@ -218,7 +243,8 @@ def test_a_harmful_rule_is_not_called_harmless_and_a_gain_is_found() -> None:
 @pytest.mark.parametrize("seeds", [3, 4])
 @pytest.mark.parametrize("world", WORLDS)
 def test_error_rates(world: str, seeds: int, shape: tuple[int, int, int]) -> None:
-    """Of 1000 draws without a gain at most 5 % are confirmed, whole or for some value; and of as many at the margin called harmless."""
+    """Of 1000 draws without a gain at most 5 % are confirmed, whole or for some value; and of as many at the margin
+    called harmless."""
     draws = 1000
     none = verdicts(Truth(0.0, seeds, shape, **WORLDS[world]), "ahead", draws)
     assert none["confirmed"] + none["part"] <= 0.05 * draws, none
@@ -228,14 +254,15 @@ def test_error_rates(world: str, seeds: int, shape: tuple[int, int, int]) -> Non
 
 @pytest.mark.slow
 def test_the_two_checks_of_the_old_rule() -> None:
-    """The rule before this one called a rule 1.5 points worse harmless in 146 of 300 draws, and confirmed a gain of 0.8 in none."""
+    """The rule before this one called a rule 1.5 points worse harmless in 146 of 300 draws, and confirmed a gain of 0.8
+    in none."""
     assert verdicts(Truth(-1.5, 2, (3, 1, 4), sd=3.0), "not behind", 300)["confirmed"] == 0
     assert verdicts(Truth(-1.5, 4, (3, 1, 4), sd=3.0), "not behind", 300)["confirmed"] <= 3
     assert verdicts(Truth(0.8, 4), "ahead", 300)["confirmed"] >= 285
     assert verdicts(Truth(-0.8, 4), "ahead", 300)["refuted"] >= 285
 
 
-# ------------------------------------------------------------------------------------------------------------------- results
+# ---------------------------------------------------------------------------------------------------- results
 
 
 def test_the_page_in_the_repository_is_what_the_code_writes() -> None:
@@ -249,15 +276,24 @@ def test_of_58_comparisons_one_stands_after_holm() -> None:
     assert isinstance(results, StudyResults)
     comparisons = compare(results.study, results.results, "test", "held-out")
     standing = [
-        (c.where["algorithm"], c.where["task"], c.rival) for c, called in zip(comparisons, after_holm(comparisons), strict=True) if called
+        (c.where["algorithm"], c.where["task"], c.rival)
+        for c, called in zip(comparisons, after_holm(comparisons), strict=True)
+        if called
     ]
     assert len(comparisons) == 58 and sum(c.difference.clear for c in comparisons if c.difference) == 19
     assert standing == [("fedadam", "fashion", "magnitude")]
 
 
 def test_numbers_count_as_answered_with_three_seeds(tmp_path: Path) -> None:
-    """Table 2 prints averaging and the mask in one place; the mask was run with two seeds only. Two files have the same cell."""
-    content = {**json.loads(RULES.read_text()), "study": "tmlr-table2", "paper": "tmlr", "table": "2", "compare": "aggregation"}
+    """Table 2 prints averaging and the mask in one place; the mask was run with two seeds only. Two files have the same
+    cell."""
+    content = {
+        **json.loads(RULES.read_text()),
+        "study": "tmlr-table2",
+        "paper": "tmlr",
+        "table": "2",
+        "compare": "aggregation",
+    }
     where = {"dataset": "mnist", "split": "noniid", "clients": "500", "algorithm": "fedavg"}
     content["axes"], content["cells"] = [*where, "aggregation"], content["cells"][:2]
     for cell, aggregation in zip(content["cells"], ("avg", "gma"), strict=True):
@@ -284,7 +320,14 @@ def test_results_that_cannot_be_judged_together_are_one_sentence(tmp_path: Path)
         with sentence("two.json", f"has results of protocol {protocol}, and this is protocol {PROTOCOL}"):
             read_all([two])
     twice = {**content, "cells": [content["cells"][0], content["cells"][0]]}
-    for damaged in ("{}", "[]", "{", json.dumps({**content, "cells": 3}), json.dumps(twice), json.dumps({**content, "seeds": None})):
+    for damaged in (
+        "{}",
+        "[]",
+        "{",
+        json.dumps({**content, "cells": 3}),
+        json.dumps(twice),
+        json.dumps({**content, "seeds": None}),
+    ):
         two.write_text(damaged)
         with sentence("two.json does not hold results of accord reproduce"):
             read_all([two])

@@ -32,7 +32,7 @@ def carried_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# ------------------------------------------------------------------------------------------------------------------- the files
+# -------------------------------------------------------------------------------------------------- the files
 
 
 @pytest.mark.parametrize("name", sorted(available()))
@@ -70,18 +70,39 @@ def test_bad_studies_are_one_sentence(tmp_path: Path) -> None:
 
 
 def test_settings_given_go_before_the_studys_and_its_grid() -> None:
-    study = load("tmlr-table2").only({"dataset": ["mnist"], "clients": ["10"]}).changed(["train.lr=0.2", "train.rounds=7"], seeds=[5])
+    study = (
+        load("tmlr-table2")
+        .only({"dataset": ["mnist"], "clients": ["10"]})
+        .changed(["train.lr=0.2", "train.rounds=7"], seeds=[5])
+    )
     cell = study.cells[0]
     assert cell.settings["train.lr"] == 0.2 and cell.settings["train.rounds"] == 7
     assert "train.lr" not in cell.grid and study.seeds == (5,)
     shorter = load("tmlr-table2").only({"dataset": ["tinyimagenet"]}).changed(["train.epochs=2"])
-    assert {cell.settings["train.epochs"] for cell in shorter.cells} == {2}, "also before what goes for some cells alone"
+    assert {cell.settings["train.epochs"] for cell in shorter.cells} == {2}, (
+        "also before what goes for some cells alone"
+    )
 
 
 ASKED_FOR = [
     *(f"tmlr-table{number}" for number in range(2, 11)),
-    *("tmlr-figure2", "tmlr-figure3a", "tmlr-figure3d", "tmlr-figure4", "tmlr-figure5", "tmlr-convex", "tmlr-membership"),
-    *("thesis-table4.1", "thesis-table4.4", "thesis-table4.5", "thesis-table4.8", "thesis-figure3.3", "thesis-figure4.1"),
+    *(
+        "tmlr-figure2",
+        "tmlr-figure3a",
+        "tmlr-figure3d",
+        "tmlr-figure4",
+        "tmlr-figure5",
+        "tmlr-convex",
+        "tmlr-membership",
+    ),
+    *(
+        "thesis-table4.1",
+        "thesis-table4.4",
+        "thesis-table4.5",
+        "thesis-table4.8",
+        "thesis-figure3.3",
+        "thesis-figure4.1",
+    ),
     *(
         "workshop-figure1",
         "workshop-figure2",
@@ -102,12 +123,15 @@ def test_every_table_and_figure_of_the_papers_has_its_entry(tmp_path: Path, monk
     names = [line.split()[0] for line in told]
     assert set(ASKED_FOR) <= set(names) == set(everything())
     assert names.index("tmlr-table2") < names.index("tmlr-table10"), "in the papers' order"
-    assert "(analysis: participation" in told[names.index("tmlr-table4")] and "(75 cells" in told[names.index("tmlr-table10")]
+    assert (
+        "(analysis: participation" in told[names.index("tmlr-table4")]
+        and "(75 cells" in told[names.index("tmlr-table10")]
+    )
     assert "(9 cells; not here: femnist)" in told[names.index("corrective-table1")]
     assert told[names.index("theory-stability")].endswith("(analysis: stability)")
 
 
-# -------------------------------------------------------------------------------------------------------------- the analyses
+# ----------------------------------------------------------------------------------------------- the analyses
 
 SURFACES = 'title = "Wells"\nanalysis = "surfaces"\n[options]\nside = 3\nrounds = 5\n'
 ROUND = """
@@ -166,7 +190,11 @@ def test_every_analysis_can_be_planned(name: str, tmp_path: Path) -> None:
 
 def test_an_analysis_is_carried_out_and_told(analysed: Path) -> None:
     out = (analysed.parents[1] / "one.toml.txt").read_text()
-    assert out.startswith("One round\nparticipants") and "as printed" in out and "participating trial mean     gma          86.67" in out
+    assert (
+        out.startswith("One round\nparticipants")
+        and "as printed" in out
+        and "participating trial mean     gma          86.67" in out
+    )
     told = json.loads((analysed / "one.json").read_text())
     assert (told["analysis"], told["name"], told["settings"]["train.rounds"], told["settings"]["run.seeds"]) == (
         "participation",
@@ -175,14 +203,22 @@ def test_an_analysis_is_carried_out_and_told(analysed: Path) -> None:
         0,
     )
     assert told["command"] == "accord reproduce one.toml --rounds 2 --seeds 0 run.engine=sequential"
-    assert [row["rule"] for row in told["rows"]][:3] == ["before the round", "fedavg", "fedavg + gma(0.4)"] and len(told["printed"]) == 16
+    assert [row["rule"] for row in told["rows"]][:3] == ["before the round", "fedavg", "fedavg + gma(0.4)"] and len(
+        told["printed"]
+    ) == 16
     ours = {number["split"]: number["ours"] for number in told["printed"] if "ours" in number}
     assert ours == {
         "participating trial mean": told["rows"][2]["participating (%)"],
         "nonparticipating trial 1": told["rows"][2]["others (%)"],
     }
-    assert sorted(file.name for file in (analysed / "wells").iterdir()) == ["surfaces-points.csv", "surfaces.csv", "surfaces.png"]
-    assert len(list((analysed / "runs").glob("digits-fedavg-*-s0"))) == 6, "a model, and a round from it as it is and by each of four rules"
+    assert sorted(file.name for file in (analysed / "wells").iterdir()) == [
+        "surfaces-points.csv",
+        "surfaces.csv",
+        "surfaces.png",
+    ]
+    assert len(list((analysed / "runs").glob("digits-fedavg-*-s0"))) == 6, (
+        "a model, and a round from it as it is and by each of four rules"
+    )
 
 
 def test_verdicts_have_the_analyses_too(analysed: Path, tmp_path: Path) -> None:
@@ -210,10 +246,16 @@ def test_bad_analyses_are_one_sentence(tmp_path: Path) -> None:
         "analysis = 'surfaces'\n[options]\nstep = 3": ("has an option 'step'", "did you mean 'steps'"),
         "analysis = ['surfaces']": ("asks for an analysis ['surfaces']",),
         "analysis = 'surfaces'\noptions = 3": ("has options = 3, which must be a section",),
-        "analysis = 'surfaces'\n[places.agregation]\ngma = {}": ("has places by 'agregation'", "did you mean 'aggregation'"),
+        "analysis = 'surfaces'\n[places.agregation]\ngma = {}": (
+            "has places by 'agregation'",
+            "did you mean 'aggregation'",
+        ),
         "analysis = 'surfaces'\n[places]\nsplit = 3": ("has places.split = 3, which must be such as",),
         "analysis = 'surfaces'\nruns = 'other'": ("has a key 'runs' that analyses do not have",),
-        "analysis = 'participation'\n[options]\nparticipants = '5'": ("has participants = '5'", "it takes such as (5, 2)"),
+        "analysis = 'participation'\n[options]\nparticipants = '5'": (
+            "has participants = '5'",
+            "it takes such as (5, 2)",
+        ),
         "analysis = 'participation'\n[options]\nparticipants = [true]": ("has participants = [True]",),
     }.items():
         file.write_text(text)
@@ -227,7 +269,7 @@ def test_bad_analyses_are_one_sentence(tmp_path: Path) -> None:
         find_study("theory-stability").changed(["train.rounds=3"])
 
 
-# ------------------------------------------------------------------------------------------------------------------- the runs
+# --------------------------------------------------------------------------------------------------- the runs
 
 
 def test_a_study_is_carried_out_and_told(carried_out: Path) -> None:
@@ -246,7 +288,9 @@ def test_the_grids_point_is_chosen_by_held_out_data(carried_out: Path) -> None:
         means = {}
         for point, run in study.runs(result.cell, carried_out / "runs/reproduce/runs"):
             rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
-            held = [row["evaluation"]["splits"]["heldout"]["accuracy"]["by_sample"] for row in rows if "evaluation" in row]
+            held = [
+                row["evaluation"]["splits"]["heldout"]["accuracy"]["by_sample"] for row in rows if "evaluation" in row
+            ]
             means.setdefault(point["train.lr"], []).append(max(held))
         best = max(means, key=lambda lr: sum(means[lr]))
         assert result.figures["held-out"].point == {"train.lr": best}
@@ -278,7 +322,10 @@ def test_a_plan_tells_runs_and_time_and_trains_nothing(tmp_path: Path) -> None:
     [
         (["reproduce", "nothing"], "there is no study 'nothing'"),
         (["reproduce", "tmlr-table2", "--only", "dataset"], "'dataset' does not choose cells"),
-        (["reproduce", "tmlr-table4", "--only", "a=b"], "tmlr-table4 is an analysis, which has no cells to choose from"),
+        (
+            ["reproduce", "tmlr-table4", "--only", "a=b"],
+            "tmlr-table4 is an analysis, which has no cells to choose from",
+        ),
         (["reproduce", "workshop-figure1", "--rounds", "3"], "workshop-figure1 trains nothing, so it has no settings"),
         (["reproduce", "tmlr-table2", "--seeds", "a"], "seeds must be whole numbers joined by commas, got 'a'"),
         (["reproduce", "tmlr-table2", "--select", "best"], "there is no rule 'best' for the table of tmlr-table2"),
@@ -291,7 +338,7 @@ def test_bad_input_is_one_sentence(words: list[str], said: str, tmp_path: Path) 
     assert code == 2 and said in err and err.count("\n") == 1, err
 
 
-# ------------------------------------------------------------------------------------------------------------- differences
+# ------------------------------------------------------------------------------------------------ differences
 
 
 def test_paired_differences_by_hand() -> None:
@@ -310,19 +357,23 @@ def test_compare_says_it_in_a_sentence(carried_out: Path) -> None:
     study = load(str(carried_out / "tiny.toml"))
     chosen = {}
     for cell in study.cells:
-        point = content["cells"][[c["values"]["rule"] for c in content["cells"]].index(cell.values["rule"])]["figures"]["held-out"]["point"]
+        point = content["cells"][[c["values"]["rule"] for c in content["cells"]].index(cell.values["rule"])]["figures"][
+            "held-out"
+        ]["point"]
         run = next(run for p, run in study.runs(cell, Path("runs/reproduce/runs")) if p == point)
         chosen[cell.values["rule"]] = str(run.folder).rpartition("-s")[0]
     done = accord("compare", chosen["gma"], chosen["mean"], "--on", "test", cwd=carried_out)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1 and "on the test set" in done.stdout and "2 seeds, by held-out" in done.stdout
-    told = json.loads(accord("compare", chosen["gma"], chosen["mean"], "--on", "test", "--json", cwd=carried_out).stdout)
+    told = json.loads(
+        accord("compare", chosen["gma"], chosen["mean"], "--on", "test", "--json", cwd=carried_out).stdout
+    )
     figures = {cell["values"]["rule"]: cell["figures"]["held-out"]["by_seed"] for cell in content["cells"]}
     gaps = [figures["gma"][seed]["test"] - figures["mean"][seed]["test"] for seed in ("0", "1")]
     assert told["difference"] == pytest.approx(sum(gaps) / 2)
 
 
-# ----------------------------------------------------------------------------------------------------------------- verdicts
+# --------------------------------------------------------------------------------------------------- verdicts
 
 METRICS = {"test", "train", "heldout", "unseen", "train - test"}
 
@@ -331,7 +382,9 @@ METRICS = {"test", "train", "heldout", "unseen", "train - test"}
 def test_every_claim_is_about_cells_that_exist(claim: Claim) -> None:
     study = find_study(claim.study)
     assert claim.expects in ("ahead", "not behind", "grows", "falls", "described") and claim.metric in METRICS
-    assert bool(claim.how) == (claim.expects == "described") and bool(claim.axis) == (claim.expects in ("grows", "falls"))
+    assert bool(claim.how) == (claim.expects == "described") and bool(claim.axis) == (
+        claim.expects in ("grows", "falls")
+    )
     if isinstance(study, Analysis):
         assert claim.expects == "described" and not claim.only
         return
@@ -346,7 +399,10 @@ def test_every_claim_is_about_cells_that_exist(claim: Claim) -> None:
 
 
 def test_every_study_has_a_claim() -> None:
-    assert {claim.study for claim in claims()} == set(everything()) - {"rules", "thesis-figure3.3"}, "one is ours, one repeats another"
+    assert {claim.study for claim in claims()} == set(everything()) - {
+        "rules",
+        "thesis-figure3.3",
+    }, "one is ours, one repeats another"
 
 
 def test_claims_that_no_difference_decides_stay_open() -> None:
@@ -361,7 +417,9 @@ def test_a_page_is_written_from_frozen_results(carried_out: Path, tmp_path: Path
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "replication/README.md").read_text()
     assert text == page([read(results / "tiny.json")])
-    assert "## A tiny study" in text and "`accord reproduce tiny.toml`" in text and text.count("**open**") == len(claims())
+    assert (
+        "## A tiny study" in text and "`accord reproduce tiny.toml`" in text and text.count("**open**") == len(claims())
+    )
     broken = tmp_path / "x.json"
     broken.write_text("{}")
     with pytest.raises(AccordError, match="does not hold results of accord reproduce"):

@@ -1,4 +1,5 @@
-"""The files of the papers' studies: every printed number has its place, settings are the papers', runs are shared, grids grow."""
+"""The files of the papers' studies: every printed number has its place, settings are the papers', runs are shared,
+grids grow."""
 
 import json
 from pathlib import Path
@@ -20,7 +21,8 @@ from study_commands import TINY, inside
 
 
 def test_every_printed_number_has_its_place() -> None:
-    """All 746, each once in the study of its table, by the rule that the table used; the others of its places are further readings."""
+    """All 746, each once in the study of its table, by the rule that the table used; the others of its places are
+    further readings."""
     found = list(places())
     own = [place for place in found if place.study != "fedcmnist-palettes"]
     assert len(own) == len({id(place.printed) for place in own}) == len(numbers()) == 746
@@ -28,7 +30,9 @@ def test_every_printed_number_has_its_place() -> None:
         study = find_study(place.study)
         assert (study.paper, study.table) == (place.printed.columns["paper"], place.printed.columns["table"])
         if isinstance(study, Study):
-            assert place.rule in (study.rules if place.rule else (None,)), "the rule is one that the study chooses rounds by"
+            assert place.rule in (study.rules if place.rule else (None,)), (
+                "the rule is one that the study chooses rounds by"
+            )
             assert study.rules[0] == (place.rule or "held-out") or place.rule in ("window(171,200)", "window(6,15)")
     silent = {place.study for place in own if place.rule is None}
     assert silent == {"tmlr-table4", "tmlr-table5", "tmlr-table6", "tmlr-table10", "tmlr-membership", "thesis-table4.5"}
@@ -69,16 +73,32 @@ def test_a_number_that_cannot_be_run_names_the_data_it_lacks(monkeypatch: pytest
 
 
 def test_what_two_documents_print_differently_is_shown_twice() -> None:
-    """TMLR and the thesis share 72 places of their tables 2, 3, 4.1 and 4.4, and differ in 16 of them; of tables 7 and 4.8 in one."""
-    differ = [(number, other) for number in numbers() for other in elsewhere(number) if number.columns["paper"] == "tmlr"]
+    """TMLR and the thesis share 72 places of their tables 2, 3, 4.1 and 4.4, and differ in 16 of them; of tables 7 and
+    4.8 in one."""
+    differ = [
+        (number, other) for number in numbers() for other in elsewhere(number) if number.columns["paper"] == "tmlr"
+    ]
     tables = [(number.columns["table"], other.columns["table"]) for number, other in differ]
-    assert len(tables) == 17 and tables.count(("7", "4.8")) == 1 and set(tables) == {("2", "4.4"), ("3", "4.1"), ("3", "4.4"), ("7", "4.8")}
-    study = load("tmlr-table2").only({"dataset": ["fmnist"], "split": ["noniid"], "clients": ["10"], "algorithm": ["fedavg"]})
+    assert (
+        len(tables) == 17
+        and tables.count(("7", "4.8")) == 1
+        and set(tables) == {("2", "4.4"), ("3", "4.1"), ("3", "4.4"), ("7", "4.8")}
+    )
+    study = load("tmlr-table2").only(
+        {"dataset": ["fmnist"], "split": ["noniid"], "clients": ["10"], "algorithm": ["fedavg"]}
+    )
     results = [Result(cell, {}, find(study.paper, study.table, cell.values), 0, 4) for cell in study.cells]
     printed = [row[-1] for row in result_cells(study, results, "held-out")]
-    assert printed == ["printed", "87.43 ± 0.05 (oracle)", "88.37 ± 0.07 (oracle), in thesis 4.4: 87.37 ± 0.07 (oracle)", ""]
+    assert printed == [
+        "printed",
+        "87.43 ± 0.05 (oracle)",
+        "88.37 ± 0.07 (oracle), in thesis 4.4: 87.37 ± 0.07 (oracle)",
+        "",
+    ]
     told = [cell["elsewhere"] for cell in plain(study, results, "accord")["cells"]]
-    assert [[other["value"] for other in others] for others in told] == [[], [87.37], []] and told[1][0]["table"] == "4.4"
+    assert [[other["value"] for other in others] for others in told] == [[], [87.37], []] and told[1][0][
+        "table"
+    ] == "4.4"
 
 
 def test_train_accuracies_are_told_from_test_accuracies() -> None:
@@ -96,7 +116,8 @@ def test_every_method_is_tuned_over_as_many_points() -> None:
 
 
 # What a study's rivals are measured by has no mask; every mask has a control as long as itself beside it.
-OTHER_RULES = {"workshop-figure2", "poster-results", "corrective-table1", "corrective-table2"}  # no mask: controls of their own
+# no mask: controls of their own
+OTHER_RULES = {"workshop-figure2", "poster-results", "corrective-table1", "corrective-table2"}
 
 
 @pytest.mark.parametrize("name", sorted(set(available()) - OTHER_RULES))
@@ -104,7 +125,11 @@ def test_every_study_has_averaging_the_mask_and_its_control_of_equal_length(name
     study = load(name)
     arms = study.axes[study.compare]
     assert arms[study.against].get("algorithm.mask.name") == "none"
-    masks = {arm: settings for arm, settings in arms.items() if settings.get("algorithm.mask.name") in ("gma", "and", "sand", "magnitude")}
+    masks = {
+        arm: settings
+        for arm, settings in arms.items()
+        if settings.get("algorithm.mask.name") in ("gma", "and", "sand", "magnitude")
+    }
     assert masks
     for arm, settings in masks.items():
         inner = {key.replace("algorithm.mask.", "algorithm.mask.mask."): value for key, value in settings.items()}
@@ -113,7 +138,9 @@ def test_every_study_has_averaging_the_mask_and_its_control_of_equal_length(name
     for cell in study.cells:
         by_place.setdefault(study.place(cell.values), []).append(cell.grid)
     for grids in by_place.values():
-        assert len(grids) >= len(masks) * 2 and (all(grid == grids[0] for grid in grids) or name in ("rules", "thesis-causalfed"))
+        assert len(grids) >= len(masks) * 2 and (
+            all(grid == grids[0] for grid in grids) or name in ("rules", "thesis-causalfed")
+        )
 
 
 def test_controls_of_rules_that_are_no_masks() -> None:
@@ -122,10 +149,13 @@ def test_controls_of_rules_that_are_no_masks() -> None:
         for step in ("0.01", "0.1", "1"):
             assert arms[f"{step}-unmasked"] == {**arms[step], "algorithm.average.p": 0.0}
     arms = load("corrective-table1").axes["aggregation"]
-    assert arms["corrective alpha=0.2, eq. 15"] == {**arms["corrective alpha=0.2"], "algorithm.average.constraint": "15"}
+    assert arms["corrective alpha=0.2, eq. 15"] == {
+        **arms["corrective alpha=0.2"],
+        "algorithm.average.constraint": "15",
+    }
 
 
-# ------------------------------------------------------------------------------------------------- settings that are the papers'
+# ------------------------------------------------------------------------------ settings that are the papers'
 
 
 def cells_of(name: str, **chosen: str) -> list[Cell]:
@@ -133,7 +163,11 @@ def cells_of(name: str, **chosen: str) -> list[Cell]:
 
 
 def test_local_epochs_are_each_documents_own() -> None:
-    ours = {cell.values["dataset"]: cell.settings["train.epochs"] for name in ("tmlr-table2", "tmlr-table3") for cell in load(name).cells}
+    ours = {
+        cell.values["dataset"]: cell.settings["train.epochs"]
+        for name in ("tmlr-table2", "tmlr-table3")
+        for cell in load(name).cells
+    }
     assert ours == {
         **dict.fromkeys(("mnist", "fmnist", "fedcmnist"), 1),
         **dict.fromkeys(("cifar10", "cifar100"), 3),
@@ -159,10 +193,13 @@ def test_main_classes_models_and_pictures() -> None:
 
 
 def test_writers_who_never_train_are_the_test(tmp_path: Path) -> None:
-    """On writers of one's own: nobody sets a test set apart, so the unseen ones are judged by, also by the oracle rule."""
+    """On writers of one's own: nobody sets a test set apart, so the unseen ones are judged by, also by the oracle
+    rule."""
     for name in ("tmlr-table3", "tmlr-figure2", "thesis-table4.1"):
         natural = [cell for cell in load(name).cells if cell.values["split"] == "natural"]
-        assert natural and not any("data.unseen" in cell.settings for cell in natural), "left out, everybody else is unseen"
+        assert natural and not any("data.unseen" in cell.settings for cell in natural), (
+            "left out, everybody else is unseen"
+        )
     x = np.random.RandomState(0).randint(0, 255, (120, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "mine.npz", x=x, y=np.arange(120) % 3, client=np.arange(120) % 12)
     text = TINY.replace('"digits"', '"arrays"').replace('"data.split" = "labels"', '"data.split" = "natural"')
@@ -178,7 +215,10 @@ def test_writers_who_never_train_are_the_test(tmp_path: Path) -> None:
 
 def test_tau_has_one_value_for_each_rule_of_ten_clients() -> None:
     """Net votes of ten clients are even: the rule is what passes of 0, 2, ..., 10."""
-    rules = {tau: tuple(net >= threshold(tau, 10) for net in range(0, 11, 2)) for tau in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)}
+    rules = {
+        tau: tuple(net >= threshold(tau, 10) for net in range(0, 11, 2))
+        for tau in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    }
     trained = [float(tau) for tau in load("tmlr-figure3d").axes["tau"] if tau[-1].isdigit()]
     assert len({rules[tau] for tau in trained}) == len(trained) == len(set(rules.values())) == 5
 
@@ -211,7 +251,7 @@ def test_every_round_that_a_tables_rule_reads_is_evaluated() -> None:
                 assert not rule.startswith("window") or int(rule[7:-1].split(",")[1]) <= rounds
 
 
-# ------------------------------------------------------------------------------------------------------------- one pool of runs
+# ------------------------------------------------------------------------------------------- one pool of runs
 
 
 @pytest.mark.slow
@@ -219,7 +259,16 @@ def test_studies_share_runs_and_agree_on_their_length(monkeypatch: pytest.Monkey
     """A fifth of all runs is another study's. What is known by its content, and is not here, goes by its name."""
     monkeypatch.setattr("accord.experiments.data_options.get", lambda name, source: None)
     monkeypatch.setattr("accord.experiments.data_options.cache.content", lambda name: name)
-    names = ("tmlr-table2", "tmlr-table4", "tmlr-figure2", "tmlr-figure3a", "tmlr-figure5", "tmlr-membership", "tmlr-table7", "tmlr-table9")
+    names = (
+        "tmlr-table2",
+        "tmlr-table4",
+        "tmlr-figure2",
+        "tmlr-figure3a",
+        "tmlr-figure5",
+        "tmlr-membership",
+        "tmlr-table7",
+        "tmlr-table9",
+    )
     rounds: dict[Path, int] = {}
     by_study: dict[str, set[Path]] = {}
     for name in names:
@@ -229,10 +278,18 @@ def test_studies_share_runs_and_agree_on_their_length(monkeypatch: pytest.Monkey
         for run in runs:
             assert rounds.setdefault(run.folder, run.rounds) == run.rounds, "one folder, two lengths"
     table2 = by_study["tmlr-table2"]
-    assert by_study["tmlr-table4"] | by_study["tmlr-membership"] <= table2, "models that analyses start from are the table's"
-    assert len(by_study["tmlr-table7"] & table2) * 2 == len(by_study["tmlr-table7"]), "group normalisation is the default"
-    assert by_study["tmlr-figure3a"] <= {run.folder for run in runs_of(load("tmlr-table3").only({"clients": ["10"]}), tmp_path)}
-    assert {run.folder for run in runs_of(load("tmlr-figure2").only({"dataset": ["cifar100", "tinyimagenet"]}), tmp_path)} <= table2
+    assert by_study["tmlr-table4"] | by_study["tmlr-membership"] <= table2, (
+        "models that analyses start from are the table's"
+    )
+    assert len(by_study["tmlr-table7"] & table2) * 2 == len(by_study["tmlr-table7"]), (
+        "group normalisation is the default"
+    )
+    assert by_study["tmlr-figure3a"] <= {
+        run.folder for run in runs_of(load("tmlr-table3").only({"clients": ["10"]}), tmp_path)
+    }
+    assert {
+        run.folder for run in runs_of(load("tmlr-figure2").only({"dataset": ["cifar100", "tinyimagenet"]}), tmp_path)
+    } <= table2
 
 
 def runs_of(study: Study | Analysis, folder: Path) -> list[One]:
@@ -252,7 +309,9 @@ def runs_of(study: Study | Analysis, folder: Path) -> list[One]:
 
 def test_what_one_study_trained_another_finds(tmp_path: Path) -> None:
     """Another file, with defaults spelled out: the same run folders."""
-    spelled = TINY.replace("A tiny study", "Another").replace("[settings]", '[settings]\n"train.momentum" = 0.9\n"train.batch" = 32')
+    spelled = TINY.replace("A tiny study", "Another").replace(
+        "[settings]", '[settings]\n"train.momentum" = 0.9\n"train.batch" = 32'
+    )
     (tmp_path / "tiny.toml").write_text(TINY)
     (tmp_path / "another.toml").write_text(spelled)
     code, _, err = inside(tmp_path, "reproduce", "tiny.toml")
@@ -265,12 +324,14 @@ def test_what_one_study_trained_another_finds(tmp_path: Path) -> None:
     assert code == 0 and "6 runs, 6 settings" in out, "a study's results bring its own runs along"
 
 
-# ----------------------------------------------------------------------------------------------------------------- growing grids
+# ---------------------------------------------------------------------------------------------- growing grids
 
 
 def test_edges_by_hand() -> None:
     grid = {"train.lr": [0.05, 0.01, 0.1], "algorithm.server.lr": [1.0, 1.5], "algorithm.mask.tau": [0.4]}
-    assert edges(grid, {"train.lr": 0.05, "algorithm.server.lr": 1.0, "algorithm.mask.tau": 0.4}) == {"algorithm.server.lr": 0.67}
+    assert edges(grid, {"train.lr": 0.05, "algorithm.server.lr": 1.0, "algorithm.mask.tau": 0.4}) == {
+        "algorithm.server.lr": 0.67
+    }
     assert edges(grid, {"train.lr": 0.1, "algorithm.server.lr": 1.5}) == {"train.lr": 0.2, "algorithm.server.lr": 2.2}
     assert edges(grid, {"train.lr": 0.01}) == {"train.lr": 0.002} and edges({}, {"train.lr": 0.01}) == {}
 
@@ -284,8 +345,14 @@ def test_a_grid_grows_for_all_rivals_of_a_place_and_no_other() -> None:
         figures = {"held-out": Figures({**inner, "train.lr": 0.1} if edge else inner, {})}
         results.append(Result(cell, figures, [], 0, 0))
     wider = grown(study, results, "held-out")
-    grids = {split: {str(cell.grid) for cell in wider.cells if cell.values["split"] == split} for split in ("iid", "noniid")}
-    assert len(grids["iid"]) == len(grids["noniid"]) == 1 and "0.2" in grids["noniid"].pop() and "0.2" not in grids["iid"].pop()
+    grids = {
+        split: {str(cell.grid) for cell in wider.cells if cell.values["split"] == split} for split in ("iid", "noniid")
+    }
+    assert (
+        len(grids["iid"]) == len(grids["noniid"]) == 1
+        and "0.2" in grids["noniid"].pop()
+        and "0.2" not in grids["iid"].pop()
+    )
     for cell in wider.cells:
         assert 0.67 in cell.grid["algorithm.server.lr"], "1.0 is an edge of two values, and everybody chose it"
     row = result_cells(study, [results[-2]], "held-out")[1]
@@ -304,7 +371,9 @@ def test_reproduce_grows_a_grid(tmp_path: Path) -> None:
 
 
 def test_what_a_file_includes_is_looked_for_beside_it_and_among_accords_own(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text('include = ["common/papers.toml"]\n[axes]\ndataset = ["mnist"]\naggregation = ["avg", "gma"]\n')
+    (tmp_path / "mine.toml").write_text(
+        'include = ["common/papers.toml"]\n[axes]\ndataset = ["mnist"]\naggregation = ["avg", "gma"]\n'
+    )
     assert [cell.values["aggregation"] for cell in load(str(tmp_path / "mine.toml")).cells] == ["avg", "gma"]
     (tmp_path / "common").mkdir()
     (tmp_path / "common/papers.toml").write_text(

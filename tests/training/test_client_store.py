@@ -65,7 +65,10 @@ def test_a_commit_lets_old_versions_go(tmp_path) -> None:
         put(store, "a", float(round), round)
         if round in (2, 4):
             commit(store)
-    assert sorted(f.name for f in (tmp_path / "clients").iterdir()) == ["000000-000004.safetensors", "000000-000005.safetensors"]
+    assert sorted(f.name for f in (tmp_path / "clients").iterdir()) == [
+        "000000-000004.safetensors",
+        "000000-000005.safetensors",
+    ]
     commit(store)
     assert [f.name for f in (tmp_path / "clients").iterdir()] == ["000000-000005.safetensors"]
 
@@ -75,7 +78,9 @@ def test_states_are_synced_before_a_checkpoint_may_name_them(tmp_path, monkeypat
     put(store, "a", 1.0, 1)
     synced = []
     real = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.readlink(f"/proc/self/fd/{handle}")), real(handle))[1])
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: (synced.append(os.readlink(f"/proc/self/fd/{handle}")), real(handle))[1]
+    )
     store.sync()
     assert [Path(path).name for path in synced] == ["000000-000001.safetensors", "clients"]
 

@@ -24,7 +24,14 @@ from accord.training.plan import Plan
 from command import run_command
 from conftest import blobs, mlp, sentence
 
-FAST: dict[str, Any] = {"sample": 5, "batch": 8, "lr": 0.1, "evaluate_every": 1, "engine": "sequential", "device": "cpu"}
+FAST: dict[str, Any] = {
+    "sample": 5,
+    "batch": 8,
+    "lr": 0.1,
+    "evaluate_every": 1,
+    "engine": "sequential",
+    "device": "cpu",
+}
 
 
 def seen(*figures: float | None, every: int = 1) -> list[dict[str, Any]]:
@@ -35,7 +42,11 @@ def seen(*figures: float | None, every: int = 1) -> list[dict[str, Any]]:
 
 def test_a_rise_by_hand() -> None:
     rise = Rise(margin=0.01).after_all(seen(0.5, 0.505, 0.509, 0.512, 0.4, 0.52))
-    assert (rise.round, rise.score, rise.seen) == (4, 0.512, 6), "0.505 and 0.509 are no news, 0.512 is: small gains add up"
+    assert (rise.round, rise.score, rise.seen) == (
+        4,
+        0.512,
+        6,
+    ), "0.505 and 0.509 are no news, 0.512 is: small gains add up"
     assert rise.is_over(2) and not rise.is_over(3) and not rise.is_over(None)
     exact = Rise(margin=0.0).after_all(seen(0.5, 0.5, 0.25))
     assert (exact.round, exact.seen) == (1, 3), "an equal figure is no rise"
@@ -53,7 +64,7 @@ def test_rounds_that_nobody_looked_at_say_nothing() -> None:
     assert Rise(0.0).after_all(extra) == Rise(0.0).after_all(rows)
 
 
-# ------------------------------------------------------------------------------------------------------------------ the runs
+# --------------------------------------------------------------------------------------------------- the runs
 
 
 def expected_end(run: accord.Run, patience: int, margin: float) -> tuple[int, int]:
@@ -82,17 +93,27 @@ def test_a_flat_run_is_the_beginning_of_the_straight_one(fed: Federation, tmp_pa
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in folder.iterdir() if file.name not in ("timing.jsonl", "lock", "experiment.json")}
+    return {
+        file.name: file.read_bytes()
+        for file in folder.iterdir()
+        if file.name not in ("timing.jsonl", "lock", "experiment.json")
+    }
 
 
 def test_it_ends_there_however_it_gets_there(fed: Federation, tmp_path: Path) -> None:
-    """Stopped by a hook, asked for fewer rounds at first, killed before the mark was written, and asked for more once it is flat."""
+    """Stopped by a hook, asked for fewer rounds at first, killed before the mark was written, and asked for more once
+    it is flat."""
     flat: dict[str, Any] = {"until_flat": 5, "checkpoint_every": 3, "evaluate_every": 2}
     straight = accord.fit(mlp(), fed, rounds=60, folder=tmp_path / "a", **FAST | flat)
     assert straight.folder and straight.flat is not None and straight.rounds < 60
-    stopped = accord.fit(mlp(), fed, rounds=60, folder=tmp_path / "b", hooks=[lambda event: event.round == 4], **FAST | flat)
+    stopped = accord.fit(
+        mlp(), fed, rounds=60, folder=tmp_path / "b", hooks=[lambda event: event.round == 4], **FAST | flat
+    )
     assert (
-        stopped.stopped == "stopped by a hook" and stopped.flat is None and stopped.folder and stopped.folder.name == straight.folder.name
+        stopped.stopped == "stopped by a hook"
+        and stopped.flat is None
+        and stopped.folder
+        and stopped.folder.name == straight.folder.name
     )
     shorter = accord.fit(mlp(), fed, rounds=7, folder=tmp_path / "b", **FAST | flat)
     assert shorter.rounds == 7 and shorter.flat is None
@@ -107,7 +128,9 @@ def test_it_ends_there_however_it_gets_there(fed: Federation, tmp_path: Path) ->
 
 def test_hooks_are_told_that_the_round_is_the_last(fed: Federation) -> None:
     told: list[tuple[int, int]] = []
-    run = accord.fit(mlp(), fed, rounds=40, until_flat=5, hooks=[lambda event: told.append((event.round, event.rounds))], **FAST)
+    run = accord.fit(
+        mlp(), fed, rounds=40, until_flat=5, hooks=[lambda event: told.append((event.round, event.rounds))], **FAST
+    )
     assert told[-1] == (run.rounds, run.rounds) and all(rounds == 40 for _, rounds in told[:-1])
 
 
@@ -136,11 +159,13 @@ def test_alone_and_in_lockstep_a_run_ends_in_the_same_round(tmp_path: Path) -> N
         assert files(tmp_path / "together" / str(seed)) == files(tmp_path / "alone" / str(seed))
 
 
-# -------------------------------------------------------------------------------------------------------- names and bad input
+# ---------------------------------------------------------------------------------------- names and bad input
 
 
 def test_names_of_other_runs_stay_as_they_were() -> None:
-    assert Plan(5, flat_margin=0.5).that_changes_results() == Plan().that_changes_results(), "without until_flat there is no margin"
+    assert Plan(5, flat_margin=0.5).that_changes_results() == Plan().that_changes_results(), (
+        "without until_flat there is no margin"
+    )
     plans = [Plan(), Plan(until_flat=5), Plan(until_flat=6), Plan(until_flat=5, flat_margin=0.0)]
     assert len({fingerprint(describe(plan.that_changes_results())) for plan in plans}) == 4
     plain, flat = parse('[data]\nname = "digits"\n'), parse('[data]\nname = "digits"\n[train]\nuntil_flat = 5\n')
@@ -165,7 +190,7 @@ def test_bad_input_is_one_sentence(fed: Federation) -> None:
         parse("[data]\nheldout = 0.0\n[train]\nuntil_flat = 2\n")
 
 
-# --------------------------------------------------------------------------------------------------------------- the command
+# ------------------------------------------------------------------------------------------------ the command
 
 TOML = """\
 [data]

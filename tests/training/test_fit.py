@@ -104,7 +104,7 @@ def test_warm_start_from_a_state_dict_and_from_a_file(tmp_path) -> None:
         train(start={k: v for k, v in run.model().state_dict().items() if k != "2.bias"})
 
 
-# ------------------------------------------------------------------------------------------------------------ faulty clients
+# --------------------------------------------------------------------------------------------- faulty clients
 
 
 def with_client(fed: Federation, client: str, value: float) -> Federation:
@@ -124,16 +124,22 @@ def test_a_client_with_broken_numbers_is_left_out_counted_and_named(value: float
 def test_leaving_a_client_out_equals_a_round_without_it() -> None:
     fed = blobs()
     without = {client: rows for client, rows in fed.train.items() if client != "c03"}
-    small = Federation(fed.x, fed.y, without, {c: r for c, r in fed.heldout.items() if c != "c03"}, fed.unseen, name=fed.name)
+    small = Federation(
+        fed.x, fed.y, without, {c: r for c, r in fed.heldout.items() if c != "c03"}, fed.unseen, name=fed.name
+    )
     broken = train(accord.fedavg(mask=accord.gma()), fed=with_client(fed, "c03", float("nan")), sample=None, rounds=1)
     assert torch.allclose(
-        broken.last.vector, train(accord.fedavg(mask=accord.gma()), fed=small, sample=None, rounds=1).last.vector, atol=1e-6
+        broken.last.vector,
+        train(accord.fedavg(mask=accord.gma()), fed=small, sample=None, rounds=1).last.vector,
+        atol=1e-6,
     )
 
 
 def test_a_client_without_samples_is_left_out() -> None:
     fed = blobs()
-    empty = Federation(fed.x, fed.y, {**fed.train, "none": torch.zeros(0, dtype=torch.int64)}, fed.heldout, fed.unseen, name=fed.name)
+    empty = Federation(
+        fed.x, fed.y, {**fed.train, "none": torch.zeros(0, dtype=torch.int64)}, fed.heldout, fed.unseen, name=fed.name
+    )
     run = train(fed=empty, sample=None)
     assert run.rows[0]["left_out"] == {"none": "no samples"}
 
@@ -159,7 +165,8 @@ def test_stragglers_take_fewer_steps_but_at_least_one() -> None:
 
 
 def test_what_a_client_would_remember_is_checked_too() -> None:
-    """Option I's gradient may meet a sample that the steps did not: the client's c would be NaN though its update is not."""
+    """Option I's gradient may meet a sample that the steps did not: the client's c would be NaN though its update is
+    not."""
     fed = blobs()
     x = fed.x.clone()
     x[fed.train["c01"][0]] = float("nan")
@@ -181,7 +188,9 @@ def test_a_huge_update_cannot_freeze_a_coordinate(algorithm) -> None:
     """Its square is infinite: kept in v, it would make every later step zero."""
     fed = quadratics((1.0, 1e200), (1.0, 1.0), (1.0, 2.0))
     with pytest.warns(SkippedRound, match="not finite"):
-        run = accord.fit(Point(), fed, algorithm, rounds=12, sample=1, epochs=1, batch=1, loss=cost, metrics={}, momentum=0.0)
+        run = accord.fit(
+            Point(), fed, algorithm, rounds=12, sample=1, epochs=1, batch=1, loss=cost, metrics={}, momentum=0.0
+        )
     skipped = [row["round"] for row in run.rows if "skipped" in row]
     assert 0 < len(skipped) < 12
     assert 0 < run.model().x.item() < 3
@@ -208,12 +217,17 @@ def test_the_buffers_are_checked() -> None:
 
 @pytest.mark.filterwarnings("ignore::accord.training.loop.SkippedRound")
 def test_a_model_that_diverges_is_told_not_crashed_over() -> None:
-    run = accord.fit(nn.Linear(6, 1), Federation(blobs().x * 1e19, blobs().x[:, 0], blobs().train, blobs().heldout), rounds=3, sample=None)
+    run = accord.fit(
+        nn.Linear(6, 1),
+        Federation(blobs().x * 1e19, blobs().x[:, 0], blobs().train, blobs().heldout),
+        rounds=3,
+        sample=None,
+    )
     assert run.history[-1][1]["splits"]["heldout"]["loss"]["by_sample"] is None
     assert run.best is None and "-" in str(run)
 
 
-# --------------------------------------------------------------------------------------------------------- control variates
+# ------------------------------------------------------------------------------------------- control variates
 
 
 def control_variates(run_folder) -> tuple[Tensor, Tensor]:
@@ -230,7 +244,8 @@ def control_variates(run_folder) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("broken", [False, True])
 def test_c_is_the_mean_of_all_c_n_every_round(tmp_path, option: str, lost: float, broken: bool) -> None:
     fed = blobs()
-    if broken:  # one client in four has a bad sample, which a straggler may not come to: its reports are refused now and then
+    # one client in four has a bad sample, which a straggler may not come to: its reports are refused now and then
+    if broken:
         x = fed.x.clone()
         for client in fed.clients[::4]:
             x[fed.train[client][:1]] = float("nan")
@@ -247,7 +262,7 @@ def test_c_is_the_mean_of_all_c_n_every_round(tmp_path, option: str, lost: float
     assert refused > 0 or not broken
 
 
-# ------------------------------------------------------------------------------------------------------------------ buffers
+# ---------------------------------------------------------------------------------------------------- buffers
 
 
 def test_buffers_are_averaged_by_samples_and_never_masked() -> None:
@@ -285,7 +300,9 @@ def test_flags_do_not_leak_from_client_to_client() -> None:
     both = accord.fit(Flagged(), fed, rounds=1, sample=None, batch=None, epochs=2)
     swapped = Federation(fed.x, fed.y, dict(reversed(fed.train.items())), name="blobs")
     assert torch.allclose(
-        both.last.vector, accord.fit(Flagged(), swapped, rounds=1, sample=None, batch=None, epochs=2).last.vector, atol=1e-6
+        both.last.vector,
+        accord.fit(Flagged(), swapped, rounds=1, sample=None, batch=None, epochs=2).last.vector,
+        atol=1e-6,
     )
 
 
@@ -342,13 +359,16 @@ def test_dropout_trains_differently() -> None:
     assert not torch.equal(dropping.last.vector, train(rounds=3, sample=4).last.vector)
 
 
-# ---------------------------------------------------------------------------------------------------------- own loss, metrics
+# ------------------------------------------------------------------------------------------ own loss, metrics
 
 
 @pytest.mark.parametrize(
     ("metric", "says"),
     [
-        (lambda output, target: output.mean(), r"metric m must give one number per sample, a tensor of shape \[2\], got shape \[\]"),
+        (
+            lambda output, target: output.mean(),
+            r"metric m must give one number per sample, a tensor of shape \[2\], got shape \[\]",
+        ),
         (lambda output, target: output, r"got shape \[2, 4\]"),
         (lambda output, target: 1.0, "got a float"),
         (lambda output, target: output.nothing(), "metric m cannot take outputs of shape"),
@@ -369,32 +389,50 @@ def test_a_metric_of_which_less_is_better_chooses_the_right_model() -> None:
     numbers = Federation(fed.x, fed.x[:, 0] * 2 - 1, fed.train, fed.heldout, fed.unseen, name="numbers")
     error = lambda output, target: (output[:, 0] - target).abs()  # noqa: E731
     run = accord.fit(
-        nn.Linear(6, 1), numbers, rounds=10, sample=5, lr=0.02, evaluate_every=1, metrics={"mae": accord.smaller_is_better(error)}
+        nn.Linear(6, 1),
+        numbers,
+        rounds=10,
+        sample=5,
+        lr=0.02,
+        evaluate_every=1,
+        metrics={"mae": accord.smaller_is_better(error)},
     )
-    assert run.history[-1][1]["splits"]["heldout"]["mae"]["by_sample"] < run.history[0][1]["splits"]["heldout"]["mae"]["by_sample"]
+    assert (
+        run.history[-1][1]["splits"]["heldout"]["mae"]["by_sample"]
+        < run.history[0][1]["splits"]["heldout"]["mae"]["by_sample"]
+    )
     assert run.best.round == run.select("held-out").rounds[0] == 10
 
 
 def test_own_loss_and_metrics() -> None:
     fed = blobs()
     top2 = lambda output, target: (output.topk(2).indices == target[:, None]).any(1).float()  # noqa: E731
-    run = train(metrics={"top2": top2}, loss=lambda output, target: F.cross_entropy(output, target, reduction="none", label_smoothing=0.1))
+    run = train(
+        metrics={"top2": top2},
+        loss=lambda output, target: F.cross_entropy(output, target, reduction="none", label_smoothing=0.1),
+    )
     assert set(run.history[-1][1]["splits"]["train"]) == {"clients", "samples", "loss", "top2"}
     rows = torch.cat(list(fed.unseen.values()))
-    assert top2(run.model()(fed.x[rows]), fed.y[rows]).mean().item() == pytest.approx(run.select("last10").values["unseen"], abs=0.2)
+    assert top2(run.model()(fed.x[rows]), fed.y[rows]).mean().item() == pytest.approx(
+        run.select("last10").values["unseen"], abs=0.2
+    )
 
 
 def test_regression_is_judged_by_its_loss() -> None:
     fed = blobs()
     numbers = Federation(fed.x, fed.x[:, 0] * 2 - 1, fed.train, fed.heldout, fed.unseen, name="numbers")
     run = accord.fit(nn.Linear(6, 1), numbers, rounds=30, sample=5, lr=0.05)
-    assert run.history[-1][1]["splits"]["unseen"]["loss"]["by_sample"] < 0.1 * run.history[0][1]["splits"]["unseen"]["loss"]["by_sample"]
+    assert (
+        run.history[-1][1]["splits"]["unseen"]["loss"]["by_sample"]
+        < 0.1 * run.history[0][1]["splits"]["unseen"]["loss"]["by_sample"]
+    )
     assert run.select("held-out").rounds == [max(r for r, e in run.history)]
 
 
 def test_a_loss_that_averages_is_refused() -> None:
     with pytest.raises(
-        AccordError, match=r"loss must give one number per sample, a tensor of shape \[2\], got shape \[\]: use reduction='none'"
+        AccordError,
+        match=r"loss must give one number per sample, a tensor of shape \[2\], got shape \[\]: use reduction='none'",
     ):
         train(loss=F.cross_entropy)
 
@@ -409,8 +447,12 @@ def test_a_model_that_does_not_fit_the_data_is_refused() -> None:
 def test_batchnorm_never_meets_a_batch_of_one() -> None:
     """A rest of one sample joins the batch before it; a client with one sample is left out and named."""
     fed = blobs(clients=3, unseen=0)
-    ragged = Federation(fed.x, fed.y, {**fed.train, "nine": fed.train["c00"][:9], "tiny": fed.train["c01"][:1]}, name="blobs")
-    run = accord.fit(nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 4)), ragged, accord.scaffold("I"), rounds=1, sample=None, batch=8)
+    ragged = Federation(
+        fed.x, fed.y, {**fed.train, "nine": fed.train["c00"][:9], "tiny": fed.train["c01"][:1]}, name="blobs"
+    )
+    run = accord.fit(
+        nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 4)), ragged, accord.scaffold("I"), rounds=1, sample=None, batch=8
+    )
     assert run.rows[0]["left_out"] == {"tiny": "1 sample, and the model needs 2 to train on"}
     without = accord.fit(mlp(), ragged, rounds=1, sample=None, batch=8)
     assert without.rows[0]["left_out"] == {}
@@ -423,12 +465,16 @@ def test_data_that_breaks_the_loss_names_the_client(split: str) -> None:
     labels = fed.y.clone()
     labels[getattr(fed, split)["c02" if split == "train" else "c13"][-1]] = 7  # four classes
     broken = Federation(fed.x, labels, fed.train, fed.heldout, fed.unseen, name=fed.name)
-    says = "client c02 could not train in round 1: Target 7" if split == "train" else "evaluation failed at or soon after .*: Target 7"
+    says = (
+        "client c02 could not train in round 1: Target 7"
+        if split == "train"
+        else "evaluation failed at or soon after .*: Target 7"
+    )
     with pytest.raises(AccordError, match=says):
         train(fed=broken, sample=None)
 
 
-# -------------------------------------------------------------------------------------------------------------- the run object
+# --------------------------------------------------------------------------------------------- the run object
 
 
 def test_who_was_left_out_is_printed() -> None:
@@ -445,7 +491,9 @@ def test_the_trained_model_is_ready_to_use() -> None:
 def test_a_loss_that_mixes_samples_is_refused() -> None:
     fed = blobs()
     numbers = Federation(fed.x, fed.x[:, 0], fed.train, fed.heldout, fed.unseen, name="numbers")
-    with pytest.raises(AccordError, match=r"changes with the other samples .* shape \(2, 1\) and targets of shape \(2,\) broadcast"):
+    with pytest.raises(
+        AccordError, match=r"changes with the other samples .* shape \(2, 1\) and targets of shape \(2,\) broadcast"
+    ):
         accord.fit(nn.Linear(6, 1), numbers, rounds=1, loss=lambda output, target: (output - target).square().mean(1))
 
 
@@ -473,7 +521,12 @@ def test_agreement_of_a_large_layer_is_exact() -> None:
     layout, algorithm = Layout.flat(3_000_000), accord.fedavg(mask=accord.gma(1.0))
     votes = Record(votes=Field(torch.full((layout.size,), 8.0)), count=Field(torch.tensor([10.0])))
     told = of_round(
-        algorithm, Record(mask=votes), Lowered(torch.ones(layout.size), None), {"mask": {}}, torch.ones(layout.size), Round(1, layout, 10)
+        algorithm,
+        Record(mask=votes),
+        Lowered(torch.ones(layout.size), None),
+        {"mask": {}},
+        torch.ones(layout.size),
+        Round(1, layout, 10),
     )
     assert told["agreement"] == pytest.approx(0.8, rel=1e-6) and told["below_tau"] == 1.0
 
@@ -484,7 +537,9 @@ def test_agreement_is_told_overall_and_by_layer() -> None:
     assert 0 < row["agreement"] < 1 and 0 < row["below_tau"] < 1
     assert row["step_norm"] < row["update_norm"]
     sizes = {"0.weight": 48, "0.bias": 8, "2.weight": 32, "2.bias": 4}
-    assert row["agreement"] == pytest.approx(sum(sizes[n] * a for n, a in row["agreement_by_layer"].items()) / 92, abs=1e-6)
+    assert row["agreement"] == pytest.approx(
+        sum(sizes[n] * a for n, a in row["agreement_by_layer"].items()) / 92, abs=1e-6
+    )
     assert "agreement" not in train().rows[0]
 
 
@@ -575,7 +630,9 @@ def test_a_resnet_trains_with_either_norm(norm: str) -> None:
     y = torch.arange(32) // 4 % 2
     x = torch.randn(32, 3, 16, 16, generator=torch.Generator().manual_seed(0)) + y[:, None, None, None]
     fed = accord.data.from_samples(x, y, torch.arange(32) % 4, unseen=1, heldout=0.25)
-    run = accord.fit(accord.models.resnet18(size=16, classes=2, norm=norm), fed, accord.fedavg(), rounds=2, batch=3, momentum=0.0)
+    run = accord.fit(
+        accord.models.resnet18(size=16, classes=2, norm=norm), fed, accord.fedavg(), rounds=2, batch=3, momentum=0.0
+    )
     losses = [row["train_loss"] for row in run.rows]
     assert losses[1] < losses[0] and all(row["accepted"] == 3 for row in run.rows)
     moved = {name: value for name, value in run.model().named_buffers() if name.endswith("running_mean")}

@@ -70,11 +70,23 @@ def test_a_row_as_numbers() -> None:
         "skipped": None,
         "agreement_by_layer": {"w": 0.25},
         "evaluation": {
-            "splits": {"unseen": {"clients": 2, "samples": 9, "accuracy": {"by_sample": 0.75}, "loss": {"by_sample": float("inf")}}},
+            "splits": {
+                "unseen": {
+                    "clients": 2,
+                    "samples": 9,
+                    "accuracy": {"by_sample": 0.75},
+                    "loss": {"by_sample": float("inf")},
+                }
+            },
             "gaps": {"participation": {"accuracy": {"by_sample": -0.5}}},
         },
     }
-    assert numbers(row) == {"train_loss": 0.5, "agreement_by_layer/w": 0.25, "unseen/accuracy": 0.75, "gap/participation/accuracy": -0.5}
+    assert numbers(row) == {
+        "train_loss": 0.5,
+        "agreement_by_layer/w": 0.25,
+        "unseen/accuracy": 0.75,
+        "gap/participation/accuracy": -0.5,
+    }
 
 
 def test_tensorboard_reads_what_was_written_and_a_resumed_run_goes_on(tmp_path: Path) -> None:
@@ -87,11 +99,17 @@ def test_tensorboard_reads_what_was_written_and_a_resumed_run_goes_on(tmp_path: 
     assert told == pytest.approx({row["round"]: row["train_loss"] for row in rows(folder)})
     unseen = {event.step: event.value for event in events.Scalars("unseen/accuracy")}
     assert unseen == pytest.approx(
-        {row["round"]: row["evaluation"]["splits"]["unseen"]["accuracy"]["by_sample"] for row in rows(folder) if "evaluation" in row}
+        {
+            row["round"]: row["evaluation"]["splits"]["unseen"]["accuracy"]["by_sample"]
+            for row in rows(folder)
+            if "evaluation" in row
+        }
     )
 
 
-def test_mlflow_reads_what_was_written_and_a_resumed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_reads_what_was_written_and_a_resumed_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # databases, which MLflow prefers, take more than its client
@@ -102,11 +120,16 @@ def test_mlflow_reads_what_was_written_and_a_resumed_run_goes_on(tmp_path: Path,
     told = {metric.step: metric.value for metric in client.get_metric_history(run_id, "train_loss")}
     assert told == pytest.approx({row["round"]: row["train_loss"] for row in rows(folder)})
     run = client.get_run(run_id)
-    assert run.info.status == "FINISHED" and run.data.params["algorithm.mask.name"] == "gma" and run.info.run_name == folder.name
+    assert (
+        run.info.status == "FINISHED"
+        and run.data.params["algorithm.mask.name"] == "gma"
+        and run.info.run_name == folder.name
+    )
 
 
 def test_mlflow_without_settings_keeps_runs_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own default is a database, which takes more than its client; then files, and a second run finds the first one's."""
+    """Its own default is a database, which takes more than its client; then files, and a second run finds the first
+    one's."""
     mlflow = pytest.importorskip("mlflow")
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE"):
         monkeypatch.delenv(name, raising=False)
@@ -118,14 +141,18 @@ def test_mlflow_without_settings_keeps_runs_in_files(tmp_path: Path, monkeypatch
     client = mlflow.MlflowClient(f"sqlite:///{database}" if database.exists() else (tmp_path / "mlruns").as_uri())
     for folder in folders:
         run = client.get_run(json.loads((folder / "mlflow.json").read_text())["run_id"])
-        assert run.info.status == "FINISHED" and run.data.metrics["train_loss"] == pytest.approx(rows(folder)[-1]["train_loss"])
+        assert run.info.status == "FINISHED" and run.data.metrics["train_loss"] == pytest.approx(
+            rows(folder)[-1]["train_loss"]
+        )
 
 
 def test_mlflow_in_a_place_it_refuses_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "carrier-pigeon://loft")
-    with sentence("MLflow cannot keep runs at carrier-pigeon://loft: ", "set MLFLOW_TRACKING_URI to a server's address"):
+    with sentence(
+        "MLflow cannot keep runs at carrier-pigeon://loft: ", "set MLFLOW_TRACKING_URI to a server's address"
+    ):
         LOGS["mlflow"](tmp_path, {})
 
 
@@ -139,7 +166,9 @@ def test_mlflow_is_told_how_a_run_ended(tmp_path: Path, monkeypatch: pytest.Monk
         hooks = [LOGS["mlflow"](folder, {}), hook]
         with suppress(ZeroDivisionError, KeyboardInterrupt):
             accord.fit(mlp(), blobs(), rounds=4, evaluate_every=4, folder=tmp_path / "runs", device="cpu", hooks=hooks)
-        return str(mlflow.MlflowClient().get_run(json.loads((folder / "mlflow.json").read_text())["run_id"]).info.status)
+        return str(
+            mlflow.MlflowClient().get_run(json.loads((folder / "mlflow.json").read_text())["run_id"]).info.status
+        )
 
     def interrupted(event: Event) -> None:
         raise KeyboardInterrupt
@@ -171,8 +200,8 @@ def test_every_hook_that_asked_is_told_once_how_the_run_ended(tmp_path: Path) ->
 
 
 def records(content: bytes) -> Iterator[bytes]:
-    """What a W&B file holds: after a header of 7 bytes, blocks of 32 KiB with pieces that have a checksum, a length and a kind (1 whole,
-    2 first, 3 middle, 4 last)."""
+    """What a W&B file holds: after a header of 7 bytes, blocks of 32 KiB with pieces that have a checksum, a length and
+    a kind (1 whole, 2 first, 3 middle, 4 last)."""
     at, piece = 7, b""
     while at + 7 <= len(content):
         left = 32768 - at % 32768
@@ -199,7 +228,9 @@ def test_wandb_offline_holds_what_was_told(tmp_path: Path, monkeypatch: pytest.M
         record = wandb_internal_pb2.Record()
         record.ParseFromString(data)
         if record.WhichOneof("record_type") == "history":
-            items = {(item.key or "/".join(item.nested_key)): json.loads(item.value_json) for item in record.history.item}
+            items = {
+                (item.key or "/".join(item.nested_key)): json.loads(item.value_json) for item in record.history.item
+            }
             told[items["_step"]] = items["train_loss"]
     assert told == pytest.approx({row["round"]: row["train_loss"] for row in rows(folder)})
 
@@ -208,7 +239,9 @@ def test_wandb_offline_holds_what_was_told(tmp_path: Path, monkeypatch: pytest.M
 def test_a_missing_program_is_one_sentence(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import sys
 
-    for module in [module for module in sys.modules if module.split(".")[0] == name or module.startswith("torch.utils.tensorboard")]:
+    for module in [
+        module for module in sys.modules if module.split(".")[0] == name or module.startswith("torch.utils.tensorboard")
+    ]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(AccordError, match=rf"needs the package {name}: pip install 'accord-fl\[{name}\]'"):

@@ -12,7 +12,16 @@ from accord.training.plan import Plan
 from digits.task import everybody, model
 
 # As in pyproject.toml, for a simulation that does not read it.
-DEFAULTS = {"rounds": 5, "sample": 3, "algorithm": "fedavg", "tau": 0.4, "lr": 0.05, "evaluate-every": 1, "folder": "", "timeout": 120.0}
+DEFAULTS = {
+    "rounds": 5,
+    "sample": 3,
+    "algorithm": "fedavg",
+    "tau": 0.4,
+    "lr": 0.05,
+    "evaluate-every": 1,
+    "folder": "",
+    "timeout": 120.0,
+}
 
 app = ServerApp()
 
@@ -27,7 +36,12 @@ def main(grid: Grid, context: Context) -> None:
         model(),
         clients=everybody().clients,
         training=Training(lr=chosen["lr"]),
-        plan=Plan(rounds=chosen["rounds"], sample=chosen["sample"], evaluate_every=chosen["evaluate-every"], checkpoint_every=1),
+        plan=Plan(
+            rounds=chosen["rounds"],
+            sample=chosen["sample"],
+            evaluate_every=chosen["evaluate-every"],
+            checkpoint_every=1,
+        ),
         folder=chosen["folder"] or None,
         timeout=chosen["timeout"],
         name="digits",

@@ -1,1 +1,2 @@
-"""What `accord analyse` computes: each module reads runs, or works something out, and gives a table and a figure (docs/analyses.md)."""
+"""What `accord analyse` computes: each module reads runs, or works something out, and gives a table and a figure
+(docs/analyses.md)."""

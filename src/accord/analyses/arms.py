@@ -1,4 +1,5 @@
-"""A study's runs: ordinary experiments in ordinary run folders, so that what is done is not done again and what was stopped goes on."""
+"""A study's runs: ordinary experiments in ordinary run folders, so that what is done is not done again and what was
+stopped goes on."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -36,12 +37,15 @@ Train = Callable[[Sequence[Arm]], None]  # trains what is left of the arms' runs
 
 
 def arm(name: str, base: str, given: Sequence[str], values: Mapping[str, Any]) -> Arm:
-    """The study's settings, with what the user gave, with what sets this arm apart. The last are not the user's to give."""
+    """The study's settings, with what the user gave, with what sets this arm apart. The last are not the user's to
+    give."""
     overrides = [override(text) for text in given]
     varied = set(map(canonical, values))
     for section, key, _ in overrides:
         if canonical(f"{section}.{key}") in varied:
-            raise AccordError(f"{section}.{key} is what this analysis varies: leave it out, or use the command's own option for it")
+            raise AccordError(
+                f"{section}.{key} is what this analysis varies: leave it out, or use the command's own option for it"
+            )
     own = [(*key.split(".", 1), value) for key, value in values.items()]
     experiment = assemble(copy.deepcopy(tables_of(base, "the analysis")), [*overrides, *own], base)
     experiment.check_here()
@@ -77,7 +81,7 @@ def counts(text: str, what: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-# --------------------------------------------------------------------------------------------------- what a history says
+# ---------------------------------------------------------------------------------------- what a history says
 
 
 def figure_of(evaluation: Evaluation, split: str, metric: str) -> float:

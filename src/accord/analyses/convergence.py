@@ -1,27 +1,31 @@
 """How does a random mask slow training down? The convergence propositions, by simulation (docs/theory.md).
 
-The setting (proposition 4.8 of the TMLR paper). The mask keeps each coordinate of a step with probability alpha, independently of
-everything else. That is an assumption, and not what gradient masked averaging does, whose mask is made of the very updates it acts on.
+The setting (proposition 4.8 of the TMLR paper). The mask keeps each coordinate of a step with probability alpha,
+independently of everything else. That is an assumption, and not what gradient masked averaging does, whose mask is made
+of the very updates it acts on.
 
-The problem. Client n has f_n(w) = sum over j of 1 - cos((Q w)_j - b_nj), Q a rotation: smooth, bounded in gradient, and not convex. A mean
-of cosines is a cosine, so the federation's loss is known in closed form, f(w) = sum over j of 1 - R_j cos((Q w)_j - phi_j), with R_j and
-phi_j length and angle of the mean of exp(i b_nj): its lowest value is sum (1 - R_j), and its gradient's Lipschitz constant L = max R_j.
-Gradients carry Gaussian noise, of variance sigma^2 in their mean over clients, all coordinates together.
+The problem. Client n has f_n(w) = sum over j of 1 - cos((Q w)_j - b_nj), Q a rotation: smooth, bounded in gradient, and
+not convex. A mean of cosines is a cosine, so the federation's loss is known in closed form, f(w) = sum over j of 1 -
+R_j cos((Q w)_j - phi_j), with R_j and phi_j length and angle of the mean of exp(i b_nj): its lowest value is sum (1 -
+R_j), and its gradient's Lipschitz constant L = max R_j. Gradients carry Gaussian noise, of variance sigma^2 in their
+mean over clients, all coordinates together.
 
 What the papers say, and what needs care:
 
 1. TMLR, proposition 4.8: with a step of at most 0.001 alpha / (K L), K local steps,
        mean over rounds of |grad f|^2 <= 8 (f(w_0) - f*) / (alpha eta K T) + 80 L eta sigma^2 / alpha,
-   and so O(1 / (alpha sqrt(T)) + 1 / (alpha^2 T)). It is an upper bound and holds here with much to spare. Its proof drops the mask from
-   |mask x update|^2; that is why the step must shrink with alpha, and where the second alpha comes from. (The proof's descent term has
-   the factor K - 1, so for one local step it says nothing.) Keep the mask there and, for one local step of eta <= 1 / L,
+   and so O(1 / (alpha sqrt(T)) + 1 / (alpha^2 T)). It is an upper bound and holds here with much to spare. Its proof
+   drops the mask from |mask x update|^2; that is why the step must shrink with alpha, and where the second alpha comes
+   from. (The proof's descent term has the factor K - 1, so for one local step it says nothing.) Keep the mask there
+   and, for one local step of eta <= 1 / L,
        mean over rounds of |grad f|^2 <= 2 (f(w_0) - f*) / (alpha eta T) + L eta sigma^2:
-   a mask that keeps a share alpha costs 1 / alpha times the rounds, and its step need not shrink. The middle panel has both slopes.
-2. Thesis, proposition 3.3.6: min over rounds of |mask x grad f|^2 <= 2 L (f(w_0) - f(w_T)) / T + an error term, at eta = 1 / (2 L). Its
-   proof has (eta - L eta^2) / 2 in front of the sum and puts 1 / (2 L) for eta - L eta^2, which is 1 / (4 L): the constant must be 8 L.
-   Where updates are exact gradients there is no error term, and then 2 L is violated by the first step on a parabola, by 4 : 3. The best
-   constant is 8 L / 3 there (right panel): a step of 1 / (2 L) lowers f by (eta - L eta^2 / 2) |mask x grad f|^2 = 3 / (8 L) of that
-   or more.
+   a mask that keeps a share alpha costs 1 / alpha times the rounds, and its step need not shrink. The middle panel has
+   both slopes.
+2. Thesis, proposition 3.3.6: min over rounds of |mask x grad f|^2 <= 2 L (f(w_0) - f(w_T)) / T + an error term, at
+   eta = 1 / (2 L). Its proof has (eta - L eta^2) / 2 in front of the sum and puts 1 / (2 L) for eta - L eta^2, which
+   is 1 / (4 L): the constant must be 8 L. Where updates are exact gradients there is no error term, and then 2 L is
+   violated by the first step on a parabola, by 4 : 3. The best constant is 8 L / 3 there (right panel): a step of 1 /
+   (2 L) lowers f by (eta - L eta^2 / 2) |mask x grad f|^2 = 3 / (8 L) of that or more.
 """
 
 from collections.abc import Sequence
@@ -79,7 +83,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Trace:
-    """Squared norms of the gradient and of its masked part where a round starts, `[T, S]` for S trials, and the loss, `[T + 1, S]`."""
+    """Squared norms of the gradient and of its masked part where a round starts, `[T, S]` for S trials, and the loss,
+    `[T + 1, S]`."""
 
     gradient: Tensor
     masked: Tensor
@@ -87,13 +92,22 @@ class Trace:
 
 
 def simulate(
-    problem: Problem, alpha: float, eta: float, rounds: int, trials: int = 64, local: int = 1, sigma: float = 0.0, seed: int = 0
+    problem: Problem,
+    alpha: float,
+    eta: float,
+    rounds: int,
+    trials: int = 64,
+    local: int = 1,
+    sigma: float = 0.0,
+    seed: int = 0,
 ) -> Trace:
-    """FedAvg with `local` steps of `eta` and a Bernoulli mask on the averaged update, many trials from starts of their own at once."""
+    """FedAvg with `local` steps of `eta` and a Bernoulli mask on the averaged update, many trials from starts of their
+    own at once."""
     draw = torch.Generator().manual_seed(seed)
     size, clients = problem.angles.shape[1], len(problem.angles)
     w = 2 * torch.randn(trials, size, generator=draw, dtype=torch.float64)
-    noise = sigma * (clients / size) ** 0.5  # of a client's coordinate; the mean over clients then has sigma in all coordinates together
+    # of a client's coordinate; the mean over clients then has sigma in all coordinates together
+    noise = sigma * (clients / size) ** 0.5
     gradients, masked, losses = [], [], [problem.loss(w)]
     for _ in range(rounds):
         mask = (torch.rand(trials, size, generator=draw, dtype=torch.float64) < alpha).double()
@@ -120,7 +134,10 @@ def sharp(problem: Problem, trace: Trace, alpha: float, eta: float, sigma: float
 def printed(problem: Problem, trace: Trace, alpha: float, eta: float, sigma: float, local: int = 1) -> Tensor:
     """The bound of the TMLR paper before its step is chosen: [T]. Proven for a step of at most 0.001 alpha / (K L)."""
     rounds = torch.arange(1, len(trace.gradient) + 1)
-    return 8 * (trace.loss[0].mean() - problem.lowest) / (alpha * eta * local * rounds) + 80 * problem.smoothness * eta * sigma**2 / alpha
+    return (
+        8 * (trace.loss[0].mean() - problem.lowest) / (alpha * eta * local * rounds)
+        + 80 * problem.smoothness * eta * sigma**2 / alpha
+    )
 
 
 def running_mean(values: Tensor) -> Tensor:
@@ -138,11 +155,14 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float:
     """Of the straight line through the logarithms."""
     across, up = [log(value) for value in x], [log(value) for value in y]
     middle, height = sum(across) / len(across), sum(up) / len(up)
-    return sum((a - middle) * (b - height) for a, b in zip(across, up, strict=True)) / sum((a - middle) ** 2 for a in across)
+    return sum((a - middle) * (b - height) for a, b in zip(across, up, strict=True)) / sum(
+        (a - middle) ** 2 for a in across
+    )
 
 
 def constant(trace: Trace, smoothness: float) -> Tensor:
-    """The constant c with which min |mask x grad|^2 <= c L (f(w_0) - f(w_T)) / T would be an equality, for every T: [T]."""
+    """The constant c with which min |mask x grad|^2 <= c L (f(w_0) - f(w_T)) / T would be an equality, for every T:
+    [T]."""
     rounds = torch.arange(1, len(trace.masked) + 1)
     least = trace.masked.cummin(0).values.mean(-1)
     return least * rounds / (smoothness * (trace.loss[0] - trace.loss[1:]).mean(-1))
@@ -156,10 +176,14 @@ def parabola(rounds: int) -> Tensor:
 
 
 def read(
-    alphas: Sequence[float] = (0.1, 0.2, 0.4, 0.7, 1.0), rounds: int = 1000, trials: int = 64, sigma: float = 0.5, local: int = 1
+    alphas: Sequence[float] = (0.1, 0.2, 0.4, 0.7, 1.0),
+    rounds: int = 1000,
+    trials: int = 64,
+    sigma: float = 0.5,
+    local: int = 1,
 ) -> Result:
-    """Bounds and simulations for every alpha. `sigma` is the noise of the averaged gradient, all coordinates together; the sharper bound
-    is for one `local` step."""
+    """Bounds and simulations for every alpha. `sigma` is the noise of the averaged gradient, all coordinates together;
+    the sharper bound is for one `local` step."""
     if not alphas or len(set(alphas)) < len(alphas) or not all(0 < alpha <= 1 for alpha in alphas):
         raise AccordError(f"alphas must be different shares above 0 and at most 1, got {', '.join(map(str, alphas))}")
     problem = Problem.drawn()
@@ -190,7 +214,9 @@ def read(
         *([f"rounds grow as alpha to the power {grow}"] if slopes else []),
         f"on a parabola the first step needs the constant {float(parabola(1)[0]):.4f} L, not 2 L",
     )
-    return Result("convergence_in_alpha", table, points, lambda: _draw(problem, traces, eta, sigma, trials, until, slopes), notes)
+    return Result(
+        "convergence_in_alpha", table, points, lambda: _draw(problem, traces, eta, sigma, trials, until, slopes), notes
+    )
 
 
 def _draw(
@@ -210,17 +236,25 @@ def _draw(
         rounds = range(1, len(trace.gradient) + 1)
         left.loglog(rounds, running_mean(trace.gradient), color=shade, label=f"{alpha:g}")
         left.loglog(rounds, sharp(problem, trace, alpha, eta, sigma), "--", color=shade, linewidth=0.9)
-    left.set(title="Lines: measured; dashed: bound, one local step", xlabel="rounds T", ylabel="mean of |grad f|² over T rounds")
+    left.set(
+        title="Lines: measured; dashed: bound, one local step",
+        xlabel="rounds T",
+        ylabel="mean of |grad f|² over T rounds",
+    )
     left.legend(title="alpha", ncols=2, loc="upper right")
     for (name, values), colour, marker in zip(until.items(), style.COLOURS, "os", strict=False):
         text = f"{name}: slope {slopes[name]:.2f}" if slopes else name
         middle.loglog(list(traces), values, marker=marker, color=colour, label=text)
     middle.set(
-        title="The price of alpha, without noise", xlabel="alpha, share of coordinates kept", ylabel="rounds until |grad f|² is at 1 %"
+        title="The price of alpha, without noise",
+        xlabel="alpha, share of coordinates kept",
+        ylabel="rounds until |grad f|² is at 1 %",
     )
     middle.legend()
     exact = simulate(problem, 0.5, 1 / (2 * problem.smoothness), 30, trials)
-    right.plot(range(1, 31), constant(exact, problem.smoothness), color=style.COLOURS[0], label="this problem, alpha = 0.5")
+    right.plot(
+        range(1, 31), constant(exact, problem.smoothness), color=style.COLOURS[0], label="this problem, alpha = 0.5"
+    )
     right.plot(range(1, 31), parabola(30), "o-", color=style.COLOURS[4], label="a parabola, nothing masked")
     for value, text, colour in (
         (2, "2, printed", style.COLOURS[1]),
@@ -228,6 +262,11 @@ def _draw(
         (8, "8, the printed proof", style.GREY),
     ):
         right.axhline(value, linestyle="--", linewidth=1.0, color=colour, label=text)
-    right.set(title="Thesis, 3.3.6: the constant that is needed", xlabel="rounds T", ylabel="constant, in units of L", ylim=(0, 9))
+    right.set(
+        title="Thesis, 3.3.6: the constant that is needed",
+        xlabel="rounds T",
+        ylabel="constant, in units of L",
+        ylim=(0, 9),
+    )
     right.legend(loc="center right")
     return figure

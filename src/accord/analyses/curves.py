@@ -1,4 +1,5 @@
-"""Train and test curves of recorded runs, seeds of one setting together (figures 2 and 3a of the TMLR paper, 4.1 of the thesis)."""
+"""Train and test curves of recorded runs, seeds of one setting together (figures 2 and 3a of the TMLR paper, 4.1 of the
+thesis)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +18,8 @@ _LINES: dict[str, Any] = {"train": "--", "heldout": ":", "unseen": "-.", "test":
 
 
 def read(folders: Sequence[Path], splits: Sequence[str] | None, metric: str | None) -> Result:
-    """Curves of every run at or below the folders. Left out, the splits are train and test, or whatever else there is to judge by, and the
-    metric is the one that the runs are judged by."""
+    """Curves of every run at or below the folders. Left out, the splits are train and test, or whatever else there is
+    to judge by, and the metric is the one that the runs are judged by."""
     runs = [run for run in map(load, find(folders)) if run.history]
     if not runs:
         raise AccordError("none of these runs was evaluated yet, so there is no curve to draw")
@@ -52,7 +53,9 @@ def _result(settings: dict[str, list[Recorded]], splits: Sequence[str], metric: 
     for name, members in settings.items():
         common = sorted(set.intersection(*({number for number, _ in run.history} for run in members)))
         if not common:
-            raise AccordError(f"the seeds of {name} were evaluated in different rounds: there is no curve of their mean")
+            raise AccordError(
+                f"the seeds of {name} were evaluated in different rounds: there is no curve of their mean"
+            )
         for split in splits:
             values = [[figure_of(e, split, metric) for number, e in run.history if number in common] for run in members]
             curves[name, split] = common, values
@@ -61,7 +64,9 @@ def _result(settings: dict[str, list[Recorded]], splits: Sequence[str], metric: 
             table.append(told | {unit(metric): mean(ends), "sd": deviation(ends)})
             for run, curve in zip(members, values, strict=True):
                 for number, value in zip(common, curve, strict=True):
-                    points.append({"rule": name, "split": TITLES[split], "seed": run.seed, "round": number, unit(metric): value})
+                    points.append(
+                        {"rule": name, "split": TITLES[split], "seed": run.seed, "round": number, unit(metric): value}
+                    )
     return Result("curves", table, points, lambda: _draw(curves, metric))
 
 
@@ -75,10 +80,15 @@ def _draw(curves: dict[tuple[str, str], tuple[list[int], list[list[float]]]], me
         style.band(axes, rounds, seeds, name, colours[name], _LINES[split], marker="o" if len(rounds) == 1 else "")
     handles = [Line2D([], [], color=colours[name], label=name) for name in names]
     handles += [
-        Line2D([], [], color=style.GREY, linestyle=_LINES[split], label=TITLES[split]) for split in dict.fromkeys(s for _, s in curves)
+        Line2D([], [], color=style.GREY, linestyle=_LINES[split], label=TITLES[split])
+        for split in dict.fromkeys(s for _, s in curves)
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(3, len(handles)))
-    axes.set(xlabel="round", ylabel=f"{unit(metric)}, mean over samples", title=_seeds({len(seeds) for _, seeds in curves.values()}))
+    axes.set(
+        xlabel="round",
+        ylabel=f"{unit(metric)}, mean over samples",
+        title=_seeds({len(seeds) for _, seeds in curves.values()}),
+    )
     return figure
 
 

@@ -25,7 +25,9 @@ folder = "runs/analyse/heterogeneity"
 """
 
 
-def carry_out(given: Sequence[str], train: Train, *, alphas: Sequence[float] = (0.1, 0.3, 1.0, 10.0, 100.0), tau: float = 0.4) -> Result:
+def carry_out(
+    given: Sequence[str], train: Train, *, alphas: Sequence[float] = (0.1, 0.3, 1.0, 10.0, 100.0), tau: float = 0.4
+) -> Result:
     """Trains with every alpha, and measures agreement."""
     arms = plan(given, alphas, tau)
     train(arms)
@@ -57,7 +59,9 @@ def read(arms: Sequence[Arm], tau: float) -> Result:
             curves[alpha].append([100 * row["below_tau"] for row in told])
             voters = max(voters, *(row["accepted"] for row in told))
             for row in told:
-                points.append({"alpha": alpha, "seed": run.seed, "round": row["round"], "under tau (%)": 100 * row["below_tau"]})
+                points.append(
+                    {"alpha": alpha, "seed": run.seed, "round": row["round"], "under tau (%)": 100 * row["below_tau"]}
+                )
         shares = [mean(curve) for curve in curves[alpha]]
         names = {"alpha": alpha, "seeds": len(shares), "label skew": mean(skews)}
         table.append(names | {"under tau (%)": mean(shares), "sd": deviation(shares)})

@@ -16,10 +16,15 @@ def read(folder: Path) -> Result:
     read_json(folder / "experiment.json")  # says so if this is no run folder
     rounds = [row for row in read_lines(folder / "metrics.jsonl") if "agreement_by_layer" in row]
     if not rounds:
-        raise AccordError(f"{folder} holds no agreement: it is measured where there is a mask, such as algorithm.mask=gma")
+        raise AccordError(
+            f"{folder} holds no agreement: it is measured where there is a mask, such as algorithm.mask=gma"
+        )
     curves = {layer: [row["agreement_by_layer"][layer] for row in rounds] for layer in rounds[0]["agreement_by_layer"]}
     numbers = [row["round"] for row in rounds]
-    table = [{"layer": layer, "first": values[0], "mean": mean(values), "last": values[-1]} for layer, values in curves.items()]
+    table = [
+        {"layer": layer, "first": values[0], "mean": mean(values), "last": values[-1]}
+        for layer, values in curves.items()
+    ]
     points = [
         {"layer": layer, "round": number, "agreement": value}
         for layer, values in curves.items()

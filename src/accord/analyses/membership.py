@@ -1,5 +1,5 @@
-"""Can samples that a model was trained on be told from others by its logits, with and without the mask? (appendix F and figure 6b of the
-TMLR paper, figure 4.3b of the thesis)"""
+"""Can samples that a model was trained on be told from others by its logits, with and without the mask? (appendix F and
+figure 6b of the TMLR paper, figure 4.3b of the thesis)"""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,9 @@ folder = "runs/analyse/membership"
 LOSS = "attacker's loss (nats)"
 
 
-def carry_out(given: Sequence[str], train: Train, *, tau: float = 0.4, against: str = "test", steps: int = 5000) -> Result:
+def carry_out(
+    given: Sequence[str], train: Train, *, tau: float = 0.4, against: str = "test", steps: int = 5000
+) -> Result:
     """Trains a model by plain averaging, by the soft mask and by its control, and attacks each."""
     arms = plan(BASE, given, masks(tau)[:3])
     first = arms[0].runs[0]
@@ -42,18 +44,24 @@ def carry_out(given: Sequence[str], train: Train, *, tau: float = 0.4, against: 
 
 
 def read(arms: Sequence[Arm], against: str, steps: int) -> Result:
-    """How often each attacker is right about the last model of every run, where guessing has 50 %, and the regression's loss as it
-    learns."""
+    """How often each attacker is right about the last model of every run, where guessing has 50 %, and the regression's
+    loss as it learns."""
     points: list[dict[str, Any]] = []
     curves: list[dict[str, Any]] = []
     for one in arms:
         for run, history in zip(one.runs, one.histories(), strict=True):
             fed = run.experiment.federation(run.seed)
             module = warm_start(run.experiment.module(fed, run.seed), run.folder / "model.safetensors")
-            found = attack(module, fed, against=against, steps=steps, seed=run.seed, device=run.experiment.settings.run.device)
+            found = attack(
+                module, fed, against=against, steps=steps, seed=run.seed, device=run.experiment.settings.run.device
+            )
             gap = figure_of(history[-1][1], "train", "accuracy") - figure_of(history[-1][1], found.against, "accuracy")
             for way in found.attacks:
-                figures = {"attack accuracy (%)": 100 * way.accuracy, "AUC": way.auc, f"train - {found.against} (%)": gap}
+                figures = {
+                    "attack accuracy (%)": 100 * way.accuracy,
+                    "AUC": way.auc,
+                    f"train - {found.against} (%)": gap,
+                }
                 names = {"rule": one.name, "attack": way.name, "seed": run.seed}
                 points.append({**names, **figures, "step": None, LOSS: way.losses[-1][1] if way.losses else None})
                 empty = dict.fromkeys(figures)
@@ -64,9 +72,20 @@ def read(arms: Sequence[Arm], against: str, steps: int) -> Result:
         columns = list(some[0])[3:6]
         right, area, gaps = ([point[column] for point in some] for column in columns)
         losses = [point[LOSS] for point in some if point[LOSS] is not None]
-        row: dict[str, Any] = {"rule": name, "attack": way, "seeds": len(some), "attack accuracy (%)": mean(right), "sd": deviation(right)}
+        row: dict[str, Any] = {
+            "rule": name,
+            "attack": way,
+            "seeds": len(some),
+            "attack accuracy (%)": mean(right),
+            "sd": deviation(right),
+        }
         table.append(row | {"AUC": mean(area), columns[-1]: mean(gaps), LOSS: mean(losses) if losses else None})
-    notes = ("logits: logistic regression on the model's outputs; loss: a threshold on the sample's loss; half of the samples train them",)
+    notes = (
+        (
+            "logits: logistic regression on the model's outputs; loss: a threshold on the sample's loss; half of the"
+            " samples train them"
+        ),
+    )
     return Result("membership", table, [*points, *curves], lambda: _draw(table, points, curves), notes)
 
 
@@ -78,14 +97,20 @@ def _draw(table: Sequence[dict[str, Any]], points: Sequence[dict[str, Any]], cur
     for shift, (way, colour) in enumerate(zip(ways, style.COLOURS, strict=False)):
         places = [place + 0.18 * (shift - (len(ways) - 1) / 2) for place in range(len(rules))]
         for place, rule in zip(places, rules, strict=True):
-            seeds = [point["attack accuracy (%)"] for point in points if (point["rule"], point["attack"]) == (rule, way)]
+            seeds = [
+                point["attack accuracy (%)"] for point in points if (point["rule"], point["attack"]) == (rule, way)
+            ]
             axes.plot(seeds, [place] * len(seeds), "|", color=colour, markersize=9, alpha=0.7)
         means = [row["attack accuracy (%)"] for row in table if row["attack"] == way]
         axes.plot(means, places, "o", color=colour, markersize=7, label=f"attack by {way}")
     axes.axvline(50, color=style.GREY, linestyle="--", linewidth=1.0, label="guessing")
     axes.set_yticks(range(len(rules)), rules)
     axes.invert_yaxis()
-    axes.set(title="Dots are means, strokes are seeds", xlabel="attack accuracy on members and others in equal numbers (%)", ylabel="rule")
+    axes.set(
+        title="Dots are means, strokes are seeds",
+        xlabel="attack accuracy on members and others in equal numbers (%)",
+        ylabel="rule",
+    )
     figure.legend(loc="outside lower center", ncols=len(ways) + 1)
     return figure
 

@@ -18,7 +18,8 @@ Rows = Sequence[dict[str, Any]]  # all with the same keys, which name columns an
 
 @dataclass(frozen=True)
 class Result:
-    """What an analysis found. `table` is printed; `points` is what the figure shows, seed by seed where there are seeds."""
+    """What an analysis found. `table` is printed; `points` is what the figure shows, seed by seed where there are
+    seeds."""
 
     name: str
     table: Rows
@@ -32,7 +33,9 @@ def check_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise AccordError(f"--out must be a folder that can be written to, got {str(out)!r}: {error.strerror}") from None
+        raise AccordError(
+            f"--out must be a folder that can be written to, got {str(out)!r}: {error.strerror}"
+        ) from None
 
 
 def write(result: Result, out: Path, kind: str) -> list[Path]:

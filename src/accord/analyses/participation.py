@@ -1,4 +1,5 @@
-"""One round from a trained model: held-out data of the clients that took part, and of those that did not (tables 4 and 5, TMLR paper)."""
+"""One round from a trained model: held-out data of the clients that took part, and of those that did not (tables 4 and
+5, TMLR paper)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +31,9 @@ PARTS = {"participating (%)": "held-out, in this round", "others (%)": "held-out
 _BASE_ONLY = ("train.rounds", "train.sample", "train.epochs", "train.steps", "train.evaluate_every", "run.seeds")
 
 
-def carry_out(given: Sequence[str], train: Train, *, participants: Sequence[int] = (5, 2), epochs: int = 3, tau: float = 0.4) -> Result:
+def carry_out(
+    given: Sequence[str], train: Train, *, participants: Sequence[int] = (5, 2), epochs: int = 3, tau: float = 0.4
+) -> Result:
     """Trains the model, then one round from it by every rule."""
     start = base(given)
     check(start, participants)
@@ -71,7 +74,13 @@ def plan(given: Sequence[str], start: Arm, participants: Sequence[int], epochs: 
             free = [text for text in own if ".".join(override(text)[:2]) not in values]
             runs: list[One] = []
             for run in start.runs:
-                once = {"train.rounds": 1, "train.evaluate_every": 1, "train.sample": count, "train.epochs": epochs, **limit}
+                once = {
+                    "train.rounds": 1,
+                    "train.evaluate_every": 1,
+                    "train.sample": count,
+                    "train.epochs": epochs,
+                    **limit,
+                }
                 begin = {"model.start": str(run.folder / "model.safetensors"), "run.seeds": [run.seed]}
                 runs += arm("", BASE, free, {**values, **once, **begin}).runs
             name = "before the round" if "algorithm.server.lr" in values else runs[0].experiment.algorithm.label
@@ -93,7 +102,11 @@ def read(arms: Sequence[Arm]) -> Result:
             row |= {column: mean(values), f"sd, {column.partition(' ')[0]}": deviation(values)}
         table.append(row)
     for row in table:
-        plain = next(other for other in table if other["participants"] == row["participants"] and other["rule"] != "before the round")
+        plain = next(
+            other
+            for other in table
+            if other["participants"] == row["participants"] and other["rule"] != "before the round"
+        )
         row |= {f"{column.partition(' ')[0]} - averaging": row[column] - plain[column] for column in PARTS}
     return Result("participation", table, points, lambda: _draw(table, points))
 
@@ -103,12 +116,23 @@ def _draw(table: Sequence[dict[str, Any]], points: Sequence[dict[str, Any]]) -> 
     figure, axes = style.panels(len(counts), size=(4.8, 3.4))
     for one, count in zip(axes, counts, strict=True):
         rules = [row for row in table if row["participants"] == count]
-        one.hlines(range(len(rules)), *([row[column] for row in rules] for column in PARTS), color=style.GREY, linewidth=1.0)
+        one.hlines(
+            range(len(rules)), *([row[column] for row in rules] for column in PARTS), color=style.GREY, linewidth=1.0
+        )
         for column, colour in zip(PARTS, style.COLOURS, strict=False):
             for place, row in enumerate(rules):
-                trials = [point[column] for point in points if (point["participants"], point["rule"]) == (count, row["rule"])]
+                trials = [
+                    point[column] for point in points if (point["participants"], point["rule"]) == (count, row["rule"])
+                ]
                 one.plot(trials, [place] * len(trials), "|", color=colour, markersize=9, alpha=0.7)
-            one.plot([row[column] for row in rules], range(len(rules)), "o", color=colour, markersize=7, label=column.partition(" ")[0])
+            one.plot(
+                [row[column] for row in rules],
+                range(len(rules)),
+                "o",
+                color=colour,
+                markersize=7,
+                label=column.partition(" ")[0],
+            )
         one.set_yticks(range(len(rules)), [row["rule"] for row in rules])
         one.invert_yaxis()
         one.set(title=f"{count} clients take part", xlabel="accuracy on clients' held-out data (%)")

@@ -1,4 +1,5 @@
-"""The analyses by name. Those in `TRAINING` take settings and a way to train; the others work something out without data."""
+"""The analyses by name. Those in `TRAINING` take settings and a way to train; the others work something out without
+data."""
 
 from collections.abc import Callable
 

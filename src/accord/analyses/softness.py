@@ -1,4 +1,5 @@
-"""The soft mask against the binary one, with plain averaging and the soft mask's control (figure 5 of the TMLR paper)."""
+"""The soft mask against the binary one, with plain averaging and the soft mask's control (figure 5 of the TMLR
+paper)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +27,9 @@ folder = "runs/analyse/softness"
 """
 
 
-def carry_out(given: Sequence[str], train: Train, *, tau: float = 0.4, target: float | None = None, select: str = "last10") -> Result:
+def carry_out(
+    given: Sequence[str], train: Train, *, tau: float = 0.4, target: float | None = None, select: str = "last10"
+) -> Result:
     """Trains with every mask, and compares."""
     arms = plan(BASE, given, masks(tau))
     rehearse(select, arms[0].runs[0].experiment)
@@ -37,7 +40,12 @@ def carry_out(given: Sequence[str], train: Train, *, tau: float = 0.4, target: f
 def masks(tau: float) -> list[dict[str, Any]]:
     """No mask, the soft one, the soft one's control of equal length, the binary one, as settings."""
     soft = {"algorithm.mask": "gma", "algorithm.mask.tau": tau}
-    control = {"algorithm.mask": "scaled", "algorithm.mask.mask.name": "gma", "algorithm.mask.by": "length", "algorithm.mask.mask.tau": tau}
+    control = {
+        "algorithm.mask": "scaled",
+        "algorithm.mask.mask.name": "gma",
+        "algorithm.mask.by": "length",
+        "algorithm.mask.mask.tau": tau,
+    }
     return [{"algorithm.mask": "none"}, soft, control, {"algorithm.mask": "and", "algorithm.mask.tau": tau}]
 
 
@@ -54,7 +62,8 @@ def reached(history: History, target: float) -> int | None:
 
 
 def read(arms: Sequence[Arm], rule: str, target: float | None) -> Result:
-    """Test accuracy by the selection rule, and the rounds to a target: if none is given, 95 % of what plain averaging reaches."""
+    """Test accuracy by the selection rule, and the rounds to a target: if none is given, 95 % of what plain averaging
+    reaches."""
     histories = {one.name: one.histories() for one in arms}
     plain = mean([selected(history, rule, "test", "accuracy") for history in histories[arms[0].name]])
     target = 0.95 * plain if target is None else target
@@ -63,7 +72,10 @@ def read(arms: Sequence[Arm], rule: str, target: float | None) -> Result:
         found = [selected(history, rule, "test", "accuracy") for history in histories[one.name]]
         rounds = [reached(history, target) for history in histories[one.name]]
         there = [number for number in rounds if number is not None]
-        lengths[one.name] = [[100 * row["step_norm"] / row["update_norm"] for row in rows if row.get("update_norm")] for rows in one.rows()]
+        lengths[one.name] = [
+            [100 * row["step_norm"] / row["update_norm"] for row in rows if row.get("update_norm")]
+            for rows in one.rows()
+        ]
         table.append(
             {
                 "rule": one.name,
@@ -77,7 +89,12 @@ def read(arms: Sequence[Arm], rule: str, target: float | None) -> Result:
         for run, history in zip(one.runs, histories[one.name], strict=True):
             for number, evaluation in history:
                 points.append(
-                    {"rule": one.name, "seed": run.seed, "round": number, "test accuracy (%)": figure_of(evaluation, "test", "accuracy")}
+                    {
+                        "rule": one.name,
+                        "seed": run.seed,
+                        "round": number,
+                        "test accuracy (%)": figure_of(evaluation, "test", "accuracy"),
+                    }
                 )
     notes = (
         f"accuracy by {rule}; target {target:.1f} %; a dash: not all seeds reached it",
@@ -90,12 +107,24 @@ def _draw(histories: dict[str, list[History]], lengths: dict[str, list[list[floa
     figure, (left, right) = style.panels(2)
     for (name, seeds), colour in zip(histories.items(), style.COLOURS, strict=False):
         rounds = [number for number, _ in seeds[0]]
-        style.band(left, rounds, [[figure_of(e, "test", "accuracy") for _, e in history] for history in seeds], name, colour, marker="o")
+        style.band(
+            left,
+            rounds,
+            [[figure_of(e, "test", "accuracy") for _, e in history] for history in seeds],
+            name,
+            colour,
+            marker="o",
+        )
         common = min(map(len, lengths[name]))
         style.band(right, range(1, common + 1), [run[:common] for run in lengths[name]], name, colour)
     left.axhline(target, color=style.GREY, linestyle="--", linewidth=1.0, label="target")
     left.set(title="Accuracy", xlabel="round", ylabel="test accuracy (%)")
     left.legend(loc="lower right")
-    right.set(title="How much of the averaged update is taken", xlabel="round", ylabel="step / update, in length (%)", ylim=(0, 105))
+    right.set(
+        title="How much of the averaged update is taken",
+        xlabel="round",
+        ylabel="step / update, in length (%)",
+        ylim=(0, 105),
+    )
     figure.suptitle(f"Soft and binary masks ({style.seeds_text(len(next(iter(histories.values()))))})")
     return figure

@@ -1,20 +1,23 @@
 """How surely does the mask let a coordinate pass? The mask-stability proposition, by simulation (docs/theory.md).
 
-The setting (proposition A.1 of the TMLR paper, 3.3.7 of the thesis). In one coordinate, client n reports delta_n = mu_n + noise, with
-independent sigma-sub-Gaussian noise. The mask lets the coordinate pass whole when |sum of sign(delta_n)| >= tau K. The papers say: if the
-share of clients with mu_n > 0 is above tau, it passes with probability 1 - O(exp(-min mu_n^2 / sigma^2)).
+The setting (proposition A.1 of the TMLR paper, 3.3.7 of the thesis). In one coordinate, client n reports delta_n = mu_n
++ noise, with independent sigma-sub-Gaussian noise. The mask lets the coordinate pass whole when |sum of sign(delta_n)|
+>= tau K. The papers say: if the share of clients with mu_n > 0 is above tau, it passes with probability 1 - O(exp(-min
+mu_n^2 / sigma^2)).
 
 What needs care, and is measured here with m of K clients at +mu and the others at -mu:
 
-1. The condition. tau is a net vote. If all m clients vote up and all others down, the net vote is (2m - K) / K, which reaches tau when the
-   share m / K is at least (1 + tau) / 2. Half and half passes the printed condition for tau = 0.4, and its net vote is 0: the
-   surer the clients are, the surer the coordinate is held back (left panel).
-2. The exponent. A client votes against its mean with probability at most exp(-mu^2 / 2 sigma^2), and of Gaussian noise not much less often.
-   exp(-mu^2 / sigma^2) falls faster than that, so no constant makes the printed bound hold (right panel).
+1. The condition. tau is a net vote. If all m clients vote up and all others down, the net vote is (2m - K) / K, which
+   reaches tau when the share m / K is at least (1 + tau) / 2. Half and half passes the printed condition for tau = 0.4,
+   and its net vote is 0: the surer the clients are, the surer the coordinate is held back (left panel).
+2. The exponent. A client votes against its mean with probability at most exp(-mu^2 / 2 sigma^2), and of Gaussian noise
+   not much less often. exp(-mu^2 / sigma^2) falls faster than that, so no constant makes the printed bound hold (right
+   panel).
 3. The constant. "The intersection of those events" costs a factor: any of the m clients may be the one that slips.
 
-What holds: the coordinate can be held back only if at least j = m - ceil(K (1 + tau) / 2) + 1 of the m clients vote against their mean. So
-if m / K >= (1 + tau) / 2, by the union bound over all choices of j of them, and whatever the other clients do,
+What holds: the coordinate can be held back only if at least j = m - ceil(K (1 + tau) / 2) + 1 of the m clients vote
+against their mean. So if m / K >= (1 + tau) / 2, by the union bound over all choices of j of them, and whatever the
+other clients do,
 
     P(held back) <= C(m, j) exp(-j mu^2 / 2 sigma^2).
 """
@@ -32,7 +35,8 @@ from accord.core.errors import AccordError
 from accord.rules.combine import combine
 from accord.rules.masks import gma, threshold
 
-# Noise of variance 1 whose moment-generating function is at most that of a Gaussian of variance 1: both are 1-sub-Gaussian.
+# Noise of variance 1 whose moment-generating function is at most that of a Gaussian of variance 1: both are
+# 1-sub-Gaussian.
 NOISES: dict[str, Callable[[int, int, torch.Generator], Tensor]] = {
     "gaussian": lambda k, p, draw: torch.randn(k, p, generator=draw, dtype=torch.float64),
     "uniform": lambda k, p, draw: sqrt(3) * (2 * torch.rand(k, p, generator=draw, dtype=torch.float64) - 1),
@@ -55,7 +59,8 @@ def simulated(noise: str, clients: int, up: int, mu: float, tau: float, trials: 
 
 
 def exact(noise: str, clients: int, up: int, mu: float, tau: float) -> float:
-    """The probability of the same, from two binomial distributions: votes up of the clients at +mu, and of those at -mu."""
+    """The probability of the same, from two binomial distributions: votes up of the clients at +mu, and of those at
+    -mu."""
     wrong, least = slip(noise, mu), threshold(tau, clients)
     above = [comb(up, i) * (1 - wrong) ** i * wrong ** (up - i) for i in range(up + 1)]
     below = [comb(clients - up, i) * wrong**i * (1 - wrong) ** (clients - up - i) for i in range(clients - up + 1)]
@@ -86,7 +91,11 @@ def settings(clients: int, tau: float, trials: int, noises: Sequence[str]) -> li
                     "passes, exact": exact(noise, clients, up, mu, tau),
                 }
                 rows.append(
-                    row | {"passes, at least": None if held is None else max(0.0, 1 - held), "passes, printed": max(0.0, 1 - printed(mu))}
+                    row
+                    | {
+                        "passes, at least": None if held is None else max(0.0, 1 - held),
+                        "passes, printed": max(0.0, 1 - printed(mu)),
+                    }
                 )
     return rows
 
@@ -104,7 +113,10 @@ def read(clients: int = 10, tau: float = 0.4, trials: int = 100_000, noises: Seq
     found = exact(noises[0], clients, half, sure, tau)
     notes = (
         f"simulated and exact probabilities differ by at most {off:.4f} in {len(rows)} settings of {trials:,} trials",
-        f"{half} of {clients} means positive, mu = {sure:g} sigma: passes with {found:.1e}, printed 1 - {printed(sure):.1e}",
+        (
+            f"{half} of {clients} means positive, mu = {sure:g} sigma: passes with {found:.1e}, printed 1 -"
+            f" {printed(sure):.1e}"
+        ),
     )
     table = [row for row in rows if row["noise"] == noises[0] and row["mu / sigma"] in (0.5, 1.0, 2.0, 3.0)]
     return Result("mask_stability", table, rows, lambda: _draw(rows, clients, tau), notes)
@@ -133,14 +145,23 @@ def _draw(rows: list[dict[str, Any]], clients: int, tau: float) -> Any:
     right.plot(fine, [1 - exact(noise, clients, up, mu, tau) for mu in fine], color=style.COLOURS[0], label="exact")
     some = [row for row in rows if row["positive means"] == up and row["passes, simulated"] < 1]
     right.plot(
-        [row["mu / sigma"] for row in some], [1 - row["passes, simulated"] for row in some], "o", color=style.COLOURS[0], label="simulated"
+        [row["mu / sigma"] for row in some],
+        [1 - row["passes, simulated"] for row in some],
+        "o",
+        color=style.COLOURS[0],
+        label="simulated",
     )
     held = [bound(clients, up, mu, tau) for mu in fine]
     right.plot(fine, held, "--", color=style.COLOURS[2], label="bound that holds: m exp(-mu² / 2 sigma²)")
-    right.plot(fine, [printed(mu) for mu in fine], ":", color=style.COLOURS[1], label="printed rate: exp(-mu² / sigma²)")
+    right.plot(
+        fine, [printed(mu) for mu in fine], ":", color=style.COLOURS[1], label="printed rate: exp(-mu² / sigma²)"
+    )
     right.set_yscale("log")
     right.set(
-        title=f"{up} of {clients} means are positive", xlabel="mu / sigma", ylabel="probability that it is held back", ylim=(1e-7, 20)
+        title=f"{up} of {clients} means are positive",
+        xlabel="mu / sigma",
+        ylabel="probability that it is held back",
+        ylim=(1e-7, 20),
     )
     right.legend(loc="lower left")
     figure.suptitle(f"Mask stability: {clients} clients, tau = {tau:g}, {noise} noise, the other means negative")

@@ -38,7 +38,9 @@ def check_kind(kind: str) -> None:
     if kind not in KINDS:
         raise AccordError(f"--figure must be one of {', '.join(KINDS)}, got {kind!r}")
     if kind != "none" and not can_draw():
-        raise AccordError("figures need matplotlib: pip install 'accord-fl[plot]', or write the table alone with --figure none")
+        raise AccordError(
+            "figures need matplotlib: pip install 'accord-fl[plot]', or write the table alone with --figure none"
+        )
 
 
 def rendered(draw: Callable[[], Any], kind: str, dpi: int = 110) -> bytes:
@@ -70,13 +72,26 @@ def panels(columns: int = 1, rows: int = 1, size: tuple[float, float] = (4.6, 3.
 
 
 def band(
-    axes: Any, x: Sequence[float], seeds: Sequence[Sequence[float]], label: str, colour: Any, line: str = "-", marker: str = ""
+    axes: Any,
+    x: Sequence[float],
+    seeds: Sequence[Sequence[float]],
+    label: str,
+    colour: Any,
+    line: str = "-",
+    marker: str = "",
 ) -> None:
     """The mean over seeds, and a band from the lowest to the highest of them. `seeds` has a curve over `x` each."""
     points = list(zip(*seeds, strict=True))
     axes.plot(x, [sum(values) / len(values) for values in points], line, marker=marker, color=colour, label=label)
     if len(seeds) > 1:
-        axes.fill_between(x, [min(values) for values in points], [max(values) for values in points], color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(
+            x,
+            [min(values) for values in points],
+            [max(values) for values in points],
+            color=colour,
+            alpha=0.15,
+            linewidth=0,
+        )
 
 
 def seeds_text(count: int) -> str:

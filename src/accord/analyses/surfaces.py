@@ -1,8 +1,9 @@
 """Two clients' loss surfaces, and where each rule ends up on them (figure 1 and appendix A.1 of the workshop paper).
 
-A client's loss has two wells: a shallow one that both share and a deep one of its own. With g(u) = exp(-|u|^2 / (2 width^2)),
-J(w) = 1 - shallow g(w - shared) - deep g(w - own). In the mean of both losses an own well is half as deep, and still deeper than the
-shared one: who follows the mean is drawn to a point that is bad for one of the two. The rules are accord's own; all starts go in one batch.
+A client's loss has two wells: a shallow one that both share and a deep one of its own. With g(u) = exp(-|u|^2 / (2
+width^2)), J(w) = 1 - shallow g(w - shared) - deep g(w - own). In the mean of both losses an own well is half as deep,
+and still deeper than the shared one: who follows the mean is drawn to a point that is bad for one of the two. The rules
+are accord's own; all starts go in one batch.
 """
 
 from collections.abc import Mapping
@@ -64,10 +65,11 @@ def rules(tau: float, p: float, eta_s: float) -> dict[str, Algorithm]:
 
 
 def walk(rule: Algorithm, starts: Tensor, rounds: int, steps: int, lr: float, many: tuple[int, int] = (1, 1)) -> Tensor:
-    """Where the rule takes every start `[S, 2]` in so many rounds of so many local steps of gradient descent. `many` clients see A's and
-    B's surface."""
+    """Where the rule takes every start `[S, 2]` in so many rounds of so many local steps of gradient descent. `many`
+    clients see A's and B's surface."""
     layout, w, clients = Layout.flat(2, starts.dtype), starts.clone(), sum(many)
-    whose = torch.repeat_interleave(torch.arange(2), torch.tensor(many))  # clients of one kind do the same, so each kind walks once
+    # clients of one kind do the same, so each kind walks once
+    whose = torch.repeat_interleave(torch.arange(2), torch.tensor(many))
     one = torch.ones(len(starts), clients, 1, dtype=w.dtype)
     memory = rule.init(layout, clients, w)
     for number in range(1, rounds + 1):
@@ -97,12 +99,14 @@ def grid(side: int) -> Tensor:
 
 
 def squared_gap(w_a: Tensor, w_b: Tensor, x: float = 1.0) -> Tensor:
-    """Loss of the averaged model less the average of the losses, for (y - w x)^2. It does not depend on y (A.1 of the workshop paper)."""
+    """Loss of the averaged model less the average of the losses, for (y - w x)^2. It does not depend on y (A.1 of the
+    workshop paper)."""
     return -(x**2) * (w_a - w_b).square() / 4
 
 
 def likelihood_gap(w_a: Tensor, w_b: Tensor) -> Tensor:
-    """The same for -log(w x) and positive w: minus the logarithm of how far the arithmetic mean lies above the geometric one."""
+    """The same for -log(w x) and positive w: minus the logarithm of how far the arithmetic mean lies above the
+    geometric one."""
     return -((w_a + w_b) / 2 / (w_a * w_b).sqrt()).log()
 
 
@@ -133,7 +137,9 @@ def read(
             }
         )
         for start, end, well in zip(starts.tolist(), w.tolist(), wells, strict=True):
-            points.append({"rule": name, "start 1": start[0], "start 2": start[1], "end 1": end[0], "end 2": end[1], "well": well})
+            points.append(
+                {"rule": name, "start 1": start[0], "start 2": start[1], "end 1": end[0], "end 2": end[1], "well": well}
+            )
     notes = (
         f"{len(starts)} starts, {rounds} rounds of {steps} steps; {many[0]} clients see A's surface and {many[1]} B's",
         "none: the rule came to rest, or is still on its way, outside every well",
@@ -146,14 +152,25 @@ def _draw(starts: Tensor, ends: Mapping[str, Tensor]) -> Any:
     view = grid(121)
     loss_a, loss_b = A.loss(view), B.loss(view)
     for one, title, loss in zip(
-        axes, ("Loss of client A", "Loss of client B", "Mean of both losses"), (loss_a, loss_b, (loss_a + loss_b) / 2), strict=False
+        axes,
+        ("Loss of client A", "Loss of client B", "Mean of both losses"),
+        (loss_a, loss_b, (loss_a + loss_b) / 2),
+        strict=False,
     ):
         picture = _surface(one, loss)
         one.set_title(title)
     for one, (name, w) in zip(axes[3:], ends.items(), strict=False):
         _surface(one, (loss_a + loss_b) / 2)
-        one.plot(torch.stack([starts[:, 0], w[:, 0]]), torch.stack([starts[:, 1], w[:, 1]]), color=style.GREY, linewidth=0.4, alpha=0.6)
-        one.plot(w[:, 0], w[:, 1], "o", color=style.COLOURS[4], markeredgecolor="black", markeredgewidth=0.4, label="end")
+        one.plot(
+            torch.stack([starts[:, 0], w[:, 0]]),
+            torch.stack([starts[:, 1], w[:, 1]]),
+            color=style.GREY,
+            linewidth=0.4,
+            alpha=0.6,
+        )
+        one.plot(
+            w[:, 0], w[:, 1], "o", color=style.COLOURS[4], markeredgecolor="black", markeredgewidth=0.4, label="end"
+        )
         one.set_title(f"Ends of {name}")
     _approximation(axes[8])
     figure.colorbar(picture, ax=axes[:3], label="loss", aspect=14)
@@ -166,9 +183,18 @@ def _approximation(axes: Any) -> None:
     """How far the loss of the averaged model is from the average of the losses (A.1)."""
     apart = torch.linspace(0.0, 1.6, 81, dtype=torch.float64)
     axes.plot(apart, squared_gap(1 + apart / 2, 1 - apart / 2), color=style.COLOURS[0], label="squared error, x = 1")
-    axes.plot(apart, likelihood_gap(1 + apart / 2, 1 - apart / 2), "--", color=style.COLOURS[1], label="-log(w x), mean of w = 1")
+    axes.plot(
+        apart,
+        likelihood_gap(1 + apart / 2, 1 - apart / 2),
+        "--",
+        color=style.COLOURS[1],
+        label="-log(w x), mean of w = 1",
+    )
     axes.set(
-        title="Loss of the mean - mean of losses", xlabel="distance of the clients' w", ylabel="difference of losses", ylim=(-0.9, 0.05)
+        title="Loss of the mean - mean of losses",
+        xlabel="distance of the clients' w",
+        ylabel="difference of losses",
+        ylim=(-0.9, 0.05),
     )
     axes.legend(loc="lower left", fontsize=8)
 
@@ -176,10 +202,21 @@ def _approximation(axes: Any) -> None:
 def _surface(axes: Any, loss: Tensor) -> Any:
     side = round(len(loss) ** 0.5)
     line = torch.linspace(-1.0, 1.0, side)
-    picture = axes.contourf(line, line, loss.view(side, side).T, levels=[0.05 * step - 0.05 for step in range(23)], cmap="Blues_r")
+    picture = axes.contourf(
+        line, line, loss.view(side, side).T, levels=[0.05 * step - 0.05 for step in range(23)], cmap="Blues_r"
+    )
     for (name, (x, y)), marker in zip(WELLS.items(), "*sD", strict=True):
         label = f"{name} minimum"
-        axes.plot(x, y, marker, color="white", markeredgecolor="black", markersize=9 if marker == "*" else 6, linestyle="none", label=label)
+        axes.plot(
+            x,
+            y,
+            marker,
+            color="white",
+            markeredgecolor="black",
+            markersize=9 if marker == "*" else 6,
+            linestyle="none",
+            label=label,
+        )
     axes.set(xlabel="parameter 1", ylabel="parameter 2", xlim=(-1, 1), ylim=(-1, 1), aspect="equal")
     axes.grid(visible=False)
     return picture

@@ -73,10 +73,21 @@ def read(arms: Sequence[Arm], rule: str, split: str) -> Result:
         )
         for run, right, wrong in zip(one.runs, accuracy, loss, strict=True):
             points.append(
-                {"tau": one.values["algorithm.mask.tau"], "seed": run.seed, f"{split} accuracy (%)": right, f"{split} loss (nats)": wrong}
+                {
+                    "tau": one.values["algorithm.mask.tau"],
+                    "seed": run.seed,
+                    f"{split} accuracy (%)": right,
+                    f"{split} loss (nats)": wrong,
+                }
             )
     taus = [row["tau"] for row in table]
-    return Result("tau", table, points, lambda: _draw(taus, found, split, rule), (f"figures by {rule}; tau = 0 is plain averaging",))
+    return Result(
+        "tau",
+        table,
+        points,
+        lambda: _draw(taus, found, split, rule),
+        (f"figures by {rule}; tau = 0 is plain averaging",),
+    )
 
 
 def _draw(taus: list[float], found: dict[str, list[list[float]]], split: str, rule: str) -> Any:
@@ -84,7 +95,9 @@ def _draw(taus: list[float], found: dict[str, list[list[float]]], split: str, ru
     for one, (metric, values), colour in zip(axes, found.items(), style.COLOURS, strict=False):
         style.band(one, taus, list(zip(*values, strict=True)), f"{split} {metric}", colour, marker="o")
         if taus[0] == 0:
-            one.axhline(mean(values[0]), color=style.GREY, linestyle="--", linewidth=1.0, label="tau = 0, plain averaging")
+            one.axhline(
+                mean(values[0]), color=style.GREY, linestyle="--", linewidth=1.0, label="tau = 0, plain averaging"
+            )
         one.set(
             title=metric.capitalize(),
             xlabel="tau (net share of votes)",

@@ -1,4 +1,5 @@
-"""What one attacker does: what it reports, or what it learns from, is not what an honest client's would be (docs/robustness.md).
+"""What one attacker does: what it reports, or what it learns from, is not what an honest client's would be
+(docs/robustness.md).
 
 What is measured stays honest: attackers are evaluated like all other clients, on the labels they have.
 """
@@ -17,7 +18,9 @@ from accord.core.errors import AccordError
 
 def _check(share: float, factor: float = 1.0) -> None:
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 <= share <= 1.0:
-        raise AccordError(f"share must be between 0 and 1, got {share!r}: it is the share of all participating clients that attack")
+        raise AccordError(
+            f"share must be between 0 and 1, got {share!r}: it is the share of all participating clients that attack"
+        )
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0.0 <= factor < math.inf:
         raise AccordError(f"factor must be a number of 0 or more, got {factor!r}: it says how strong the attack is")
 
@@ -54,7 +57,8 @@ class scaled:
 
 @dataclass(frozen=True)
 class noise:
-    """Reports Gaussian noise in the place of what it learnt, `factor` times as long: no check of norms tells it from an honest report."""
+    """Reports Gaussian noise in the place of what it learnt, `factor` times as long: no check of norms tells it from an
+    honest report."""
 
     share: float = 0.2
     factor: float = 1.0

@@ -1,5 +1,5 @@
-"""Who attacks, which is drawn once for a run. `Attackers` stands between clients and server: every engine hands it the reports before they
-are checked and added, and asks it how clients read their labels."""
+"""Who attacks, which is drawn once for a run. `Attackers` stands between clients and server: every engine hands it the
+reports before they are checked and added, and asks it how clients read their labels."""
 
 import math
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ class Attackers:
     classes: int
 
     def reported(self, reports: Reports, clients: Sequence[str], round: int) -> Reports:
-        """The reports of these clients as the server gets them: attackers' vectors of the model's size are not what they were. Buffers and
-        what clients remember are honest."""
+        """The reports of these clients as the server gets them: attackers' vectors of the model's size are not what
+        they were. Buffers and what clients remember are honest."""
         among = [k for k, client in enumerate(clients) if client in self.clients]
         if not among or self.attack.flips:
             return reports
@@ -57,12 +57,14 @@ def flipped(y: Tensor, top: Tensor | int) -> Tensor:
 def check_algorithm(algorithm: Algorithm) -> None:
     """Refuses algorithms under which clients report no update to a server."""
     if algorithm.pools or not algorithm.local.reports_updates:
-        raise AccordError("clients must report updates for an attack to be on, and with pooled, local_only and causalfed they do not")
+        raise AccordError(
+            "clients must report updates for an attack to be on, and with pooled, local_only and causalfed they do not"
+        )
 
 
 def attackers(attack: Attack, fed: Federation, algorithm: Algorithm, seed: int) -> Attackers:
-    """Draws who attacks: a share of all participating clients, rounded to whole clients. With a larger share the same clients attack, and
-    others."""
+    """Draws who attacks: a share of all participating clients, rounded to whole clients. With a larger share the same
+    clients attack, and others."""
     if not isinstance(attack, Attack):
         raise AccordError(f"attack must be an attack such as sign_flip(share=0.2), got {attack!r}")
     check_algorithm(algorithm)

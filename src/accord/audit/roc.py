@@ -1,4 +1,5 @@
-"""How well scores tell members from others: accuracy, area under the curve, and the true-positive rate where false alarms are rare."""
+"""How well scores tell members from others: accuracy, area under the curve, and the true-positive rate where false
+alarms are rare."""
 
 from dataclasses import dataclass
 
@@ -7,7 +8,9 @@ import numpy as np
 from accord.core.errors import AccordError
 
 RARE = (
-    0.001  # false positives at which an attack is judged: one that is right on average may still be sure of nobody (Carlini et al., 2022)
+    # false positives at which an attack is judged: one that is right on average may still be sure of nobody (Carlini et
+    # al., 2022)
+    0.001
 )
 
 
@@ -22,22 +25,38 @@ class Attack:
     members: int
     nonmembers: int
     note: str | None = None
-    losses: tuple[tuple[int, float], ...] = ()  # of an attacker that is trained: steps, and its loss on those samples after them, in nats
+    # of an attacker that is trained: steps, and its loss on those samples after them, in nats
+    losses: tuple[tuple[int, float], ...] = ()
 
 
-def judged(name: str, scores: np.ndarray, member: np.ndarray, known: np.ndarray, threshold: float | None = None) -> Attack:
-    """An attack whose larger scores mean members, `[n]` each. Without a `threshold` the best one on the samples whose membership is `known`
-    is taken; only the others count."""
+def judged(
+    name: str, scores: np.ndarray, member: np.ndarray, known: np.ndarray, threshold: float | None = None
+) -> Attack:
+    """An attack whose larger scores mean members, `[n]` each. Without a `threshold` the best one on the samples whose
+    membership is `known` is taken; only the others count."""
     if not np.isfinite(scores).all():
-        raise AccordError(f"the attack by {name} gives scores that are not finite: the model's outputs are too large, or NaN")
+        raise AccordError(
+            f"the attack by {name} gives scores that are not finite: the model's outputs are too large, or NaN"
+        )
     threshold = best_threshold(scores[known], member[known]) if threshold is None else threshold
     inside, outside = scores[~known & member], scores[~known & ~member]
     hits = (inside > threshold).mean() + (outside <= threshold).mean()
     allowed = int(RARE * len(outside))
     note = None
     if allowed == 0:
-        note = f"{len(outside)} non-members are too few for a rate of 0.1 %: it is the share of members above all of them, and says little"
-    return Attack(name, float(hits) / 2, auc(inside, outside), true_positives(inside, outside, RARE), len(inside), len(outside), note)
+        note = (
+            f"{len(outside)} non-members are too few for a rate of 0.1 %: it is the share of members above all of them,"
+            " and says little"
+        )
+    return Attack(
+        name,
+        float(hits) / 2,
+        auc(inside, outside),
+        true_positives(inside, outside, RARE),
+        len(inside),
+        len(outside),
+        note,
+    )
 
 
 def auc(members: np.ndarray, others: np.ndarray) -> float:
@@ -65,7 +84,8 @@ def true_positives(members: np.ndarray, others: np.ndarray, rate: float) -> floa
 
 
 def best_threshold(scores: np.ndarray, member: np.ndarray) -> float:
-    """Above which samples are best taken for members: halfway between two scores, where accuracy over equal numbers of both is highest."""
+    """Above which samples are best taken for members: halfway between two scores, where accuracy over equal numbers of
+    both is highest."""
     values = np.unique(scores)
     middle = (values[1:] + values[:-1]) / 2
     candidates = np.concatenate([[values[0] - 1.0], middle, [values[-1] + 1.0]])

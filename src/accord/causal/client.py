@@ -24,23 +24,29 @@ class _Pending:
 
 
 class Client:
-    """One data owner. It knows the network's structure; the extractor's weights come with every step. `answer` is all there is to it."""
+    """One data owner. It knows the network's structure; the extractor's weights come with every step. `answer` is all
+    there is to it."""
 
     def __init__(self, halved: Halved, member: Member) -> None:
         if len(member.rows) < halved.least:
-            raise AccordError(f"client {member.client} has {len(member.rows)} samples and needs at least {halved.least} to take part")
+            raise AccordError(
+                f"client {member.client} has {len(member.rows)} samples and needs at least {halved.least} to take part"
+            )
         self._halved, self._member = halved, member
         self._round, self._plan = 0, list[Tensor]()
         self._pending: _Pending | None = None
 
     def answer(self, message: Message) -> Representation | Share:
-        """A representation for an extractor, a share of the extractor's gradient for a gradient at the representation."""
+        """A representation for an extractor, a share of the extractor's gradient for a gradient at the
+        representation."""
         with naming(self._member.client, message.round):
             if isinstance(message, Extractor):
                 return self._represent(message)
             if isinstance(message, Gradient):
                 return self._pull_back(message)
-        raise AccordError(f"client {self._member.client} was sent a {type(message).__name__}: clients take Extractor and Gradient")
+        raise AccordError(
+            f"client {self._member.client} was sent a {type(message).__name__}: clients take Extractor and Gradient"
+        )
 
     def _represent(self, sent: Extractor) -> Representation:
         """Runs the step's batch, drawn as for any other algorithm, through the extractor."""
@@ -48,14 +54,19 @@ class Client:
         if sent.round != self._round:
             self._round, self._plan = sent.round, batches(job, sent.round, self._member, self._halved.least)
         if not 0 <= sent.step < len(self._plan):
-            raise AccordError(f"client {name} has {len(self._plan)} steps in round {sent.round} and was asked for step {sent.step}")
+            raise AccordError(
+                f"client {name} has {len(self._plan)} steps in round {sent.round} and was asked for step {sent.step}"
+            )
         rows, key = self._plan[sent.step], draws.device_key(job.seed, "augment", sent.round, name, sent.step)
         x, y = job.fed.read(rows, key)
         vector = sent.vector.to(job.device, half.layout.dtype).detach().requires_grad_()
         buffers = half.layout.unpack_buffers(sent.buffers.to(job.device))
         features = half(vector, buffers, x.to(job.device), "dropout", sent.round, name, sent.step)
         if not isinstance(features, Tensor) or not features.requires_grad:
-            raise AccordError(f"the network cannot be cut at {self._halved.split.at}: no gradient comes back through what is before it")
+            raise AccordError(
+                f"the network cannot be cut at {self._halved.split.at}: no gradient comes back through what is"
+                " before it"
+            )
         self._pending = _Pending(sent.round, sent.step, vector, buffers, features)
         return Representation(name, sent.round, sent.step, features.detach(), y, last=sent.step + 1 == len(self._plan))
 
@@ -64,7 +75,8 @@ class Client:
         name, pending, half = self._member.client, self._pending, self._halved.extractor
         if pending is None or (sent.client, sent.round, sent.step) != (name, pending.round, pending.step):
             raise AccordError(
-                f"client {name} was sent a gradient for {sent.client}, round {sent.round}, step {sent.step}: it waits for none"
+                f"client {name} was sent a gradient for {sent.client}, round {sent.round}, step {sent.step}: it waits"
+                " for none"
             )
         if sent.features.shape != pending.features.shape:
             shapes = f"{tuple(sent.features.shape)}, and its representation has {tuple(pending.features.shape)}"

@@ -13,22 +13,28 @@ _IN_ORDER = (nn.Sequential.forward, Sequential.forward)  # these run layer after
 def cut(module: nn.Module, at: int = -1) -> tuple[nn.Sequential, nn.Sequential]:
     """The extractor, which is the first `at` layers of an `nn.Sequential`, and the classifier, which is the rest.
 
-    A negative `at` counts from the end: -1 leaves the last layer to the classifier. Both halves use the module's own parameters, under the
-    names they have in it.
+    A negative `at` counts from the end: -1 leaves the last layer to the classifier. Both halves use the module's own
+    parameters, under the names they have in it.
 
     >>> [len(half) for half in cut(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))]
     [2, 1]
     """
     if not isinstance(module, nn.Sequential) or type(module).forward not in _IN_ORDER:
-        raise AccordError(f"the network must be a plain nn.Sequential to be cut in two, got {type(module).__name__}: put its layers in one")
+        raise AccordError(
+            f"the network must be a plain nn.Sequential to be cut in two, got {type(module).__name__}: put its layers"
+            " in one"
+        )
     layers = len(module)
     if layers < 2:
         raise AccordError(f"the network must have at least two layers to be cut in two, got {layers}")
     if isinstance(at, bool) or not isinstance(at, int) or not 0 < abs(at) < layers:
-        raise AccordError(f"at must be a place between the {layers} layers, 1 to {layers - 1} or -1 to {1 - layers}, got {at!r}")
+        raise AccordError(
+            f"at must be a place between the {layers} layers, 1 to {layers - 1} or -1 to {1 - layers}, got {at!r}"
+        )
     named = list(module._modules.items())  # `named_children` would name a layer that is used twice only once
     extractor = type(module)(OrderedDict(named[:at]))
-    # The server needs second derivatives, which torch's layers have; the fused kernels of accord's own Sequential have not.
+    # The server needs second derivatives, which torch's layers have; the fused kernels of accord's own Sequential have
+    # not.
     classifier = nn.Sequential(OrderedDict(named[at:]))
     _check_apart(extractor, classifier, at)
     return extractor, classifier
@@ -42,5 +48,6 @@ def _check_apart(extractor: nn.Module, classifier: nn.Module, at: int) -> None:
     for name, tensor in [*classifier.named_parameters(), *classifier.named_buffers()]:
         if id(tensor) in held:
             raise AccordError(
-                f"the network cannot be cut at {at}: {held[id(tensor)]} and {name} are one tensor, and would be on both sides"
+                f"the network cannot be cut at {at}: {held[id(tensor)]} and {name} are one tensor, and would be on both"
+                " sides"
             )

@@ -1,4 +1,5 @@
-"""CausalFed as an engine: server and clients in one process, speaking in messages. Evaluation is that of the whole network."""
+"""CausalFed as an engine: server and clients in one process, speaking in messages. Evaluation is that of the whole
+network."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -42,7 +43,9 @@ class Causal:
             return Outcome(None, rows)
         one = torch.ones(1, 1, dtype=work.vector.dtype, device=work.vector.device)
         moved = change_of_buffers(work.buffers, server.buffers)
-        report = Reports(delta=(server.vector - work.vector)[None], weight=one, steps=one * server.step, buffers=moved[None])
+        report = Reports(
+            delta=(server.vector - work.vector)[None], weight=one, steps=one * server.step, buffers=moved[None]
+        )
         accepted = [server.heard[row.client] for row in rows if row.left_out_because is None]
         penalty = sum(heard.penalty for heard in accepted) / sum(heard.steps for heard in accepted)
         return Outcome(self.job.algorithm.lift(report, work.memory), rows, {"penalty": penalty})
@@ -53,5 +56,10 @@ def _row(member: Member, heard: Heard | None, least: int) -> ClientRow:
         return too_few(member, least)
     steps = max(heard.steps, 1)
     return ClientRow(
-        member.client, len(member.rows), heard.steps, heard.loss / max(heard.samples, 1), heard.norm / steps, heard.left_out_because
+        member.client,
+        len(member.rows),
+        heard.steps,
+        heard.loss / max(heard.samples, 1),
+        heard.norm / steps,
+        heard.left_out_because,
     )

@@ -62,24 +62,30 @@ def attend(client: Client, connection: Connection) -> None:
 
 
 def talk(server: Server, ports: Mapping[str, Port]) -> None:
-    """One round. A client takes part until it has used its batches or had to be left out; a step is over when all who are left answered."""
+    """One round. A client takes part until it has used its batches or had to be left out; a step is over when all who
+    are left answered."""
     left = list(ports)
     while left:
         step = {client: server.extractor() for client in left}
         representations = _ask(ports, step, Representation)
         gradients = {gradient.client: gradient for gradient in server.respond(representations)}
         server.learn(_ask(ports, gradients, Share))
-        left = [sent.client for sent in representations if not sent.last and not server.heard[sent.client].left_out_because]
+        left = [
+            sent.client for sent in representations if not sent.last and not server.heard[sent.client].left_out_because
+        ]
 
 
 def _ask(ports: Mapping[str, Port], messages: Mapping[str, Message], kind: type[Answer]) -> list[Answer]:
-    """Sends every message before it waits for the first answer, so that clients in other processes work at the same time."""
+    """Sends every message before it waits for the first answer, so that clients in other processes work at the same
+    time."""
     for client, message in messages.items():
         ports[client].send(message)
     answers = []
     for client in messages:
         answer = ports[client].receive()
         if not isinstance(answer, kind) or answer.client != client:
-            raise AccordError(f"client {client} answered with {type(answer).__name__}, where its {kind.__name__} was due")
+            raise AccordError(
+                f"client {client} answered with {type(answer).__name__}, where its {kind.__name__} was due"
+            )
         answers.append(answer)
     return answers

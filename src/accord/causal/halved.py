@@ -18,13 +18,15 @@ from accord.engines.probe import probe
 
 
 class Half:
-    """One side of the cut. It lends its structure alone: parameters and buffers are vectors that come with every call."""
+    """One side of the cut. It lends its structure alone: parameters and buffers are vectors that come with every
+    call."""
 
     def __init__(self, job: Job, module: nn.Module, drops_out: bool) -> None:
         self.job, self.module, self.layout, self._drops_out = job, module.train(), Layout.of(module), drops_out
 
     def __call__(self, vector: Tensor, buffers: dict[str, Tensor], x: Tensor, purpose: str, *path: int | str) -> Tensor:
-        """The half's output. It can be differentiated by `vector: [P]`; `buffers` are changed in place. All draws come from one key."""
+        """The half's output. It can be differentiated by `vector: [P]`; `buffers` are changed in place. All draws come
+        from one key."""
         with self._drawing(purpose, *path):
             output: Tensor = functional_call(self.module, {**self.layout.unpack(vector), **buffers}, (x,))
         return output
@@ -33,7 +35,8 @@ class Half:
     def _drawing(self, purpose: str, *path: int | str) -> Iterator[None]:
         device, seed = self.job.device, self.job.seed
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(draws.key(seed, f"torch, {purpose}", *path) % 2**63)  # for random calls other than dropout
+            # for random calls other than dropout
+            torch.manual_seed(draws.key(seed, f"torch, {purpose}", *path) % 2**63)
             with draws.Routed(draws.device_key(seed, purpose, *path)) if self._drops_out else nullcontext():
                 yield
 
@@ -44,11 +47,15 @@ class Halved:
     def __init__(self, job: Job) -> None:
         split = job.algorithm.local
         if not isinstance(split, split_network):
-            raise AccordError(f"algorithm {job.algorithm.name!r} trains whole networks: take causalfed() to train a network cut in two")
+            raise AccordError(
+                f"algorithm {job.algorithm.name!r} trains whole networks: take causalfed() to train a network cut"
+                " in two"
+            )
         if "bf16" in job.speed:
             raise AccordError("speed 'bf16' cannot be had with causalfed: its penalty is a square of small differences")
         probed = probe(job)
-        extractor, classifier = cut(copy.deepcopy(job.module).to(job.device), split.at)  # the user's module is never touched
+        # the user's module is never touched
+        extractor, classifier = cut(copy.deepcopy(job.module).to(job.device), split.at)
         self.job, self.split, self.least = job, split, probed.least_batch
         self.extractor = Half(job, extractor, probed.drops_out)
         self.classifier = Half(job, classifier, probed.drops_out)

@@ -25,7 +25,8 @@ class Extractor:
 
 @dataclass(frozen=True, eq=False)
 class Representation:
-    """Client to server: what the extractor makes of a batch, and the batch's labels. `last`: the client's last batch of this round."""
+    """Client to server: what the extractor makes of a batch, and the batch's labels. `last`: the client's last batch of
+    this round."""
 
     client: str
     round: int
@@ -47,7 +48,8 @@ class Gradient:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """Client to server: the same gradient, carried back through the extractor, and the buffers that the forward pass left."""
+    """Client to server: the same gradient, carried back through the extractor, and the buffers that the forward pass
+    left."""
 
     client: str
     round: int
@@ -71,12 +73,17 @@ def to_bytes(message: Message) -> bytes:
 def from_bytes(data: bytes) -> Message:
     """The message that `to_bytes` made these of. Bytes from elsewhere are refused."""
     try:
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])  # safetensors: its length, then the header, then tensors
+        # safetensors: its length, then the header, then tensors
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         kind, rest = json.loads(header["__metadata__"]["message"])
         message = _KINDS[kind](**{**rest, **load(data)})
     except (ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise AccordError(f"these {len(data)} bytes are no message of CausalFed: {type(error).__name__}: {error}") from None
+        raise AccordError(
+            f"these {len(data)} bytes are no message of CausalFed: {type(error).__name__}: {error}"
+        ) from None
     for field in fields(message):
         if not isinstance(getattr(message, field.name), field.type):  # type: ignore[arg-type]
-            raise AccordError(f"a message of CausalFed has a {field.name} of the wrong type, got {getattr(message, field.name)!r}")
+            raise AccordError(
+                f"a message of CausalFed has a {field.name} of the wrong type, got {getattr(message, field.name)!r}"
+            )
     return message

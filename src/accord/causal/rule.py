@@ -11,26 +11,38 @@ from accord.rules.algorithm import Algorithm
 
 @dataclass(frozen=True)
 class split_network(Local):
-    """Clients hold the network's layers before `at`, the server the rest, and a round is an exchange of representations.
+    """Clients hold the network's layers before `at`, the server the rest, and a round is an exchange of
+    representations.
 
-    `penalty` weighs how far the classifier is from being optimal for each client by itself (lambda of IRMv1); for the first `warmup` rounds
-    it is `warmup_penalty`. `reduction` says how a client's losses make its risk.
+    `penalty` weighs how far the classifier is from being optimal for each client by itself (lambda of IRMv1); for the
+    first `warmup` rounds it is `warmup_penalty`. `reduction` says how a client's losses make its risk.
     """
 
     at: Annotated[int, "layers that clients hold; below 0, all but so many"] = -1
     penalty: Annotated[float, "lambda, the weight of the invariance penalty"] = 1.0
     warmup: Annotated[int, "rounds before that weight applies"] = 0
     warmup_penalty: Annotated[float, "its weight until then"] = 0.0
-    reduction: Annotated[Literal["mean", "sum"], "a client's risk is the mean or the sum of its samples' losses"] = "mean"
+    reduction: Annotated[Literal["mean", "sum"], "a client's risk is the mean or the sum of its samples' losses"] = (
+        "mean"
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.at, bool) or not isinstance(self.at, int) or self.at == 0:
-            raise AccordError(f"at must be a whole number other than 0, got {self.at!r}: clients hold so many layers, or all but so many")
+            raise AccordError(
+                f"at must be a whole number other than 0, got {self.at!r}: clients hold so many layers, or all but so"
+                " many"
+            )
         check_whole("warmup", self.warmup, 0)
         for name in ("penalty", "warmup_penalty"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not (value >= 0.0 and math.isfinite(value)):
-                raise AccordError(f"{name} must be 0 or more, got {value!r}: it is lambda, the weight of the invariance penalty")
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not (value >= 0.0 and math.isfinite(value))
+            ):
+                raise AccordError(
+                    f"{name} must be 0 or more, got {value!r}: it is lambda, the weight of the invariance penalty"
+                )
         if self.reduction not in ("mean", "sum"):
             raise AccordError(f"reduction must be 'mean' or 'sum', got {self.reduction!r}")
 
@@ -54,6 +66,6 @@ def causalfed(
     warmup_penalty: float = 0.0,
     reduction: Literal["mean", "sum"] = "mean",
 ) -> Algorithm:
-    """CausalFed: clients hold the first `at` layers and send representations; the server minimises risk + `penalty` x IRM penalty over them
-    (docs/causalfed.md)."""
+    """CausalFed: clients hold the first `at` layers and send representations; the server minimises risk + `penalty` x
+    IRM penalty over them (docs/causalfed.md)."""
     return Algorithm(split_network(at, penalty, warmup, warmup_penalty, reduction), name="causalfed")

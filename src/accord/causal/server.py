@@ -1,4 +1,5 @@
-"""The server of CausalFed: it holds the classifier, learns from representations, and averages the extractor's gradients."""
+"""The server of CausalFed: it holds the classifier, learns from representations, and averages the extractor's
+gradients."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,9 +26,11 @@ class Heard:
 
 
 class Server:
-    """One round: gradient descent on the mean over clients of risk + penalty weight x penalty, for the network as a whole.
+    """One round: gradient descent on the mean over clients of risk + penalty weight x penalty, for the network as a
+    whole.
 
-    The papers sum over clients; their mean has the same minimum and lets a learning rate mean the same for any number of clients.
+    The papers sum over clients; their mean has the same minimum and lets a learning rate mean the same for any number
+    of clients.
     """
 
     def __init__(self, halved: Halved, round: int, vector: Tensor, buffers: Tensor) -> None:
@@ -47,7 +50,8 @@ class Server:
         return Extractor(self.round, self.step, self.vector[: self._halved.extractor.layout.size], self._front_buffers)
 
     def respond(self, representations: Sequence[Representation]) -> list[Gradient]:
-        """The gradient at every representation. A client whose numbers are not finite gets none, and is left out from then on."""
+        """The gradient at every representation. A client whose numbers are not finite gets none, and is left out from
+        then on."""
         half = self._halved.classifier
         vector = self.vector[self._halved.extractor.layout.size :].to(half.layout.dtype).detach().requires_grad_()
         buffers, total, answers = half.layout.unpack_buffers(self._back_buffers), torch.zeros_like(vector), []
@@ -68,7 +72,9 @@ class Server:
         """Of one client's objective: with respect to the classifier `[P]`, and to the representation."""
         job, split = self._halved.job, self._halved.split
         features, labels = sent.features.to(job.device).detach().requires_grad_(), sent.labels.to(job.device)
-        output = self._halved.classifier(vector, buffers, features, "dropout at the server", self.round, sent.client, self.step)
+        output = self._halved.classifier(
+            vector, buffers, features, "dropout at the server", self.round, sent.client, self.step
+        )
         risk, penalty = risk_and_penalty(job.loss, output, labels, split.reduction)
         weight = split.penalty_at(self.round)
         objective = risk + weight * penalty if weight else risk
@@ -81,7 +87,8 @@ class Server:
         return back, front
 
     def learn(self, shares: Sequence[Share]) -> None:
-        """One step of SGD on the whole network, with the mean of the clients' extractor gradients. Without a usable share, no step."""
+        """One step of SGD on the whole network, with the mean of the clients' extractor gradients. Without a usable
+        share, no step."""
         good = []
         for share in shares:
             self._check(share)
@@ -100,7 +107,8 @@ class Server:
         self.step += 1
 
     def _descend(self, gradient: Tensor) -> None:
-        """As every client of other algorithms does: clipping, then weight decay, then momentum, which starts at zero every round."""
+        """As every client of other algorithms does: clipping, then weight decay, then momentum, which starts at zero
+        every round."""
         training = self._halved.job.training
         if training.clip is not None:
             gradient *= (training.clip / (gradient.norm() + 1e-12)).clamp(max=1.0)
@@ -119,9 +127,12 @@ class Server:
             raise AccordError(f"client {sent.client} sent a {type(sent).__name__} for {where}")
         if isinstance(sent, Representation) and (len(sent.features) != len(sent.labels) or len(sent.labels) == 0):
             counts = f"{len(sent.features)} samples and {len(sent.labels)} labels"
-            raise AccordError(f"client {sent.client} sent {counts}: a representation has as many of both, and at least one")
+            raise AccordError(
+                f"client {sent.client} sent {counts}: a representation has as many of both, and at least one"
+            )
         size = self._halved.extractor.layout.size
         if isinstance(sent, Share) and tuple(sent.gradient.shape) != (size,):
             raise AccordError(
-                f"client {sent.client} sent a gradient of shape {tuple(sent.gradient.shape)}, and the extractor has ({size},)"
+                f"client {sent.client} sent a gradient of shape {tuple(sent.gradient.shape)}, and the extractor has"
+                f" ({size},)"
             )

@@ -1,4 +1,5 @@
-"""The commands `accord analyse ...`: a table, every point and a figure each. Like all commands they import what they need when they run."""
+"""The commands `accord analyse ...`: a table, every point and a figure each. Like all commands they import what they
+need when they run."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,22 +21,33 @@ analyse_app = typer.Typer(
     no_args_is_help=True,
     help="""Analyses: each prints a table, and writes it with every point (CSV) and a figure.
 
-Those that train have small settings of their own, which options and `section.key=value` replace; their runs are ordinary run folders, so a
-command that was stopped goes on when it is given again. docs/analyses.md shows what comes out.
+Those that train have small settings of their own, which options and `section.key=value` replace;
+their runs are ordinary run folders, so a command that was stopped goes on when it is given again.
+docs/analyses.md shows what comes out.
 """,
 )
 
-Data = Annotated[str | None, typer.Option("--data", metavar="NAME", show_default=False, help="The data set, as data.name.")]
-Clients = Annotated[int | None, typer.Option("--clients", min=1, show_default=False, help="Participating clients, as data.clients.")]
+Data = Annotated[
+    str | None, typer.Option("--data", metavar="NAME", show_default=False, help="The data set, as data.name.")
+]
+Clients = Annotated[
+    int | None, typer.Option("--clients", min=1, show_default=False, help="Participating clients, as data.clients.")
+]
 Rounds = Annotated[int | None, typer.Option("--rounds", min=1, show_default=False, help="Rounds, as train.rounds.")]
-Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N,N", show_default=False, help="One run per seed, as run.seeds.")]
-Select = Annotated[str, typer.Option("--select", metavar="RULE", help="Which rounds count: last10, held-out, window(a,b) or oracle.")]
+Seeds = Annotated[
+    str | None, typer.Option("--seeds", metavar="N,N", show_default=False, help="One run per seed, as run.seeds.")
+]
+Select = Annotated[
+    str, typer.Option("--select", metavar="RULE", help="Which rounds count: last10, held-out, window(a,b) or oracle.")
+]
 
 
 @analyse_app.command()
 def heterogeneity(
     overrides: Overrides = None,
-    alphas: Annotated[str, typer.Option("--alphas", metavar="A,A", help="Dirichlet alphas to compare.")] = "0.1,0.3,1,10,100",
+    alphas: Annotated[
+        str, typer.Option("--alphas", metavar="A,A", help="Dirichlet alphas to compare.")
+    ] = "0.1,0.3,1,10,100",
     tau: Tau = 0.4,
     data: Data = None,
     clients: Clients = None,
@@ -57,7 +69,9 @@ def heterogeneity(
 
     ready(out, figure)
     given = _given(overrides, data, clients, rounds, seeds)
-    show_analysis(work.carry_out(given, train_arms, alphas=numbers(alphas, "--alphas", 1e-6, 1e6), tau=tau), out, figure)
+    show_analysis(
+        work.carry_out(given, train_arms, alphas=numbers(alphas, "--alphas", 1e-6, 1e6), tau=tau), out, figure
+    )
 
 
 @analyse_app.command()
@@ -66,7 +80,9 @@ def softness(
     tau: Tau = 0.4,
     target: Annotated[
         float | None,
-        typer.Option("--target", show_default=False, help="Accuracy (%) to wait for; left out, 95 % of what averaging reaches."),
+        typer.Option(
+            "--target", show_default=False, help="Accuracy (%) to wait for; left out, 95 % of what averaging reaches."
+        ),
     ] = None,
     select: Select = "last10",
     data: Data = None,
@@ -94,10 +110,14 @@ def softness(
 @analyse_app.command()
 def tau(
     overrides: Overrides = None,
-    taus: Annotated[str, typer.Option("--taus", metavar="T,T", help="Values of tau to compare.")] = "0,0.2,0.4,0.6,0.8,1",
+    taus: Annotated[
+        str, typer.Option("--taus", metavar="T,T", help="Values of tau to compare.")
+    ] = "0,0.2,0.4,0.6,0.8,1",
     mask: Annotated[str, typer.Option("--mask", help="The mask: gma, and, sand or magnitude.")] = "gma",
     select: Select = "last10",
-    split: Annotated[str, typer.Option("--split", help="What the model is judged on: test, heldout, unseen or train.")] = "test",
+    split: Annotated[
+        str, typer.Option("--split", help="What the model is judged on: test, heldout, unseen or train.")
+    ] = "test",
     data: Data = None,
     clients: Clients = None,
     rounds: Rounds = None,
@@ -124,7 +144,9 @@ def tau(
 @analyse_app.command()
 def participation(
     overrides: Overrides = None,
-    participants: Annotated[str, typer.Option("--participants", metavar="N,N", help="How many clients take part in the round.")] = "5,2",
+    participants: Annotated[
+        str, typer.Option("--participants", metavar="N,N", help="How many clients take part in the round.")
+    ] = "5,2",
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Local epochs of the one round.")] = 3,
     tau: Tau = 0.4,
     data: Data = None,
@@ -154,7 +176,9 @@ def participation(
 def membership(
     overrides: Overrides = None,
     tau: Tau = 0.4,
-    against: Annotated[str, typer.Option("--against", metavar="WHO", help="Non-members: test, heldout or unseen.")] = "test",
+    against: Annotated[
+        str, typer.Option("--against", metavar="WHO", help="Non-members: test, heldout or unseen.")
+    ] = "test",
     steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of the attacker's logistic regression.")] = 5000,
     data: Data = None,
     clients: Clients = None,
@@ -180,13 +204,21 @@ def membership(
 
 @analyse_app.command()
 def curves(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that hold some.", show_default=False)],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that hold some.", show_default=False)
+    ],
     splits: Annotated[
         str | None,
-        typer.Option("--splits", metavar="S,S", show_default=False, help="Of train, heldout, unseen and test; left out, train and test."),
+        typer.Option(
+            "--splits",
+            metavar="S,S",
+            show_default=False,
+            help="Of train, heldout, unseen and test; left out, train and test.",
+        ),
     ] = None,
     metric: Annotated[
-        str | None, typer.Option("--metric", show_default=False, help="Such as loss; left out, what runs are judged by.")
+        str | None,
+        typer.Option("--metric", show_default=False, help="Such as loss; left out, what runs are judged by."),
     ] = None,
     out: Out = OUT,
     figure: Kind = "png",
@@ -228,10 +260,12 @@ analyse_app.command()(stability)
 analyse_app.command()(convergence)
 
 
-# ----------------------------------------------------------------------------------------------------------------- helpers
+# ---------------------------------------------------------------------------------------------------- helpers
 
 
-def _given(overrides: list[str] | None, data: str | None, clients: int | None, rounds: int | None, seeds: str | None) -> list[str]:
+def _given(
+    overrides: list[str] | None, data: str | None, clients: int | None, rounds: int | None, seeds: str | None
+) -> list[str]:
     """The options that stand for settings, as settings, and the settings."""
     options = {"data.name": data, "data.clients": clients, "train.rounds": rounds, "run.seeds": seeds}
     return [*(f"{key}={value}" for key, value in options.items() if value is not None), *(overrides or [])]

@@ -11,20 +11,29 @@ from accord.core.errors import AccordError
 if TYPE_CHECKING:
     from accord.runs.reader import Recorded
 
-_SPLITS = {"test": "on the test set", "unseen": "on unseen clients", "heldout": "on held-out data", "train": "on training data"}
+_SPLITS = {
+    "test": "on the test set",
+    "unseen": "on unseen clients",
+    "heldout": "on held-out data",
+    "train": "on training data",
+}
 
 
 def compare(
     one: Annotated[Path, typer.Argument(help="A run folder, or a folder that holds runs of one kind (its seeds).")],
     other: Annotated[Path, typer.Argument(help="What it is compared with: the same data, other settings.")],
-    on: Annotated[str | None, typer.Option(help="test, unseen, heldout or train; left out, unseen clients where there are any.")] = None,
-    select: Annotated[str, typer.Option(help="Which round counts: held-out, last10, oracle or window(a,b).")] = "held-out",
+    on: Annotated[
+        str | None, typer.Option(help="test, unseen, heldout or train; left out, unseen clients where there are any.")
+    ] = None,
+    select: Annotated[
+        str, typer.Option(help="Which round counts: held-out, last10, oracle or window(a,b).")
+    ] = "held-out",
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Compare two kinds of runs, seed by seed: the mean difference, a 95 % interval, and what it means.
 
-    A folder may be given for all its seeds: `accord compare runs/mnist-fedavg-1f0c2d3e4b runs/mnist-fedavg-gma-aa00bb11cc` takes every
-    folder whose name begins so.
+    A folder may be given for all its seeds: `accord compare runs/mnist-fedavg-1f0c2d3e4b
+    runs/mnist-fedavg-gma-aa00bb11cc` takes every folder whose name begins so.
     """
     from accord.runs.selection import primary_metric
     from accord.runs.selection import select as by_rule
@@ -39,7 +48,9 @@ def compare(
     splits = set.intersection(*(set(values) for side in figures for values in side.values()))
     split = on or next(name for name in ("unseen", "test", "heldout", "train") if name in splits)
     if split not in splits:
-        raise AccordError(f"there are no figures of {split!r} in all of these runs: choose of {', '.join(sorted(splits))}")
+        raise AccordError(
+            f"there are no figures of {split!r} in all of these runs: choose of {', '.join(sorted(splits))}"
+        )
     ours, theirs = ({int(seed): values[split] for seed, values in side.items()} for side in figures)
     difference = paired(ours, theirs)
     if difference is None:
@@ -48,7 +59,14 @@ def compare(
     metric = primary_metric(sides[0][0].history[0][1])
     where = _SPLITS[split]
     if as_json:
-        told = {"one": labels[0], "other": labels[1], "metric": metric, "on": split, "select": select, "seeds": difference.seeds}
+        told = {
+            "one": labels[0],
+            "other": labels[1],
+            "metric": metric,
+            "on": split,
+            "select": select,
+            "seeds": difference.seeds,
+        }
         numbers = {"difference": difference.mean, "low": difference.interval.low, "high": difference.interval.high}
         print(json.dumps({**told, **{k: v if abs(v) < float("inf") else None for k, v in numbers.items()}}, indent=2))
         return
@@ -72,5 +90,7 @@ def _runs(path: Path) -> "list[Recorded]":
         raise AccordError(f"there is no evaluated run at {path}")
     groups = sorted({run.group for run in runs})
     if len(groups) > 1:
-        raise AccordError(f"{path} holds runs of {len(groups)} kinds, such as {groups[0]} and {groups[1]}: give one of them")
+        raise AccordError(
+            f"{path} holds runs of {len(groups)} kinds, such as {groups[0]} and {groups[1]}: give one of them"
+        )
     return runs

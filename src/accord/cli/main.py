@@ -59,7 +59,9 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _accord(
-    show_version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     from accord.core.version import check_torch
 
@@ -98,14 +100,17 @@ def _note_old_spelling_once() -> None:
 def main() -> None:
     """The command's entry point: what a user can put right becomes one sentence and exit code 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a client's name may hold letters that a terminal does not know
+        # a client's name may hold letters that a terminal does not know
+        sys.stdout.reconfigure(errors="backslashreplace")
     _note_old_spelling_once()
     try:
         sys.exit(app(args=sys.argv[1:] or ["--help"], prog_name="accord", standalone_mode=False))
     except AccordError as error:
         sentence = str(error)
     except _UsageError as error:
-        sentence = f"{error.format_message().rstrip('.')}: see {error.ctx.command_path if error.ctx else 'accord'} --help"
+        sentence = (
+            f"{error.format_message().rstrip('.')}: see {error.ctx.command_path if error.ctx else 'accord'} --help"
+        )
     except OSError as error:
         sentence = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     print(f"accord: {sentence}", file=sys.stderr)

@@ -26,19 +26,26 @@ def membership(
     against: Annotated[
         str | None,
         typer.Option(
-            "--against", metavar="WHO", show_default=False, help="Non-members: heldout, unseen or test; left out, the first there is."
+            "--against",
+            metavar="WHO",
+            show_default=False,
+            help="Non-members: heldout, unseen or test; left out, the first there is.",
         ),
     ] = None,
-    which: Annotated[str, typer.Option("--model", metavar="WHICH", help="The model: `last`, or best on `held-out` data.")] = "last",
-    shadows: Annotated[int, typer.Option("--shadows", metavar="N", min=0, help="Models to train for the likelihood-ratio attack.")] = 0,
+    which: Annotated[
+        str, typer.Option("--model", metavar="WHICH", help="The model: `last`, or best on `held-out` data.")
+    ] = "last",
+    shadows: Annotated[
+        int, typer.Option("--shadows", metavar="N", min=0, help="Models to train for the likelihood-ratio attack.")
+    ] = 0,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of the attacker's logistic regression.")] = 5000,
     as_json: AsJson = False,
 ) -> None:
     """Attack a trained model: can its training samples be told from others by its outputs?
 
-    Prints a table and writes `membership.json` into the run's folder. The attackers are logistic regression on logits, a threshold on the
-    loss and, with `--shadows N`, the likelihood-ratio attack, for which N models are trained as the run trained its own, each on half of
-    the clients' data: 16 are a start, 64 are better.
+    Prints a table and writes `membership.json` into the run's folder. The attackers are logistic regression on logits,
+    a threshold on the loss and, with `--shadows N`, the likelihood-ratio attack, for which N models are trained as the
+    run trained its own, each on half of the clients' data: 16 are a start, 64 are better.
 
     Examples:
 
@@ -89,14 +96,18 @@ def _recorded(folder: Path) -> "tuple[Experiment, int]":
 
     settings = read_json(folder / "experiment.json")
     if not isinstance(settings, dict) or not isinstance(settings.get("data"), dict):
-        raise AccordError(f"{folder} holds a run made in Python, whose model and data only Python knows: use accord.audit.attack there")
+        raise AccordError(
+            f"{folder} holds a run made in Python, whose model and data only Python knows: use accord.audit.attack"
+            " there"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OldSpelling)  # the folder is a record: nobody will spell it anew
         return assemble({name: settings[name] for name in SECTIONS if name in settings}, [], ""), settings["seed"]
 
 
 def _trainer(experiment: "Experiment", rounds: int) -> "Train":
-    """Trains a shadow model as the run trained its own, for as many rounds, without recording or evaluating it on the way."""
+    """Trains a shadow model as the run trained its own, for as many rounds, without recording or evaluating it on the
+    way."""
     from dataclasses import replace
 
     from accord.training.fit import carry_out

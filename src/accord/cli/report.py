@@ -14,19 +14,30 @@ def report(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN", help="Run folders, folders that hold some, or results of `accord reproduce` (JSON).", show_default=False
+            metavar="RUN",
+            help="Run folders, folders that hold some, or results of `accord reproduce` (JSON).",
+            show_default=False,
         ),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write; left out, report.html.", show_default=False)
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write; left out, report.html.", show_default=False),
     ] = None,
-    live: Annotated[bool, typer.Option("--live", help="Serve the page on this machine, while runs go on; it updates by itself.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Serve the page on this machine, while runs go on; it updates by itself.")
+    ] = False,
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="With --live: the port; 0 takes any that is free. Left out, 8737.", show_default=False),
+        typer.Option(
+            min=0,
+            max=65535,
+            help="With --live: the port; 0 takes any that is free. Left out, 8737.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
-    """Make a page of runs: results, learning curves, gaps, clients, agreement, grids, and the papers' numbers beside ours.
+    """Make a page of runs: results, learning curves, gaps, clients, agreement, grids, and the papers' numbers beside
+    ours.
 
     The page is one file. It needs no network, no server and no installation: mail it, keep it, print it.
 
@@ -66,7 +77,10 @@ def _write(runs: list[Path], output: Path, console: Console) -> None:
     write_text(output, page(data))
     for notice in data["notices"]:
         tell(console, notice)
-    print(f"{output}: {_count(len(sources.runs), 'run')}, {_count(len(data['settings']), 'setting')}, {output.stat().st_size / 1e6:.1f} MB")
+    print(
+        f"{output}: {_count(len(sources.runs), 'run')}, {_count(len(data['settings']), 'setting')},"
+        f" {output.stat().st_size / 1e6:.1f} MB"
+    )
 
 
 def _count(number: int, what: str) -> str:

@@ -25,29 +25,49 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    study: Annotated[str | None, typer.Argument(help="A study's name (--list tells them), or a study file of yours.")] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(help="Overrides of the study's settings: `section.key=value`.")] = None,
+    study: Annotated[
+        str | None, typer.Argument(help="A study's name (--list tells them), or a study file of yours.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Overrides of the study's settings: `section.key=value`.")
+    ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List studies.")] = False,
-    only: Annotated[str | None, typer.Option(help="Some cells: `dataset=fmnist,clients=500`; values of one axis joined by `+`.")] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Some cells: `dataset=fmnist,clients=500`; values of one axis joined by `+`.")
+    ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of every run, in place of the study's.")] = None,
     until_flat: Annotated[
         int | None,
-        typer.Option(min=1, help="End a run when held-out data has not become better in so many rounds; --rounds is then the most."),
+        typer.Option(
+            min=1,
+            help="End a run when held-out data has not become better in so many rounds; --rounds is then the most.",
+        ),
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds, in place of the study's: `0,1`.")] = None,
-    grid: Annotated[bool, typer.Option(help="Tune every method over the study's grid; without it, methods run with the settings.")] = True,
+    grid: Annotated[
+        bool, typer.Option(help="Tune every method over the study's grid; without it, methods run with the settings.")
+    ] = True,
     grow: Annotated[
-        int, typer.Option(min=0, help="Widen a grid whose best point lies on its edge, for all rivals alike, at most so many times.")
+        int,
+        typer.Option(
+            min=0, help="Widen a grid whose best point lies on its edge, for all rivals alike, at most so many times."
+        ),
     ] = 0,
-    folder: Annotated[Path, typer.Option(help="Where run folders, which all studies share, and results go.")] = Path("runs/reproduce"),
-    plan: Annotated[bool, typer.Option("--plan", help="Tell how many runs there are and how long they may take here, and stop.")] = False,
-    select: Annotated[str | None, typer.Option(help="The rule of the table: held-out, last10, oracle, or one of the study's own.")] = None,
+    folder: Annotated[Path, typer.Option(help="Where run folders, which all studies share, and results go.")] = Path(
+        "runs/reproduce"
+    ),
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Tell how many runs there are and how long they may take here, and stop.")
+    ] = False,
+    select: Annotated[
+        str | None, typer.Option(help="The rule of the table: held-out, last10, oracle, or one of the study's own.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Carry out a study: a table or figure of the papers, cell by cell, and print ours beside theirs.
 
-    Every method is tuned over the same grid with the same seeds. What is done is not done again, and what was stopped goes on. Runs that
-    can share a batch go in lockstep on a GPU.
+    Every method is tuned over the same grid with the same seeds. What is done is not done again, and what was stopped
+    goes on. Runs that can share a batch go in lockstep on a GPU.
 
     Examples:
 
@@ -76,13 +96,17 @@ def reproduce(
     chosen = find(study)
     if isinstance(chosen, Analysis):
         if only or select:
-            raise AccordError(f"{chosen.name} is an analysis, which has no cells to choose from: leave out --only and --select")
+            raise AccordError(
+                f"{chosen.name} is an analysis, which has no cells to choose from: leave out --only and --select"
+            )
         _analyse(chosen.changed([*given, *([f"run.seeds={seeds}"] if seeds else [])]), folder, plan, as_json)
         return
     chosen = chosen.only(_axes(only))
     rule = select or ("held-out" if "held-out" in chosen.rules else chosen.rules[0])
     if rule not in chosen.rules:
-        raise AccordError(f"there is no rule {rule!r} for the table of {chosen.name}: choose one of {', '.join(chosen.rules)}")
+        raise AccordError(
+            f"there is no rule {rule!r} for the table of {chosen.name}: choose one of {', '.join(chosen.rules)}"
+        )
     chosen = chosen.changed(given, _numbers(seeds), grid)
     if plan:
         points = sum(len(cell.points) for cell in chosen.cells)
@@ -150,8 +174,8 @@ def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> N
 
 
 def _runs(named: "list[Named]") -> "list[One]":
-    """All runs of the cells, each once. Those whose data are not here are told of and left out; if there are no others, that is an
-    error."""
+    """All runs of the cells, each once. Those whose data are not here are told of and left out; if there are no others,
+    that is an error."""
     runs = list({run.folder: run for one in named for _, run in one.runs}.values())
     missing = Counter(one.missing for one in named if one.missing is not None)
     if missing and not runs:
@@ -162,10 +186,13 @@ def _runs(named: "list[Named]") -> "list[One]":
 
 
 def verdicts(
-    folder: Annotated[Path, typer.Argument(help="Where `accord reproduce` wrote its results.")] = Path("runs/reproduce"),
+    folder: Annotated[Path, typer.Argument(help="Where `accord reproduce` wrote its results.")] = Path(
+        "runs/reproduce"
+    ),
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("replication/README.md"),
 ) -> None:
-    """Write the replication report: ours beside theirs for every study in a folder, and a verdict on every claim of the papers."""
+    """Write the replication report: ours beside theirs for every study in a folder, and a verdict on every claim of the
+    papers."""
     from accord.core.files import write_text
     from accord.studies.page import page
     from accord.studies.results import read_all
@@ -185,7 +212,9 @@ def _axes(only: str | None) -> dict[str, list[str]]:
     for part in (only or "").split(","):
         axis, equals, values = part.partition("=")
         if part and not (axis.strip() and equals and values):
-            raise AccordError(f"{part!r} does not choose cells: write axis=value, such as dataset=fmnist, or dataset=mnist+fmnist")
+            raise AccordError(
+                f"{part!r} does not choose cells: write axis=value, such as dataset=fmnist, or dataset=mnist+fmnist"
+            )
         if part:
             chosen[axis.strip()] = values.split("+")
     return chosen
@@ -207,11 +236,12 @@ def _write(path: Path, content: object) -> None:
     write_json(path, content)
 
 
-# --------------------------------------------------------------------------------------------------------------------- tables
+# ----------------------------------------------------------------------------------------------------- tables
 
 
 def _print(study: "Study", results: "list[Result]", rule: str) -> None:
-    """A row per cell: ours by the rule and by the others, the settings chosen, and theirs; then the rivals' differences."""
+    """A row per cell: ours by the rule and by the others, the settings chosen, and theirs; then the rivals'
+    differences."""
     from accord.console.tables import print_cells
     from accord.studies.outcome import compare
     from accord.studies.text import comparison_cells, result_cells
@@ -227,7 +257,10 @@ def _print(study: "Study", results: "list[Result]", rule: str) -> None:
     except AccordError as error:  # no scipy: what was trained is kept, and its table printed
         tell(Console(stderr=True), f"There are no differences in the table: {error}")
         return
-    console.print(f"\nahead of {study.against} on the test set, paired by seed, by {rule} (95 % interval; called after Holm's correction)")
+    console.print(
+        f"\nahead of {study.against} on the test set, paired by seed, by {rule} (95 % interval; called after Holm's"
+        " correction)"
+    )
     print_cells(console, cells)
 
 
@@ -250,10 +283,19 @@ def _print_plan(title: str, runs: "list[One]") -> None:
         rounds = sum(run.rounds for run in members)
         total += seconds * rounds
         tried = time.monotonic() - started
-        print(f"  {kind}: {len(members)} runs, {rounds:,} rounds of {seconds:.3f} s = {_time(seconds * rounds)} (tried for {tried:.0f} s)")
+        print(
+            f"  {kind}: {len(members)} runs, {rounds:,} rounds of {seconds:.3f} s = {_time(seconds * rounds)} (tried"
+            f" for {tried:.0f} s)"
+        )
     most = any(run.experiment.settings.train.until_flat for run in left)
     print(f"{'at most' if most else 'about'} {_time(total)} one by one on this device; in lockstep on a GPU less")
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+    return (
+        f"{seconds / 3600:.1f} h"
+        if seconds >= 3600
+        else f"{seconds / 60:.0f} min"
+        if seconds >= 60
+        else f"{seconds:.0f} s"
+    )

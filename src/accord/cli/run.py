@@ -18,23 +18,31 @@ if TYPE_CHECKING:
 def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment file in TOML.", show_default=False)],
     overrides: Overrides = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped, or extend a finished one.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was stopped, or extend a finished one.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what is there and start over.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings and what they cost; train nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the settings and what they cost; train nothing.")
+    ] = False,
     ray: Annotated[
-        str | None, typer.Option("--ray", metavar="ADDRESS", show_default=False, help="Train on the Ray cluster at HOST:PORT, or auto.")
+        str | None,
+        typer.Option(
+            "--ray", metavar="ADDRESS", show_default=False, help="Train on the Ray cluster at HOST:PORT, or auto."
+        ),
     ] = None,
     select: Rule = None,
     as_json: AsJson = False,
 ) -> None:
     """Train what an experiment file describes, once per seed.
 
-    Settings on the command line are written as in the file, as section.key=value; commas make lists; `accord settings` explains them. A
-    setting that makes another choice, such as another algorithm, drops the options that the file gave the old one.
+    Settings on the command line are written as in the file, as section.key=value; commas make lists; `accord settings`
+    explains them. A setting that makes another choice, such as another algorithm, drops the options that the file gave
+    the old one.
 
-    Each run goes to a folder of its own below `run.folder`, named after the settings. One that was stopped, by Ctrl-C or even kill -9, goes
-    on with `--resume` as if nothing had happened; on another kind of machine it says what differs. With a larger `train.rounds`, `--resume`
-    extends a finished one.
+    Each run goes to a folder of its own below `run.folder`, named after the settings. One that was stopped, by Ctrl-C
+    or even kill -9, goes on with `--resume` as if nothing had happened; on another kind of machine it says what
+    differs. With a larger `train.rounds`, `--resume` extends a finished one.
 
     Examples:
 
@@ -62,7 +70,11 @@ def run(
         from accord.engines.ray import connect
 
         connect(ray)
-    options = [*(["--ray", ray] if ray is not None else []), *(["--select", select] if select else []), *(["--json"] if as_json else [])]
+    options = [
+        *(["--ray", ray] if ray is not None else []),
+        *(["--select", select] if select else []),
+        *(["--json"] if as_json else []),
+    ]
     again = shlex.join(["accord", "run", str(file), *(overrides or []), "--resume", *options])
     train_experiments([experiment], resume=resume, fresh=fresh, rule=select, as_json=as_json, hint=f"To go on: {again}")
 

@@ -10,11 +10,14 @@ from accord.core.errors import AccordError, did_you_mean
 
 
 def settings(
-    section: Annotated[str | None, typer.Argument(metavar="SECTION", help="One section only.", show_default=False)] = None,
+    section: Annotated[
+        str | None, typer.Argument(metavar="SECTION", help="One section only.", show_default=False)
+    ] = None,
 ) -> None:
     """Explain every key of an experiment file: its default and what it is for.
 
-    A dash means that there is none, or that it depends on the algorithm, the split or the model; `accord run FILE --dry-run` shows which.
+    A dash means that there is none, or that it depends on the algorithm, the split or the model; `accord run FILE
+    --dry-run` shows which.
 
     Examples:
 
@@ -28,4 +31,6 @@ def settings(
     if section is not None and section not in SECTIONS:
         raise AccordError(f"there is no section {section!r}: {did_you_mean(section, SECTIONS)}")
     rows = [[key, "-" if default is None else json.dumps(default), about] for key, default, about in keys()]
-    print_table([["key", "default", "what it is"], *(row for row in rows if section in (None, row[0].partition(".")[0]))])
+    print_table(
+        [["key", "default", "what it is"], *(row for row in rows if section in (None, row[0].partition(".")[0]))]
+    )

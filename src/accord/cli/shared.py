@@ -25,13 +25,20 @@ Rule = Annotated[
         "--select",
         metavar="RULE",
         show_default=False,
-        help="Which round's figures count: `held-out` (the round best on held-out data, the default), `last10` (mean over the last ten "
-        "rounds), `window(a,b)` (mean over rounds a to b), or `oracle` (the round best on the test set).",
+        help=(
+            "Which round's figures count: `held-out` (the round best on held-out data, the default), `last10` (mean"
+            " over the last ten rounds), `window(a,b)` (mean over rounds a to b), or `oracle` (the round best on the"
+            " test set)."
+        ),
     ),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", show_default=False, help="Settings that replace the file's, such as algorithm.mask.tau=0.6."),
+    typer.Argument(
+        metavar="KEY=VALUE",
+        show_default=False,
+        help="Settings that replace the file's, such as algorithm.mask.tau=0.6.",
+    ),
 ]
 
 
@@ -58,7 +65,9 @@ def show_results(runs: "list[Recorded]", rule: str | None, as_json: bool) -> Non
         print_results(runs, rule, Console())
 
 
-def train_experiments(experiments: "list[Experiment]", *, resume: bool, fresh: bool, rule: str | None, as_json: bool, hint: str) -> None:
+def train_experiments(
+    experiments: "list[Experiment]", *, resume: bool, fresh: bool, rule: str | None, as_json: bool, hint: str
+) -> None:
     """Trains every experiment, prints one table, and gives the hint if not all was done."""
     from accord.console.progress import watcher_for
     from accord.experiments.execute import Interrupt, execute
@@ -70,9 +79,13 @@ def train_experiments(experiments: "list[Experiment]", *, resume: bool, fresh: b
     try:
         with watcher_for(console) as watcher:
             for experiment in experiments:
-                new = [] if interrupt.asked else list(execute(experiment, watcher, interrupt, resume=resume, fresh=fresh))
+                new = (
+                    [] if interrupt.asked else list(execute(experiment, watcher, interrupt, resume=resume, fresh=fresh))
+                )
                 wanted = experiment.settings
-                left += len(wanted.run.seeds) - sum(run.flat is not None or run.rounds >= wanted.train.rounds for run in new)
+                left += len(wanted.run.seeds) - sum(
+                    run.flat is not None or run.rounds >= wanted.train.rounds for run in new
+                )
                 runs += new
     except KeyboardInterrupt:
         tell(console, f"Stopped at once; what was written is whole. {hint}")
@@ -85,8 +98,8 @@ def train_experiments(experiments: "list[Experiment]", *, resume: bool, fresh: b
 
 
 def train_all(runs: "list[One]", hint: str, *, fresh: bool = False) -> tuple[int, bool]:
-    """Trains what is left of the runs: how many have rounds before them still, and whether that was asked for by Ctrl-C. A second Ctrl-C
-    ends the command here; `hint` says how to go on."""
+    """Trains what is left of the runs: how many have rounds before them still, and whether that was asked for by
+    Ctrl-C. A second Ctrl-C ends the command here; `hint` says how to go on."""
     from accord.console.progress import watcher_for
     from accord.experiments.execute import Interrupt
     from accord.experiments.sweep import sweep

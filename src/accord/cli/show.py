@@ -9,7 +9,9 @@ from accord.cli.shared import AsJson, Rule, show_results
 
 
 def show(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that hold some.", show_default=False)],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that hold some.", show_default=False)
+    ],
     select: Rule = None,
     as_json: AsJson = False,
 ) -> None:

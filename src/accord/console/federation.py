@@ -18,7 +18,7 @@ LARGEST = 5  # classes in such a list
 MOST_CLIENTS, MOST_CLASSES = 100, 62  # of a heat map; beyond, histograms say more
 
 
-# ------------------------------------------------------------------------------------------------------------- on the terminal
+# -------------------------------------------------------------------------------------------- on the terminal
 
 
 def table(portrait: Portrait, everyone: bool = False) -> tuple[Cells, str]:
@@ -26,7 +26,10 @@ def table(portrait: Portrait, everyone: bool = False) -> tuple[Cells, str]:
     owners, more = _chosen(portrait.owners, everyone)
     together = _together(portrait)
     shown = [o for o in owners if o.kind != TEST] + together + [o for o in owners if o.kind == TEST]
-    return [["client", *_heading(portrait)], *([_title(owner), *_cells(owner, portrait.classes)] for owner in shown)], more
+    return [
+        ["client", *_heading(portrait)],
+        *([_title(owner), *_cells(owner, portrait.classes)] for owner in shown),
+    ], more
 
 
 def _chosen(owners: Sequence[Owner], everyone: bool) -> tuple[list[Owner], str]:
@@ -62,7 +65,10 @@ def _heading(portrait: Portrait) -> list[str]:
 
 def _cells(owner: Owner, classes: Sequence[str]) -> list[str]:
     if not classes:
-        return [f"{owner.samples:,}", *("-" if number is None else f"{number:.4g}" for number in (owner.mean, owner.spread))]
+        return [
+            f"{owner.samples:,}",
+            *("-" if number is None else f"{number:.4g}" for number in (owner.mean, owner.spread)),
+        ]
     if len(classes) <= COLUMNS:
         return [*(f"{count:,}" for count in owner.counts), f"{owner.samples:,}"]
     present = sorted((-count, kind) for kind, count in enumerate(owner.counts) if count)
@@ -78,7 +84,11 @@ def sentences(portrait: Portrait) -> list[str]:
         spread = f"{s.least:,} to {s.most:,} each, median {s.median:,g}, coefficient of variation {s.variation:.2f}"
         lines.append(who if s.clients == 1 else f"{who}, {spread if s.least < s.most else f'{s.least:,} each'}")
     found, chance = portrait.heterogeneity.found, portrait.heterogeneity.by_chance
-    scale = "0: all alike, towards 1: nobody shares a class" if portrait.classes else "the share of the targets' variance between clients"
+    scale = (
+        "0: all alike, towards 1: nobody shares a class"
+        if portrait.classes
+        else "the share of the targets' variance between clients"
+    )
     lines.append(f"heterogeneity: {found:.3f}, an even deal of these sizes: {chance:.3f} ({scale})")
     if effective := portrait.effective_classes:
         lines.append(f"effective classes per client: {effective.found:.2f}, an even deal: {effective.by_chance:.2f}")
@@ -119,7 +129,7 @@ def _bytes(count: float) -> str:
     return f"{count:,.3g} GB"
 
 
-# ------------------------------------------------------------------------------------------------------------------- a picture
+# -------------------------------------------------------------------------------------------------- a picture
 
 
 def figure_class() -> Any:
@@ -132,7 +142,8 @@ def figure_class() -> Any:
 
 
 def plot(portrait: Portrait, suffix: str) -> bytes:
-    """The table as a picture, in the format that the suffix names: a heat map, or histograms where it would be too large."""
+    """The table as a picture, in the format that the suffix names: a heat map, or histograms where it would be too
+    large."""
     clients = [owner for owner in portrait.owners if owner.kind != TEST]
     small = 0 < len(portrait.classes) <= MOST_CLASSES and len(clients) <= MOST_CLIENTS
     figure = _heat_map(portrait, clients) if small else _histograms(portrait, clients)
@@ -141,7 +152,9 @@ def plot(portrait: Portrait, suffix: str) -> bytes:
     if effective := portrait.effective_classes:
         numbers += f", {effective.found:.2f} effective classes per client (even deal: {effective.by_chance:.2f})"
     width = int(14 * figure.get_figwidth())  # characters of the title that fit
-    figure.suptitle("\n".join([*textwrap.wrap(portrait.what, width), *textwrap.wrap(numbers, width)]), fontsize=9, parse_math=False)
+    figure.suptitle(
+        "\n".join([*textwrap.wrap(portrait.what, width), *textwrap.wrap(numbers, width)]), fontsize=9, parse_math=False
+    )
     buffer = io.BytesIO()
     figure.savefig(buffer, format=suffix.lstrip("."), dpi=150)
     return buffer.getvalue()
@@ -151,19 +164,31 @@ def _heat_map(portrait: Portrait, clients: Sequence[Owner]) -> Any:
     counts = np.array([owner.counts for owner in clients])
     rows, columns = counts.shape
     figure = figure_class()(
-        figsize=(min(3.5 + 0.45 * columns, 16), min(2.0 + (0.3 if rows <= 40 else 0.15) * rows, 18)), layout="constrained"
+        figsize=(min(3.5 + 0.45 * columns, 16), min(2.0 + (0.3 if rows <= 40 else 0.15) * rows, 18)),
+        layout="constrained",
     )
     axes = figure.subplots()
     image = axes.imshow(counts, aspect="auto", cmap="Blues", vmin=0)
     figure.colorbar(image, ax=axes, label="samples", fraction=0.05, aspect=40)
     turned = 90 if max(map(len, portrait.classes)) > 3 else 0
-    axes.set_xticks(range(columns), portrait.classes, rotation=turned, fontsize=8, parse_math=False)  # a $ in a name is a $
-    axes.set_yticks(range(rows), [_title(owner) for owner in clients], fontsize=8 if rows <= 40 else 5, parse_math=False)
+    # a $ in a name is a $
+    axes.set_xticks(range(columns), portrait.classes, rotation=turned, fontsize=8, parse_math=False)
+    axes.set_yticks(
+        range(rows), [_title(owner) for owner in clients], fontsize=8 if rows <= 40 else 5, parse_math=False
+    )
     axes.set(xlabel="class")
     if rows <= 20 and columns <= COLUMNS:
         for (row, column), count in np.ndenumerate(counts):
             dark = count > 0.6 * counts.max()
-            axes.text(column, row, f"{count}" if count else "", ha="center", va="center", fontsize=7, color="white" if dark else "black")
+            axes.text(
+                column,
+                row,
+                f"{count}" if count else "",
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white" if dark else "black",
+            )
     participating = sum(owner.kind == PARTICIPATING for owner in clients)
     if participating < rows:
         axes.axhline(participating - 0.5, color="black", linewidth=1)

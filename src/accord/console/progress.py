@@ -1,4 +1,5 @@
-"""What a person sees while a run goes on: a live bar on a terminal, plain lines anywhere else. All of it on standard error."""
+"""What a person sees while a run goes on: a live bar on a terminal, plain lines anywhere else. All of it on standard
+error."""
 
 import time
 from dataclasses import dataclass, field
@@ -29,15 +30,21 @@ def news(row: dict[str, Any]) -> str:
 def how_far(rounds: int, reached: int) -> str:
     """What a run has before it: `40 rounds`, `40 rounds, going on after round 10`, `40 rounds, done already`."""
     done = "done already" if reached >= rounds else f"going on after round {reached}" if reached else ""
-    return ", ".join([f"{max(rounds, reached)} round{'' if max(rounds, reached) == 1 else 's'}", *([done] if done else [])])
+    return ", ".join(
+        [f"{max(rounds, reached)} round{'' if max(rounds, reached) == 1 else 's'}", *([done] if done else [])]
+    )
 
 
 def warnings(event: Event) -> list[str]:
-    """What a person should know of a round that did not go well. Reports lost on the way are what the settings asked for: no news."""
+    """What a person should know of a round that did not go well. Reports lost on the way are what the settings asked
+    for: no news."""
     row, told = event.row, []
     bad = [f"{client} ({why})" for client, why in row["left_out"].items() if why != LOST]
     if bad:
-        told.append(f"round {event.round}: left out {', '.join(bad[:3])}" + (f" and {len(bad) - 3} more" if len(bad) > 3 else ""))
+        told.append(
+            f"round {event.round}: left out {', '.join(bad[:3])}"
+            + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+        )
     if "skipped" in row:
         told.append(f"round {event.round} was skipped: {row['skipped']}")
     return told
@@ -203,9 +210,13 @@ class Bars:
     def leave(self, title: str, run: Run) -> None:
         self._pack.left(run)
         if text := ending(run):
-            self._progress.console.print(f"{title} · {text}", style="yellow" if run.stopped else "dim", markup=False, highlight=False)
+            self._progress.console.print(
+                f"{title} · {text}", style="yellow" if run.stopped else "dim", markup=False, highlight=False
+            )
         told = f" · {news(run.rows[-1])}" if run.rows else ""
-        self._progress.update(self._task, total=self._pack.rounds, news=f"{self._pack.done}/{self._pack.runs} runs done{told}")
+        self._progress.update(
+            self._task, total=self._pack.rounds, news=f"{self._pack.done}/{self._pack.runs} runs done{told}"
+        )
 
     def __enter__(self) -> "Bars":
         self._progress.start()

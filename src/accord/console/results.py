@@ -15,7 +15,11 @@ def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) 
     rule = rule_for(runs, rule)
     if len(runs) == 1 and runs[0].history:
         run, history = runs[0], runs[0].history
-        print_cells(console, evaluation_cells(history[-1][1]), f"{run.label} · seed {run.seed} · round {history[-1][0]} · {run.ending}")
+        print_cells(
+            console,
+            evaluation_cells(history[-1][1]),
+            f"{run.label} · seed {run.seed} · round {history[-1][0]} · {run.ending}",
+        )
         for name in dict.fromkeys([rule, "held-out", "last10", "oracle"]):
             if run.chosen(name):
                 console.print(selection_line(history, name), highlight=False, markup=False, soft_wrap=True)

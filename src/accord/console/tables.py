@@ -12,9 +12,13 @@ def print_cells(console: Console, cells: Cells, title: str | None = None) -> Non
     """A table: drawn on a terminal that it fits into; plain aligned columns anywhere else."""
     widths = _widths(cells, console.width) if console.is_terminal else None
     if widths is None:
-        console.print("\n".join([*([title] if title else []), *align(cells)]), highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            "\n".join([*([title] if title else []), *align(cells)]), highlight=False, markup=False, soft_wrap=True
+        )
         return
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True
+    )
     for heading, width, right in zip(cells[0], widths, numeric(cells), strict=True):
         table.add_column(Text(heading), justify="right" if right else "left", width=width)
     for row in cells[1:]:
@@ -23,7 +27,8 @@ def print_cells(console: Console, cells: Cells, title: str | None = None) -> Non
 
 
 def _widths(cells: Cells, room: int) -> list[int] | None:
-    """Widths that fit into so many characters, cells wrapped between words where need be; None if there is no such thing."""
+    """Widths that fit into so many characters, cells wrapped between words where need be; None if there is no such
+    thing."""
     columns = list(zip(*cells, strict=True))
     widths = [max(map(len, column)) for column in columns]
     least = [max(len(word) for cell in column for word in cell.split() or [""]) for column in columns]

@@ -1,1 +1,2 @@
-"""What every room speaks in: a model as a vector, records and reports, rounds, keyed draws, schedules, losses, files, errors."""
+"""What every room speaks in: a model as a vector, records and reports, rounds, keyed draws, schedules, losses, files,
+errors."""

@@ -3,9 +3,9 @@
 Nothing here keeps state. The same key gives the same draw whatever ran before it, so a resumed run, another engine or
 another number of workers sees the same clients, the same batches and the same dropout.
 
-On the CPU draws come from numpy's Philox, used raw: numpy freezes the raw stream of a bit generator, not what `Generator`
-makes of it. On the device they come from SplitMix64 written in tensor code, so CPU, CUDA, vmap and a replayed CUDA graph
-give the same bits.
+On the CPU draws come from numpy's Philox, used raw: numpy freezes the raw stream of a bit generator, not what
+`Generator` makes of it. On the device they come from SplitMix64 written in tensor code, so CPU, CUDA, vmap and a
+replayed CUDA graph give the same bits.
 """
 
 import hashlib
@@ -37,7 +37,8 @@ _thread = threading.local()
 
 
 def _philox(key: int) -> np.random.Philox:
-    """Philox at the start of a key's stream. One per thread, set anew each time: to make one takes three times as long as to set it."""
+    """Philox at the start of a key's stream. One per thread, set anew each time: to make one takes three times as long
+    as to set it."""
     if not hasattr(_thread, "philox"):
         _thread.philox = np.random.Philox(key=0)
         _thread.state = _thread.philox.state
@@ -64,11 +65,12 @@ def choose(n: int, k: int, seed: int, purpose: str, *path: int | str) -> np.ndar
 
 
 def dirichlet(alpha: Sequence[float], seed: int, purpose: str, *path: int | str) -> np.ndarray:
-    """One draw from a Dirichlet distribution. `RandomState` is numpy's frozen set of distributions; `Generator` may change."""
+    """One draw from a Dirichlet distribution. `RandomState` is numpy's frozen set of distributions; `Generator` may
+    change."""
     return np.random.RandomState(np.random.Philox(key=key(seed, purpose, *path))).dirichlet(alpha)
 
 
-# ---------------------------------------------------------------------------------------------------------------- on the device
+# ---------------------------------------------------------------------------------------------- on the device
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # as signed 64-bit numbers, which is what torch multiplies
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -100,7 +102,9 @@ def device_key(seed: int, purpose: str, *path: int | str) -> int:
 def normal(count: int, key: int, device: torch.device) -> Tensor:
     """Standard normal numbers, float64, by Box and Muller: each pair of draws gives two of them."""
     pairs = -(-count // 2)
-    first, second = _shift_right(splitmix64(key, torch.arange(2 * pairs, device=device)), 11).double().mul_(2.0**-53).view(2, pairs)
+    first, second = (
+        _shift_right(splitmix64(key, torch.arange(2 * pairs, device=device)), 11).double().mul_(2.0**-53).view(2, pairs)
+    )
     radius, angle = (-2.0 * torch.log1p(-first)).sqrt(), 2.0 * math.pi * second  # log of (0, 1], so that it is finite
     return torch.cat([radius * angle.cos(), radius * angle.sin()])[:count]
 
@@ -116,7 +120,8 @@ _FEATURE_DROPOUT = {F.dropout1d: 1, F.dropout2d: 2, F.dropout3d: 3}  # how many 
 
 
 class Routed(TorchFunctionMode):
-    """Within it torch's dropout draws from `step_key`, each call from the next key. `calls` tells whether a model drops out at all."""
+    """Within it torch's dropout draws from `step_key`, each call from the next key. `calls` tells whether a model drops
+    out at all."""
 
     def __init__(self, step_key: Tensor | int) -> None:
         super().__init__()
@@ -127,7 +132,9 @@ class Routed(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         return self._dropout(func, *args, **(kwargs or {}))
 
-    def _dropout(self, func: Callable, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    def _dropout(
+        self, func: Callable, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
         self.calls += 1
         if not training or p == 0.0:
             return input
@@ -135,5 +142,6 @@ class Routed(TorchFunctionMode):
             return input * 0.0
         shared = _FEATURE_DROPOUT.get(func, 0)
         shape = (*input.shape[: input.ndim - shared], *([1] * shared))
-        call_key = splitmix64(self.step_key, torch.full((), self.calls, device=input.device))  # filled there: a copy could not be captured
+        # filled there: a copy could not be captured
+        call_key = splitmix64(self.step_key, torch.full((), self.calls, device=input.device))
         return input * keep_mask(shape, p, call_key, input.device) / (1.0 - p)

@@ -1,15 +1,18 @@
-"""The one exception a user is meant to read: a sentence that says what was wrong, the value seen and what would be right."""
+"""The one exception a user is meant to read: a sentence that says what was wrong, the value seen and what would be
+right."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class AccordError(Exception):
-    """Something the user can put right. The command line prints its sentence and exits with 2; it never shows a traceback."""
+    """Something the user can put right. The command line prints its sentence and exits with 2; it never shows a
+    traceback."""
 
 
 class OldSpelling(FutureWarning):
-    """Settings are spelled as an earlier release had them: they are read, and a sentence says how they are spelled now."""
+    """Settings are spelled as an earlier release had them: they are read, and a sentence says how they are spelled
+    now."""
 
 
 def check_whole(name: str, value: object, least: int = 1) -> None:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 
 def flat(table: Mapping[str, Any], prefix: str = "", without: Collection[str] = ()) -> dict[str, Any]:
-    """`{"train": {"lr": 0.1}}` as `{"train.lr": 0.1}`, but for the names in `without`. Keys may be written either way."""
+    """`{"train": {"lr": 0.1}}` as `{"train.lr": 0.1}`, but for the names in `without`. Keys may be written either
+    way."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         name = f"{prefix}{key}"
@@ -23,7 +24,8 @@ def flat(table: Mapping[str, Any], prefix: str = "", without: Collection[str] = 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Puts `content` in place of whatever is there, in one step that survives a power cut."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")  # two processes may write one file: the last one's content stays, whole
+    # two processes may write one file: the last one's content stays, whole
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     with open(beside, "wb") as handle:
         handle.write(content)
         handle.flush()
@@ -49,8 +51,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
-    """Tensors as safetensors. Made in memory, because the library's own file writer leaves a file of its own behind when it is killed."""
-    own = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}  # it refuses tensors that share memory
+    """Tensors as safetensors. Made in memory, because the library's own file writer leaves a file of its own behind
+    when it is killed."""
+    # it refuses tensors that share memory
+    own = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
     return save(own)
 
 

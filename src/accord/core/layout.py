@@ -1,8 +1,8 @@
 """A module as one flat vector, and back.
 
-Everything the clients and the server exchange is a vector `[P]` of the trainable parameters and a vector `[B]` of the buffers.
-Tied parameters appear once, frozen ones stay in the module, and parameters of several precisions share one vector in the
-widest of them (float32 or wider, because that is what gets summed).
+Everything the clients and the server exchange is a vector `[P]` of the trainable parameters and a vector `[B]` of the
+buffers. Tied parameters appear once, frozen ones stay in the module, and parameters of several precisions share one
+vector in the widest of them (float32 or wider, because that is what gets summed).
 """
 
 import math
@@ -58,7 +58,9 @@ class Layout:
             raise AccordError("the model has no trainable parameters: at least one needs requires_grad=True")
         odd = [name for name, p in trainable.items() if not p.dtype.is_floating_point]
         if odd:
-            raise AccordError(f"parameter {odd[0]} has type {trainable[odd[0]].dtype}: accord trains real floating-point parameters")
+            raise AccordError(
+                f"parameter {odd[0]} has type {trainable[odd[0]].dtype}: accord trains real floating-point parameters"
+            )
         # A truth value has no average: bool buffers stay in the module, as frozen parameters do.
         numeric = {name: b for name, b in module.named_buffers() if b.dtype != torch.bool and not b.is_complex()}
         dtype = reduce(torch.promote_types, (p.dtype for p in trainable.values()), torch.float32)
@@ -80,7 +82,8 @@ class Layout:
         return _flatten([named[entry.name] for entry in self.parameters], self.dtype)
 
     def pack_buffers(self, buffers: dict[str, Tensor], lead: Sequence[int] = ()) -> Tensor:
-        """Buffers as a fresh vector `[B]`, in float64 so that counters and identifiers survive the trip; `[*lead, B]` of stacked ones."""
+        """Buffers as a fresh vector `[B]`, in float64 so that counters and identifiers survive the trip; `[*lead, B]`
+        of stacked ones."""
         return _flatten([buffers[entry.name] for entry in self.buffers], torch.float64, lead)
 
     def unpack(self, vector: Tensor) -> dict[str, Tensor]:
@@ -89,8 +92,12 @@ class Layout:
         return {e.name: piece.view(e.shape).to(e.dtype) for e, piece in zip(self.parameters, pieces, strict=True)}
 
     def unpack_buffers(self, vector: Tensor) -> dict[str, Tensor]:
-        """Named buffers of `[..., B]` as fresh tensors; whole-number ones are rounded, since an average of counters need not be whole."""
-        return {e.name: _restore(vector[..., e.where].reshape((*vector.shape[:-1], *e.shape)), e.dtype) for e in self.buffers}
+        """Named buffers of `[..., B]` as fresh tensors; whole-number ones are rounded, since an average of counters
+        need not be whole."""
+        return {
+            e.name: _restore(vector[..., e.where].reshape((*vector.shape[:-1], *e.shape)), e.dtype)
+            for e in self.buffers
+        }
 
     def load(self, module: nn.Module, vector: Tensor, buffers: Tensor) -> nn.Module:
         """Writes both vectors into the module, in place."""

@@ -1,11 +1,13 @@
 """The four parts of an algorithm, as protocols: whatever satisfies one works wherever a rule of accord's own does.
 
-A part is a small frozen dataclass; its fields are its settings. It says what clients add up (`lift`) and what a total comes to (`lower`);
-engines only ever add. What a part can do it declares (`needs`, `passes`, `remembers`, ...): nobody asks for its class or its name.
-Inherit from the protocol, as accord's own rules do, and what you leave out has the default written here; or write every member out.
+A part is a small frozen dataclass; its fields are its settings. It says what clients add up (`lift`) and what a total
+comes to (`lower`); engines only ever add. What a part can do it declares (`needs`, `passes`, `remembers`, ...): nobody
+asks for its class or its name. Inherit from the protocol, as accord's own rules do, and what you leave out has the
+default written here; or write every member out.
 
-Shapes: K clients (engines call `lift` with one client, with a shard, or with a whole cohort), P parameters, B buffers. Leading dimensions
-`...` are runs in lockstep. `State` is a dictionary of tensors; records and reports are `accord.core.record` and `accord.core.reports`.
+Shapes: K clients (engines call `lift` with one client, with a shard, or with a whole cohort), P parameters, B buffers.
+Leading dimensions `...` are runs in lockstep. `State` is a dictionary of tensors; records and reports are
+`accord.core.record` and `accord.core.reports`.
 """
 
 from dataclasses import fields, is_dataclass
@@ -21,9 +23,9 @@ from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.core.schedule import Schedule
 
-# What engines can report besides an update, under these names in `Reports.extra`: gradients `[..., K, P]` of the mean loss (the mean over
-# the local steps, that of the last step, and those of all of a client's data where the round started and where it ended) and that loss
-# at the end, `[..., K, 1]`.
+# What engines can report besides an update, under these names in `Reports.extra`: gradients `[..., K, P]` of the mean
+# loss (the mean over the local steps, that of the last step, and those of all of a client's data where the round
+# started and where it ended) and that loss at the end, `[..., K, 1]`.
 NEEDS = frozenset({"mean_gradient", "last_gradient", "start_gradient", "end_gradient", "end_loss"})
 
 
@@ -58,7 +60,8 @@ class Average(Protocol):
 
     @property
     def sums_only(self) -> bool:
-        """Whether a server needs nothing but sums over clients for it, so that memory is O(P) and a secure sum can stand in."""
+        """Whether a server needs nothing but sums over clients for it, so that memory is O(P) and a secure sum can
+        stand in."""
         return True
 
     @property
@@ -67,11 +70,13 @@ class Average(Protocol):
         return type(self).__name__
 
     def weights(self, reports: Reports) -> Tensor:
-        """Each client's weight, `[..., K, 1]`. `lift` gets them as `reports.weight`; a mask weighs by them, and buffers are averaged."""
+        """Each client's weight, `[..., K, 1]`. `lift` gets them as `reports.weight`; a mask weighs by them, and buffers
+        are averaged."""
         return reports.weight
 
     def init(self, layout: Layout, clients: int) -> State:
-        """What it remembers before the first round of a federation of so many clients: tensors by name, `[P]` or `[1]`."""
+        """What it remembers before the first round of a federation of so many clients: tensors by name, `[P]` or
+        `[1]`."""
         return {}
 
     def lift(self, reports: Reports, sent: State) -> Record:
@@ -79,11 +84,13 @@ class Average(Protocol):
         ...
 
     def second(self, kept: State, first: Record) -> Record:
-        """What K clients add in a second exchange: `kept` is what they reported in `extra`, `first` the first total's fields `tells`."""
+        """What K clients add in a second exchange: `kept` is what they reported in `extra`, `first` the first total's
+        fields `tells`."""
         raise AccordError(f"{type(self).__name__} has no second exchange: `passes` must be 1")
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        """The update `[..., P]` that the total comes to, and what is remembered now. After two exchanges the total has both."""
+        """The update `[..., P]` that the total comes to, and what is remembered now. After two exchanges the total has
+        both."""
         ...
 
 
@@ -114,8 +121,8 @@ class Mask(Protocol):
         ...
 
     def agreement(self, total: Record, state: State, round: Round) -> tuple[Tensor, Tensor] | None:
-        """For the record of a round: the clients' agreement on every coordinate `[..., P]`, from 0 to 1, and where it suffices to pass
-        whole. `state` is what `lower` gave. None if it knows no such thing."""
+        """For the record of a round: the clients' agreement on every coordinate `[..., P]`, from 0 to 1, and where it
+        suffices to pass whole. `state` is what `lower` gave. None if it knows no such thing."""
         return None
 
 
@@ -145,8 +152,9 @@ class Local(Protocol):
 
         gradient + mu (w - w_start) + drift
 
-    with `mu` and `drift` fixed for the round: a local rule is data, so engines that batch clients, replay a captured step or mix algorithms
-    share one step. A rule may keep vectors on every client (`remembers`) and one memory on the server, which clients are sent.
+    with `mu` and `drift` fixed for the round: a local rule is data, so engines that batch clients, replay a captured
+    step or mix algorithms share one step. A rule may keep vectors on every client (`remembers`) and one memory on the
+    server, which clients are sent.
     """
 
     @property
@@ -198,7 +206,8 @@ class Local(Protocol):
         return {}
 
     def fresh(self, vector: Tensor, buffers: Tensor) -> State:
-        """What a client that never took part remembers, given the model `[P]` and buffers `[B]` that the run began with."""
+        """What a client that never took part remembers, given the model `[P]` and buffers `[B]` that the run began
+        with."""
         return {name: torch.zeros_like(vector) for name in self.remembers}
 
     def start(self, vector: Tensor, buffers: Tensor, own: State) -> tuple[Tensor, Tensor]:
@@ -206,15 +215,18 @@ class Local(Protocol):
         return vector, buffers
 
     def drift(self, sent: State, own: State) -> Tensor | None:
-        """What one client adds to every step, `[P]`; None for nothing. `sent` is the server's memory, `own` the client's."""
+        """What one client adds to every step, `[P]`; None for nothing. `sent` is the server's memory, `own` the
+        client's."""
         return None
 
     def keep(self, sent: State, own: State, reports: Reports, lr: float) -> State:
-        """What K clients will remember if their reports are accepted, `[..., K, P]` each; `own` is what they remembered, of that shape."""
+        """What K clients will remember if their reports are accepted, `[..., K, P]` each; `own` is what they
+        remembered, of that shape."""
         return {}
 
     def lift(self, reports: Reports, sent: State) -> Record:
-        """What K clients add up for the server's memory; `reports.before` and `reports.after` are what they remember."""
+        """What K clients add up for the server's memory; `reports.before` and `reports.after` are what they
+        remember."""
         return Record()
 
     def lower(self, total: Record, state: State, round: Round) -> State:
@@ -223,7 +235,8 @@ class Local(Protocol):
 
 
 def short_label(part: object) -> str:
-    """A part's name and its first setting: `gma(0.4)`; of a schedule, where it begins and how it goes on: `gma(0.8 ramp)`."""
+    """A part's name and its first setting: `gma(0.4)`; of a schedule, where it begins and how it goes on: `gma(0.8
+    ramp)`."""
     first = [getattr(part, field.name) for field in fields(part)[:1]] if is_dataclass(part) else []
     return f"{type(part).__name__}({', '.join(map(_shown, first))})"
 
@@ -238,7 +251,8 @@ _MEMBERS = {"local": Local, "average": Average, "mask": Mask, "server": Server}
 
 
 def check_part(what: str, part: Any, example: str) -> None:
-    """Refuses, once and in a sentence, what does not satisfy the protocol of that part or needs what no engine reports."""
+    """Refuses, once and in a sentence, what does not satisfy the protocol of that part or needs what no engine
+    reports."""
     protocol = _MEMBERS[what]
     if isinstance(part, type):
         raise AccordError(f"{what} must be {example}, got the class {part.__name__}: call it")

@@ -1,8 +1,8 @@
 """What clients add up. A record is all a server ever sees of a cohort.
 
-Almost every field is a sum over clients, so records of parts of a cohort add to the record of the whole: a loop, a batch of lanes,
-a pool of processes and a secure sum all end in the same record. Two other ways to combine exist: the minimum, and `rows`,
-which keeps every client apart and gives up the O(parameters) promise.
+Almost every field is a sum over clients, so records of parts of a cohort add to the record of the whole: a loop, a
+batch of lanes, a pool of processes and a secure sum all end in the same record. Two other ways to combine exist: the
+minimum, and `rows`, which keeps every client apart and gives up the O(parameters) promise.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,8 +15,8 @@ from torch import Tensor
 from accord import kernels
 
 State = dict[str, Tensor]  # what a part of an algorithm remembers between rounds, by name
-# What one client's share of a field is: its weighted update, a sign for every coordinate, a one, its weight, or any other number. Privacy
-# and secure sums go by it: each of these has a bound of its own.
+# What one client's share of a field is: its weighted update, a sign for every coordinate, a one, its weight, or any
+# other number. Privacy and secure sums go by it: each of these has a bound of its own.
 Kind = Literal["update", "votes", "count", "weight", "number"]
 
 _SMALL = 1 << 22  # numbers that a CUDA device multiplies and sums in two kernels, for the memory of one copy
@@ -42,7 +42,8 @@ class Field:
 
 
 class Record:
-    """Named fields, and records of parts. Adding makes a new record. `record["delta"]` is a field's value, `record.part("mask")` a part.
+    """Named fields, and records of parts. Adding makes a new record. `record["delta"]` is a field's value,
+    `record.part("mask")` a part.
 
     >>> record = Record(votes=Field(torch.tensor([2.0])))
     >>> (record + record)["votes"]
@@ -72,19 +73,27 @@ class Record:
 
     def __add__(self, other: "Record") -> "Record":
         if self._fields.keys() != other._fields.keys():
-            raise ValueError(f"records of different rules do not add: {sorted(self._fields)} and {sorted(other._fields)}")
+            raise ValueError(
+                f"records of different rules do not add: {sorted(self._fields)} and {sorted(other._fields)}"
+            )
         return Record(**{name: entry + other._fields[name] for name, entry in self._fields.items()})  # type: ignore[operator]
 
     def add_(self, other: "Record") -> "Record":
-        """Adds `other` into this record, sums in place: for a running total that `copy` or `+` made and nobody else holds. A vector of many
-        parameters is fresh memory each time it is made, and that costs several times the addition."""
+        """Adds `other` into this record, sums in place: for a running total that `copy` or `+` made and nobody else
+        holds. A vector of many parameters is fresh memory each time it is made, and that costs several times the
+        addition."""
         if self._fields.keys() != other._fields.keys():
             return self + other  # which says what is wrong
         for name, entry in self._fields.items():
             more = other._fields[name]
             if isinstance(entry, Record) and isinstance(more, Record):
                 entry.add_(more)
-            elif isinstance(entry, Field) and isinstance(more, Field) and entry.how == more.how == "sum" and entry.kind == more.kind:
+            elif (
+                isinstance(entry, Field)
+                and isinstance(more, Field)
+                and entry.how == more.how == "sum"
+                and entry.kind == more.kind
+            ):
                 entry.value.add_(more.value)
             else:
                 self._fields[name] = entry + more  # type: ignore[operator]
@@ -96,7 +105,9 @@ class Record:
 
     def mapped(self, change: "Callable[[Field], Field]") -> "Record":
         """The record with every field changed, those of its parts included."""
-        return Record(**{name: entry.mapped(change) if isinstance(entry, Record) else change(entry) for name, entry in self})
+        return Record(
+            **{name: entry.mapped(change) if isinstance(entry, Record) else change(entry) for name, entry in self}
+        )
 
     def fields(self, path: str = "") -> "dict[str, Field]":
         """All fields by their path: `average.delta`."""
@@ -120,7 +131,9 @@ def total(x: Tensor, weight: Tensor | None = None, kind: Kind = "number") -> Fie
     wide = torch.promote_types(x.dtype, torch.float32)
     if x.shape[-2] == 1:
         row = x[..., 0, :]
-        return Field(row.to(wide, copy=True) if weight is None else row.to(wide) * weight[..., 0, :].to(wide), kind=kind)
+        return Field(
+            row.to(wide, copy=True) if weight is None else row.to(wide) * weight[..., 0, :].to(wide), kind=kind
+        )
     if weight is not None and x.is_cuda and (made := kernels.tally(x, weight, False)) is not None:
         return Field(made[0], kind=kind)
     if x.is_cuda and x.numel() <= _SMALL:
@@ -135,7 +148,8 @@ def total(x: Tensor, weight: Tensor | None = None, kind: Kind = "number") -> Fie
 
 
 def votes(x: Tensor) -> Field:
-    """The sum over clients of the signs, `[..., K, P] -> [..., P]`: whole numbers, which float32 holds exactly up to 2^24."""
+    """The sum over clients of the signs, `[..., K, P] -> [..., P]`: whole numbers, which float32 holds exactly up to
+    2^24."""
     wide = torch.promote_types(x.dtype, torch.float32)
     if x.shape[-2] == 1:
         return Field(x[..., 0, :].to(wide).sign(), kind="votes")
@@ -148,8 +162,8 @@ def votes(x: Tensor) -> Field:
 
 
 def tally(x: Tensor, weight: Tensor) -> tuple[Field, Field]:
-    """The weighted total of `x: [..., K, P]` and the votes on it, with the bits of `total` and `votes`, from one pass over memory where a
-    kernel does both: on CUDA, and on a CPU where the compiled kernels were chosen."""
+    """The weighted total of `x: [..., K, P]` and the votes on it, with the bits of `total` and `votes`, from one pass
+    over memory where a kernel does both: on CUDA, and on a CPU where the compiled kernels were chosen."""
     made = None
     if x.shape[-2] > 1:
         made = kernels.tally(x, weight, True) if x.is_cuda else kernels.sums(x, weight)
@@ -158,9 +172,11 @@ def tally(x: Tensor, weight: Tensor) -> tuple[Field, Field]:
     return Field(made[0], kind="update"), Field(made[1], kind="votes")
 
 
-def exact_total(x: Tensor, of: Callable[[Tensor], Tensor] = Tensor.double, weight: Tensor | None = None, kind: Kind = "number") -> Field:
-    """The sum over clients of `of(x)`, each times its weight, as `total` but in float64: for sums whose small differences matter. Client by
-    client, so that no copy of all of them is made."""
+def exact_total(
+    x: Tensor, of: Callable[[Tensor], Tensor] = Tensor.double, weight: Tensor | None = None, kind: Kind = "number"
+) -> Field:
+    """The sum over clients of `of(x)`, each times its weight, as `total` but in float64: for sums whose small
+    differences matter. Client by client, so that no copy of all of them is made."""
     out = x.new_zeros(_summed(x), dtype=torch.float64)
     for k in range(x.shape[-2]):
         value = of(x[..., k, :].double())

@@ -20,10 +20,12 @@ class Reports:
     weight: Tensor  # [..., K, 1]: training samples
     steps: Tensor  # [..., K, 1]: local steps taken
     buffers: Tensor  # [..., K, B]: change of the buffers
-    extra: dict[str, Tensor] = field(default_factory=dict)  # what a part of the algorithm `needs` beyond the delta, [..., K, P]
+    # what a part of the algorithm `needs` beyond the delta, [..., K, P]
+    extra: dict[str, Tensor] = field(default_factory=dict)
     before: State = field(default_factory=dict)  # the clients' own state when the round began, [..., K, P]
     after: State = field(default_factory=dict)  # and what it will be if the report is accepted
-    _added: dict[str, Field] = field(default_factory=dict, init=False, repr=False, compare=False)  # sums that were asked for before
+    # sums that were asked for before
+    _added: dict[str, Field] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of(self, chosen: Tensor) -> "Reports":
         """The reports of these clients alone: `chosen` are their numbers among the K."""
@@ -58,7 +60,8 @@ class Reports:
 
     @property
     def votes(self) -> Field:
-        """The signs of the clients' updates added up, `[..., P]`. The total is counted on the way: ask for the votes first."""
+        """The signs of the clients' updates added up, `[..., P]`. The total is counted on the way: ask for the votes
+        first."""
         if "votes" not in self._added:
             self._added["total"], self._added["votes"] = tally(self.delta, self.weight)
         return self._added["votes"]
@@ -82,8 +85,8 @@ def why_leave_out(
     kept: Sequence[Tensor] = (),
     extra: Sequence[Tensor] = (),
 ) -> str | None:
-    """Why one client's report must not be added, or None if it may be. `delta: [P]`, `buffers: [B]`; `kept` is what it would remember,
-    `extra` what it reports besides.
+    """Why one client's report must not be added, or None if it may be. `delta: [P]`, `buffers: [B]`; `kept` is what it
+    would remember, `extra` what it reports besides.
 
     One NaN in one client would otherwise be every client's at the next round.
     """

@@ -1,4 +1,5 @@
-"""Learning rates, and masks' tau, over rounds. A schedule is a frozen dataclass with `at(round)`; a plain number is a constant one."""
+"""Learning rates, and masks' tau, over rounds. A schedule is a frozen dataclass with `at(round)`; a plain number is a
+constant one."""
 
 import math
 from dataclasses import dataclass
@@ -63,7 +64,8 @@ class steps:
 class cosine:
     """From lr to `floor` along half a cosine over `over` rounds, and `floor` from then on.
 
-    The horizon is a number of its own, not the run's `rounds`, so that raising `rounds` extends a run without rewriting its past.
+    The horizon is a number of its own, not the run's `rounds`, so that raising `rounds` extends a run without rewriting
+    its past.
     """
 
     lr: float
@@ -84,7 +86,8 @@ class cosine:
 
 @dataclass(frozen=True)
 class ramp:
-    """From lr to `end` in a straight line over `over` rounds, and `end` from then on. Either may be 0, and it may rise."""
+    """From lr to `end` in a straight line over `over` rounds, and `end` from then on. Either may be 0, and it may
+    rise."""
 
     lr: float
     over: int

@@ -14,13 +14,17 @@ except PackageNotFoundError:  # run from a source tree that was not installed
 
 
 def check_torch() -> None:
-    """Refuses a torch that lacks what accord calls, before anything fails on it. Imports none: a torch that is yet to load has metadata."""
+    """Refuses a torch that lacks what accord calls, before anything fails on it. Imports none: a torch that is yet to
+    load has metadata."""
     loaded = sys.modules.get("torch")
     try:
         found = str(loaded.__version__) if loaded else version("torch")
-    except (AttributeError, PackageNotFoundError):  # half-loaded, or a build that left no metadata: whoever imports it sees
+    except (AttributeError, PackageNotFoundError):
+        # Half-loaded, or a build that left no metadata: whoever imports it sees.
         return
     numbers = found.split("+")[0].split(".")[:2]
     if all(number.isdecimal() for number in numbers) and tuple(map(int, numbers)) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
-        raise AccordError(f"PyTorch {oldest} or newer is needed, this is {found}: pip install --upgrade 'torch>={oldest}'")
+        raise AccordError(
+            f"PyTorch {oldest} or newer is needed, this is {found}: pip install --upgrade 'torch>={oldest}'"
+        )

@@ -1,9 +1,11 @@
-"""A federation from data another library holds: a torch Dataset, a Hugging Face dataset, the partitions of Flower Datasets.
+"""A federation from data another library holds: a torch Dataset, a Hugging Face dataset, the partitions of Flower
+Datasets.
 
-Everything is read into one tensor, once, and clients are row numbers into it. The limit is memory: samples x bytes of one sample, so that
-a million pictures of CIFAR's size (3 x 32 x 32 bytes) take 3 GB, and a million rows of 100 numbers (4 bytes each) 0.4 GB. Above that,
-write the samples once to a file made by `numpy.lib.format.open_memmap` and give it to `from_samples`, which reads batches from disk
-(examples/data/from_memmap.py). The libraries are imported when they are needed: accord itself does without them.
+Everything is read into one tensor, once, and clients are row numbers into it. The limit is memory: samples x bytes of
+one sample, so that a million pictures of CIFAR's size (3 x 32 x 32 bytes) take 3 GB, and a million rows of 100 numbers
+(4 bytes each) 0.4 GB. Above that, write the samples once to a file made by `numpy.lib.format.open_memmap` and give it
+to `from_samples`, which reads batches from disk (examples/data/from_memmap.py). The libraries are imported when they
+are needed: accord itself does without them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,10 +46,11 @@ def from_torch(
 ) -> Federation:
     """All samples of a map-style Dataset of pairs (x, y); `test` is another, and nobody's.
 
-    `client` names the owner of each sample, in the Dataset's order. Left out, `clients` of them (10) and `unseen` others are made up by
-    `split` and its options, as in `deal`. Every sample is asked for once and kept in one tensor, whose size is the limit (see this module):
-    random augmentation in the Dataset would be frozen. A TensorDataset is taken as it is, without a copy if there is no test set. Pictures
-    of Pillow become bytes [C, H, W]; bytes of pictures are scaled by `fitted`, everything else is left as it is, unless `prepare` is given.
+    `client` names the owner of each sample, in the Dataset's order. Left out, `clients` of them (10) and `unseen`
+    others are made up by `split` and its options, as in `deal`. Every sample is asked for once and kept in one tensor,
+    whose size is the limit (see this module): random augmentation in the Dataset would be frozen. A TensorDataset is
+    taken as it is, without a copy if there is no test set. Pictures of Pillow become bytes [C, H, W]; bytes of pictures
+    are scaled by `fitted`, everything else is left as it is, unless `prepare` is given.
 
     >>> data = TensorDataset(torch.eye(4), torch.tensor([0, 1, 0, 1]))
     >>> fed = from_torch(data, ["ann", "bob", "ann", "cem"], unseen=["cem"], heldout=0)
@@ -58,7 +61,15 @@ def from_torch(
     sizes = [_size(who, data) for who, data in groups.items()]
     blocks = (block for who, data in groups.items() for block in _items(who, data))
     x, y = _joined(blocks, sum(sizes), progress)
-    options = {"split": split, "clients": clients, "unseen": unseen, "heldout": heldout, "seed": seed, "prepare": prepare, "name": name}
+    options = {
+        "split": split,
+        "clients": clients,
+        "unseen": unseen,
+        "heldout": heldout,
+        "seed": seed,
+        "prepare": prepare,
+        "name": name,
+    }
     fed = _given(x, y, client, sizes[0], options | split_options)
     return replace(fed, prepare=fitted(fed)) if prepare is None and x.dtype == torch.uint8 else fed
 
@@ -82,12 +93,14 @@ def from_huggingface(
 ) -> Federation:
     """All rows of a `datasets.Dataset`; `test` is another, and nobody's.
 
-    `client` is the column that says whose a row is; left out, clients are made up as in `from_torch`. `features` is a column of pictures
-    or arrays, or columns of numbers; left out, it is the one column of pictures or arrays, or else all numbers but client and label.
-    Pictures become bytes [N, C, H, W], the rest float32. A label that is text or a ClassLabel names the classes. Samples are scaled by
-    `fitted` unless `prepare` is given. Everything is decoded once into one tensor, whose size is the limit (see this module).
+    `client` is the column that says whose a row is; left out, clients are made up as in `from_torch`. `features` is a
+    column of pictures or arrays, or columns of numbers; left out, it is the one column of pictures or arrays, or else
+    all numbers but client and label. Pictures become bytes [N, C, H, W], the rest float32. A label that is text or a
+    ClassLabel names the classes. Samples are scaled by `fitted` unless `prepare` is given. Everything is decoded once
+    into one tensor, whose size is the limit (see this module).
 
-    >>> rows = datasets.Dataset.from_dict({"age": [31, 45], "pulse": [60, 71], "site": ["a", "b"], "label": ["ill", "well"]})
+    >>> columns = {"age": [31, 45], "pulse": [60, 71], "site": ["a", "b"], "label": ["ill", "well"]}
+    >>> rows = datasets.Dataset.from_dict(columns)
     >>> fed = from_huggingface(rows, "site", heldout=0)
     >>> fed.x.shape, fed.clients, fed.classes
     (torch.Size([2, 2]), ['a', 'b'], ('ill', 'well'))
@@ -96,7 +109,15 @@ def from_huggingface(
     columns = Columns.of(groups, features, label, without=client)
     owners = None if client is None else columns.owners(client)
     x, y = _joined(columns.blocks(_AT_ONCE), columns.rows, progress)
-    options = {"split": split, "clients": clients, "unseen": unseen, "heldout": heldout, "seed": seed, "prepare": prepare, "name": name}
+    options = {
+        "split": split,
+        "clients": clients,
+        "unseen": unseen,
+        "heldout": heldout,
+        "seed": seed,
+        "prepare": prepare,
+        "name": name,
+    }
     fed = _given(x, y, owners, len(dataset), options | split_options)
     return replace(fed, classes=columns.classes, prepare=prepare or fitted(fed))
 
@@ -117,9 +138,10 @@ def from_flwr_datasets(
 ) -> Federation:
     """Every partition that `source` makes of its `split` is a client: partition-000, partition-001 and so on.
 
-    `source` is a `flwr_datasets.FederatedDataset`, or a `Partitioner` whose dataset is set (which has no splits). `test` is the name of a
-    split that is not dealt, or a `datasets.Dataset`. `features`, `label` and the rest are as in `from_huggingface`; the column that a
-    partitioner by natural id goes by is no feature. Everything is decoded once into one tensor (see this module).
+    `source` is a `flwr_datasets.FederatedDataset`, or a `Partitioner` whose dataset is set (which has no splits).
+    `test` is the name of a split that is not dealt, or a `datasets.Dataset`. `features`, `label` and the rest are as in
+    `from_huggingface`; the column that a partitioner by natural id goes by is no feature. Everything is decoded once
+    into one tensor (see this module).
 
     >>> partitioner = flwr_datasets.partitioner.IidPartitioner(num_partitions=2)
     >>> partitioner.dataset = datasets.Dataset.from_dict({"age": [31, 45, 52, 28], "label": [0, 1, 1, 0]})
@@ -133,12 +155,17 @@ def from_flwr_datasets(
         parts = [partitioner.load_partition(number) for number in range(count)]
         if isinstance(test, str):
             test = _whole_split(flwr, source, test)
-    except (IndexError, OSError, ValueError) as error:  # what flwr-datasets and datasets say of data they cannot find, read or cut
+    except (
+        IndexError,
+        OSError,
+        ValueError,
+    ) as error:  # what flwr-datasets and datasets say of data they cannot find, read or cut
         raise AccordError(f"flwr-datasets cannot load or cut these data: {' '.join(str(error).split())}") from None
     width = max(3, len(str(count - 1)))
     groups = {f"partition-{number:0{width}d}": part for number, part in enumerate(parts)}
-    # The partitions are read one after another. Reading the underlying dataset and looking up whose each row is would need the private
-    # row numbers of a partition, and would read rows that no partition has; so every row is decoded once here too, unless two share it.
+    # The partitions are read one after another. Reading the underlying dataset and looking up whose each row is would
+    # need the private row numbers of a partition, and would read rows that no partition has; so every row is decoded
+    # once here too, unless two share it.
     owners = np.repeat(list(groups), [len(part) for part in parts])
     natural = getattr(partitioner, "_partition_by", None) if "NaturalId" in type(partitioner).__name__ else None
     columns = Columns.of(groups | ({} if test is None else {"the test set": test}), features, label, without=natural)
@@ -150,7 +177,9 @@ def from_flwr_datasets(
 
 def _size(who: str, data: Any) -> int:
     if isinstance(data, IterableDataset) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-        raise AccordError(f"{who} must be a map-style Dataset, one with __len__ and __getitem__, got {type(data).__name__}")
+        raise AccordError(
+            f"{who} must be a map-style Dataset, one with __len__ and __getitem__, got {type(data).__name__}"
+        )
     if not len(data):
         raise AccordError(f"{who} has no samples: at least one is needed")
     return len(data)
@@ -165,11 +194,17 @@ def _items(who: str, data: Any) -> Iterator[Block]:
         for number, item in enumerate(items, first):
             if not isinstance(item, (tuple, list)) or len(item) != 2:
                 raise AccordError(f"sample {number:,} of {who} must be a pair (x, y), got {type(item).__name__}")
-        yield who, first, stacked(who, first, [x for x, _ in items]), stacked(who, first, [y for _, y in items], "label")
+        yield (
+            who,
+            first,
+            stacked(who, first, [x for x, _ in items]),
+            stacked(who, first, [y for _, y in items], "label"),
+        )
 
 
 def _joined(blocks: Iterable[Block], total: int, progress: Progress | None) -> tuple[Tensor, Tensor]:
-    """All samples and all labels, each written once to where it stays: the peak is one tensor and one block. A single block is no copy."""
+    """All samples and all labels, each written once to where it stays: the peak is one tensor and one block. A single
+    block is no copy."""
     x = y = torch.empty(0)
     done = 0
     for who, first, samples, labels in blocks:
@@ -196,12 +231,15 @@ def _given(x: Tensor, y: Tensor, client: Any, count: int, options: Mapping[str, 
     natural = {key: options[key] for key in ("unseen", "heldout", "seed", "prepare", "name")}
     for key, value in options.items():
         if key not in natural and (key, value) not in (("split", "iid"), ("clients", None)):
-            raise AccordError(f"{key} is about clients that are made up, but client says whose each sample is: leave one of them out")
+            raise AccordError(
+                f"{key} is about clients that are made up, but client says whose each sample is: leave one of them out"
+            )
     owner = np.asarray(client)
     owner = np.asarray(owner.tolist()) if owner.dtype == object else owner  # a column of pandas holds text as objects
     if owner.shape != (count,) or owner.dtype.kind not in "iuU":
         raise AccordError(
-            f"client must be one text or whole number for each of the {count:,} samples, got {owner.dtype} of shape {owner.shape}"
+            f"client must be one text or whole number for each of the {count:,} samples, got {owner.dtype} of shape"
+            f" {owner.shape}"
         )
     return from_samples(x, y, np.concatenate([owner, np.repeat(owner[:1], len(y) - count)]), test=test, **natural)
 
@@ -213,9 +251,13 @@ def _partitioner(flwr: Any, source: Any, split: str) -> Any:
             raise AccordError("the partitioner has no dataset to cut: set partitioner.dataset first")
         return source
     if not isinstance(source, flwr.FederatedDataset):
-        raise AccordError(f"source must be a FederatedDataset or a Partitioner of flwr_datasets, got {type(source).__name__}")
+        raise AccordError(
+            f"source must be a FederatedDataset or a Partitioner of flwr_datasets, got {type(source).__name__}"
+        )
     if split not in source.partitioners:
-        raise AccordError(f"split {split!r} has no partitioner: those that have one are {', '.join(source.partitioners)}")
+        raise AccordError(
+            f"split {split!r} has no partitioner: those that have one are {', '.join(source.partitioners)}"
+        )
     return source.partitioners[split]
 
 

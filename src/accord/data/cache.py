@@ -1,4 +1,5 @@
-"""Data sets at rest: one safetensors file each, written once and whole, however many processes ask for it at the same time."""
+"""Data sets at rest: one safetensors file each, written once and whole, however many processes ask for it at the same
+time."""
 
 import hashlib
 import json
@@ -16,7 +17,8 @@ from accord.core.locks import waiting_lock
 from accord.data.samples import Samples
 from accord.kernels.paths import cache_folder
 
-Progress = Callable[[str, int, int | None], None]  # what is going on, how much is done, how much there is (None: unknown)
+# what is going on, how much is done, how much there is (None: unknown)
+Progress = Callable[[str, int, int | None], None]
 
 FORMAT = 2  # of the files; one in an older format is left alone, and its data set is got again
 _TENSORS = ("x", "y", "test", "owner")
@@ -27,7 +29,9 @@ def path(name: str) -> Path:
     try:
         return cache_folder() / f"{name}.v{FORMAT}.safetensors"
     except RuntimeError:  # as in a container whose user has no name
-        raise AccordError("there is no home folder to keep data in: set ACCORD_CACHE to a folder that you may write to") from None
+        raise AccordError(
+            "there is no home folder to keep data in: set ACCORD_CACHE to a folder that you may write to"
+        ) from None
 
 
 def load(name: str) -> Samples:
@@ -65,7 +69,10 @@ def _save(samples: Samples, file: Path) -> None:
         "populations": dict(samples.populations),
         "classes": samples.classes,
     }
-    metadata = {"words": json.dumps({key: value for key, value in words.items() if value}), "content": content.hexdigest()}
+    metadata = {
+        "words": json.dumps({key: value for key, value in words.items() if value}),
+        "content": content.hexdigest(),
+    }
     save_file(tensors, file, metadata=metadata)
 
 
@@ -81,7 +88,8 @@ def content(name: str) -> str:
 def once(name: str, build: Callable[[Path], Samples], progress: Progress | None = None) -> Path:
     """The file of a data set, made by `build(scratch folder)` unless it is there.
 
-    Whoever comes second waits and finds it made. A build that fails or is killed leaves no file under the data set's name.
+    Whoever comes second waits and finds it made. A build that fails or is killed leaves no file under the data set's
+    name.
     """
     made = path(name)
     if made.exists():
@@ -97,12 +105,15 @@ def once(name: str, build: Callable[[Path], Samples], progress: Progress | None 
             if not made.exists():
                 _build(made, build)
     except OSError as error:
-        raise AccordError(f"cannot write {made} ({error}): set ACCORD_CACHE to a folder with room that you may write to") from None
+        raise AccordError(
+            f"cannot write {made} ({error}): set ACCORD_CACHE to a folder with room that you may write to"
+        ) from None
     return made
 
 
 def _build(made: Path, build: Callable[[Path], Samples]) -> None:
-    # The scratch folder has a fixed name because the lock lets only one process use it: what a killed one left is swept up here.
+    # The scratch folder has a fixed name because the lock lets only one process use it: what a killed one left is swept
+    # up here.
     scratch = made.with_name(f".{made.stem}.partial")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()

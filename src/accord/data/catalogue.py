@@ -1,4 +1,5 @@
-"""The data sets by name: `accord.data.mnist(clients=100, split="labels", unseen=20)`, or `name = "mnist"` in an experiment file."""
+"""The data sets by name: `accord.data.mnist(clients=100, split="labels", unseen=20)`, or `name = "mnist"` in an
+experiment file."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from accord.data.recipes import CIFAR10, CIFAR100, FASHION_MNIST, FEMNIST, MNIST
 from accord.data.samples import Samples
 from accord.data.sources import Recipe, fetch
 
-# ------------------------------------------------------------------------------------------------------------------ in the cache
+# ----------------------------------------------------------------------------------------------- in the cache
 
 
 def get(name: str, source: Source = None, progress: Progress | None = None) -> Path:
@@ -27,7 +28,9 @@ def get(name: str, source: Source = None, progress: Progress | None = None) -> P
     if name in DATASETS:
         kept = DATASETS[name].kept
         if kept is None:
-            raise AccordError(f"{name} is your own data, read where it lies: give its place as `source` when you use it")
+            raise AccordError(
+                f"{name} is your own data, read where it lies: give its place as `source` when you use it"
+            )
         name = kept
     if name not in _RECIPES:
         raise AccordError(f"there is no data set {name!r}: the data sets are {', '.join(DATASETS)}")
@@ -79,7 +82,7 @@ def _femnist_digits(source: Source, progress: Progress | None) -> Samples:
     return only_digits(_kept("femnist")(source, progress))
 
 
-# ------------------------------------------------------------------------------------------------------------ the user's own files
+# --------------------------------------------------------------------------------------- the user's own files
 
 
 def _file(source: Source, what: str) -> Path:
@@ -106,14 +109,17 @@ def _folder(source: Source, progress: Progress | None, size: int | None = None, 
     return cache.load(name)
 
 
-# -------------------------------------------------------------------------------------------------------------------- all of them
+# ------------------------------------------------------------------------------------------------ all of them
 
 _GREY = Scale((0.1307,), (0.3081,))
 _FASHION = Scale((0.2860,), (0.3530,))
 
 mnist = DataSet(
     name="mnist",
-    about="handwritten digits, ten classes: 60,000 training and 10,000 test pictures of 28 x 28 grey pixels; natural: 836 writers",
+    about=(
+        "handwritten digits, ten classes: 60,000 training and 10,000 test pictures of 28 x 28 grey pixels; natural: 836"
+        " writers"
+    ),
     size="55 MB",
     load=_kept("mnist"),
     kept="mnist",
@@ -138,7 +144,10 @@ cifar10 = DataSet(
 )
 cifar100 = DataSet(
     name="cifar100",
-    about="animals, plants and things, a hundred classes: 50,000 training and 10,000 test pictures of 32 x 32 colour pixels",
+    about=(
+        "animals, plants and things, a hundred classes: 50,000 training and 10,000 test pictures of 32 x 32 colour"
+        " pixels"
+    ),
     size="184 MB",
     load=_kept("cifar100"),
     kept="cifar100",
@@ -156,7 +165,10 @@ tiny_imagenet = DataSet(
 )
 femnist = DataSet(
     name="femnist",
-    about="handwritten digits and letters by writer, 62 classes: some 800,000 pictures of 28 x 28 grey pixels; from a folder of yours",
+    about=(
+        "handwritten digits and letters by writer, 62 classes: some 800,000 pictures of 28 x 28 grey pixels; from a"
+        " folder of yours"
+    ),
     size="640 MB",
     load=_kept("femnist"),
     kept="femnist",
@@ -173,23 +185,37 @@ femnist_digits = replace(
 )
 digits = DataSet(
     name="digits",
-    about="scikit-learn's own handwritten digits, no download: 1,500 training and 297 test pictures, enlarged to 28 x 28",
+    about=(
+        "scikit-learn's own handwritten digits, no download: 1,500 training and 297 test pictures, enlarged to 28 x 28"
+    ),
     size="1.4 MB",
     load=_digits,
     kept="digits",
     prepare=Scale((0.3051,), (0.3233,)),
 )
 fedcmnist = replace(
-    mnist, name="fedcmnist", shift="coloured", about="MNIST, every client's digits in colours of its own; the test set's in others"
+    mnist,
+    name="fedcmnist",
+    shift="coloured",
+    about="MNIST, every client's digits in colours of its own; the test set's in others",
 )
 multi_colour_mnist = replace(
-    mnist, name="multi-colour-mnist", shift="two-by-two", about="MNIST, two colours and two backgrounds a digit; the test set's are free"
+    mnist,
+    name="multi-colour-mnist",
+    shift="two-by-two",
+    about="MNIST, two colours and two backgrounds a digit; the test set's are free",
 )
 binary_cmnist = replace(
-    mnist, name="binary-cmnist", shift="binary", about="MNIST, below five or not: red or green tells in training and misleads in the test"
+    mnist,
+    name="binary-cmnist",
+    shift="binary",
+    about="MNIST, below five or not: red or green tells in training and misleads in the test",
 )
 fedrotmnist = replace(
-    mnist, name="fedrotmnist", shift="rotated", about="MNIST, each digit turned by an angle of its own; the test set upright"
+    mnist,
+    name="fedrotmnist",
+    shift="rotated",
+    about="MNIST, each digit turned by an angle of its own; the test set upright",
 )
 fedrotfmnist = replace(
     fashion_mnist,
@@ -209,7 +235,12 @@ table = DataSet(
     load=_table,
     split="natural",
 )
-arrays = DataSet(name="arrays", about="your arrays: an .npz file with x, y and, for natural clients, client", load=_arrays, split="natural")
+arrays = DataSet(
+    name="arrays",
+    about="your arrays: an .npz file with x, y and, for natural clients, client",
+    load=_arrays,
+    split="natural",
+)
 
 _ALL = (
     *(mnist, fashion_mnist, cifar10, cifar100, tiny_imagenet, femnist, femnist_digits, digits),

@@ -1,11 +1,12 @@
-"""Colours that go with the label, and that the test set breaks: FedCMNIST and the two coloured MNISTs of the workshop paper.
+"""Colours that go with the label, and that the test set breaks: FedCMNIST and the two coloured MNISTs of the workshop
+paper.
 
-Training colours and test colours are apart by construction. The hue circle is cut into cells of equal width. Training colours lie in
-the even cells, at most a quarter of a cell from the centre; test colours are the centres of odd cells. Nobody has to be compared with
-anybody, so a client's colours depend on the seed and its name alone.
+Training colours and test colours are apart by construction. The hue circle is cut into cells of equal width. Training
+colours lie in the even cells, at most a quarter of a cell from the centre; test colours are the centres of odd cells.
+Nobody has to be compared with anybody, so a client's colours depend on the seed and its name alone.
 
-Tables hold colours from 0 to 1, so that a pixel of 0 to 255 times a colour is a pixel again: a product, and no division, which CPU and
-CUDA would round differently.
+Tables hold colours from 0 to 1, so that a pixel of 0 to 255 times a colour is a pixel again: a product, and no
+division, which CPU and CUDA would round differently.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +29,10 @@ FRESH = 10  # colours of two_by_two's test set, foreground and background each
 class coloured:
     """FedCMNIST (the thesis): a digit's colour goes with its class, and the test set has colours that no client has.
 
-    `palette`: "client" gives every client colours of its own for each class, "shared" gives all clients the same; `palettes` lies between
-    them, so many different palettes that clients take in turn, in the order of their names (1 is "shared"). `colours`: how many a class
-    has; which of them a sample gets is drawn. `background=True` replaces black by darker colours that go with the class too.
+    `palette`: "client" gives every client colours of its own for each class, "shared" gives all clients the same;
+    `palettes` lies between them, so many different palettes that clients take in turn, in the order of their names (1
+    is "shared"). `colours`: how many a class has; which of them a sample gets is drawn. `background=True` replaces
+    black by darker colours that go with the class too.
     """
 
     palette: Literal["client", "shared"] = "client"
@@ -42,16 +44,21 @@ class coloured:
     def __post_init__(self) -> None:
         if self.palette not in ("client", "shared"):
             raise AccordError(
-                f"palette must be 'client' (each client has its own colours) or 'shared' (all the same), got {self.palette!r}"
+                "palette must be 'client' (each client has its own colours) or 'shared' (all the same), got"
+                f" {self.palette!r}"
             )
         if isinstance(self.colours, bool) or not isinstance(self.colours, int) or not 1 <= self.colours <= 4:
-            raise AccordError(f"colours must be a whole number from 1 to 4, got {self.colours!r}: it counts the colours of a class")
+            raise AccordError(
+                f"colours must be a whole number from 1 to 4, got {self.colours!r}: it counts the colours of a class"
+            )
         if not isinstance(self.background, bool):
             raise AccordError(f"background must be true or false, got {self.background!r}")
         if self.palettes is not None:
             check_whole("palettes", self.palettes)
             if self.palette == "shared" and self.palettes > 1:
-                raise AccordError(f"palettes must be 1 with palette = 'shared', got {self.palettes}: leave out one of them")
+                raise AccordError(
+                    f"palettes must be 1 with palette = 'shared', got {self.palettes}: leave out one of them"
+                )
             if self.palettes == 1:  # one setting under two names is one run
                 object.__setattr__(self, "palette", "shared")
                 object.__setattr__(self, "palettes", None)
@@ -85,8 +92,9 @@ class coloured:
 
 @dataclass(frozen=True)
 class two_by_two:
-    """Multi-class coloured MNIST (the workshop paper): every class has two foreground and two background colours, the same for all
-    clients. A test sample has one of ten fresh foregrounds and one of ten fresh backgrounds, whatever its class."""
+    """Multi-class coloured MNIST (the workshop paper): every class has two foreground and two background colours, the
+    same for all clients. A test sample has one of ten fresh foregrounds and one of ten fresh backgrounds, whatever its
+    class."""
 
     channels: ClassVar[int | None] = 3
 
@@ -94,7 +102,8 @@ class two_by_two:
         return y
 
     def tables(self, owners: Sequence[str], classes: int, seed: int) -> dict[str, Tensor]:
-        """Colours `[owners + 1, classes, 10, 3]`: a class's two colours fill five places each, the test set's ten are every class's."""
+        """Colours `[owners + 1, classes, 10, 3]`: a class's two colours fill five places each, the test set's ten are
+        every class's."""
         cells = max(2 * classes, FRESH)
         tables = {"key": sample_keys(owners, seed)}
         for part, brightness in (("foreground", BRIGHT), ("background", DARK)):
@@ -110,10 +119,12 @@ class two_by_two:
 
 @dataclass(frozen=True)
 class binary:
-    """Binary coloured MNIST (the workshop paper, after Arjovsky et al., 2019, without their label noise): is the digit at least 5?
+    """Binary coloured MNIST (the workshop paper, after Arjovsky et al., 2019, without their label noise): is the digit
+    at least 5?
 
-    Digits below 5 are red and the others green, but flipped with a probability that goes evenly from `flip_low` at the first
-    client, by name, to `flip_high` at the last, and is `flip_test` in the test set: there colour tells the wrong label.
+    Digits below 5 are red and the others green, but flipped with a probability that goes evenly from `flip_low` at the
+    first client, by name, to `flip_high` at the last, and is `flip_test` in the test set: there colour tells the wrong
+    label.
     """
 
     flip_low: float = 0.1
@@ -125,14 +136,18 @@ class binary:
         for name in ("flip_low", "flip_high", "flip_test"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-                raise AccordError(f"{name} must be between 0 and 1, got {value!r}: it is the share of samples in the other label's colour")
+                raise AccordError(
+                    f"{name} must be between 0 and 1, got {value!r}: it is the share of samples in the other label's"
+                    " colour"
+                )
 
     def relabel(self, y: Tensor) -> Tensor:
         return (y >= 5).to(y.dtype)
 
     def tables(self, owners: Sequence[str], classes: int, seed: int) -> dict[str, Tensor]:
         """`flip: [owners + 1]`, in 2^-53: draws are compared with it as whole numbers."""
-        place = np.argsort(np.argsort(owners))  # by name: `owners` has the unseen ones last, and theirs must not be the highest rates
+        # by name: `owners` has the unseen ones last, and theirs must not be the highest rates
+        place = np.argsort(np.argsort(owners))
         rates = [*np.linspace(self.flip_low, self.flip_high, len(owners))[place], self.flip_test]
         return {"key": sample_keys(owners, seed), "flip": torch.tensor([round(float(rate) * 2**53) for rate in rates])}
 
@@ -143,11 +158,12 @@ class binary:
         return paint(x, torch.stack([1.0 - green, green, torch.zeros_like(green)], dim=-1))
 
 
-# ------------------------------------------------------------------------------------------------------------------- on the CPU, once
+# ------------------------------------------------------------------------------------------- on the CPU, once
 
 
 def training_hues(count: int, cells: int, seed: int, *path: str) -> np.ndarray:
-    """`count` hues in different even cells of 2 * `cells`, in a drawn order, each up to a quarter of a cell off the centre."""
+    """`count` hues in different even cells of 2 * `cells`, in a drawn order, each up to a quarter of a cell off the
+    centre."""
     order = draws.permutation(cells, seed, "shift", "cells", *path)[:count]
     jitter = (draws.uniform(count, seed, "shift", "jitter", *path) - 0.5) / 2
     return (2 * order + 0.5 + jitter) / (2 * cells)
@@ -160,8 +176,10 @@ def fresh_hues(count: int, cells: int, seed: int, part: str) -> np.ndarray:
 
 
 def hsv(hue: np.ndarray, value: float) -> Tensor:
-    """Saturated colours, red, green and blue from 0 to 1: `[..., 3]` of hues `[...]` from 0 (red) over 1/3 (green) and 2/3 to 1."""
-    away = np.abs((6.0 * hue[..., None] + np.array([0.0, 4.0, 2.0])) % 6.0 - 3.0)  # 3 at the channel's own hue, 0 opposite of it
+    """Saturated colours, red, green and blue from 0 to 1: `[..., 3]` of hues `[...]` from 0 (red) over 1/3 (green) and
+    2/3 to 1."""
+    # 3 at the channel's own hue, 0 opposite of it
+    away = np.abs((6.0 * hue[..., None] + np.array([0.0, 4.0, 2.0])) % 6.0 - 3.0)
     return torch.from_numpy(value * np.clip(away - 1.0, 0.0, 1.0)).float()
 
 
@@ -171,11 +189,12 @@ def sample_keys(owners: Sequence[str], seed: int) -> Tensor:
     return torch.tensor([*keys, draws.device_key(seed, "shift", "samples", "test")])
 
 
-# ---------------------------------------------------------------------------------------------------------------------- on the device
+# ---------------------------------------------------------------------------------------------- on the device
 
 
 def draw_colours(y: Tensor, owner: Tensor, sample: Tensor, tables: Tables) -> list[Tensor]:
-    """A foreground and, where the tables have any, a background `[B, 3]` for each sample, drawn independently of each other."""
+    """A foreground and, where the tables have any, a background `[B, 3]` for each sample, drawn independently of each
+    other."""
     key = tables["key"][owner]
     chosen = []
     for i, part in enumerate(part for part in ("foreground", "background") if part in tables):
@@ -187,7 +206,9 @@ def draw_colours(y: Tensor, owner: Tensor, sample: Tensor, tables: Tables) -> li
 def paint(x: Tensor, foreground: Tensor, background: Tensor | None = None) -> Tensor:
     """`x: [B, 1, H, W]` from 0 to 255 in colours `[B, 3]` from 0 to 1: foreground * x + background * (255 - x)."""
     if x.shape[1] != 1:
-        raise AccordError(f"only grey pictures can be coloured, and these have {x.shape[1]} channels: take data with one channel")
+        raise AccordError(
+            f"only grey pictures can be coloured, and these have {x.shape[1]} channels: take data with one channel"
+        )
     grey = x.float()
     picture = foreground[:, :, None, None] * grey
     return picture if background is None else picture + background[:, :, None, None] * (255.0 - grey)

@@ -1,4 +1,5 @@
-"""Columns of Hugging Face datasets as tensors: which hold the samples, which the label, and which says whose a row is."""
+"""Columns of Hugging Face datasets as tensors: which hold the samples, which the label, and which says whose a row
+is."""
 
 import importlib
 import sys
@@ -12,9 +13,11 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 
-Block = tuple[str, int, Tensor, Tensor]  # what the samples belong to, the number of the first of them there, samples, labels
+# what the samples belong to, the number of the first of them there, samples, labels
+Block = tuple[str, int, Tensor, Tensor]
 
-_OF_BYTES = {"L": "L", "RGB": "RGB", "RGBA": "RGBA", "1": "L"}  # Pillow's mode -> the mode read; other modes of bytes are read as RGB
+# Pillow's mode -> the mode read; other modes of bytes are read as RGB
+_OF_BYTES = {"L": "L", "RGB": "RGB", "RGBA": "RGBA", "1": "L"}
 _NUMBERS = ("whole numbers", "numbers")
 _BESIDE = ("pictures", "arrays")  # a sample is one of these, or numbers of several columns
 
@@ -24,7 +27,9 @@ def library(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise AccordError(f'{name} is needed to read these data and is not installed: pip install "accord-fl[{extra}]"') from None
+        raise AccordError(
+            f'{name} is needed to read these data and is not installed: pip install "accord-fl[{extra}]"'
+        ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +42,11 @@ class Columns:
     classes: tuple[str, ...]
 
     @classmethod
-    def of(cls, groups: Mapping[str, Any], features: str | Sequence[str] | None, label: str, without: str | None) -> "Columns":
-        """Checked and, where `features` are left out, chosen: never the label, nor the column `without`, which says whose a row is."""
+    def of(
+        cls, groups: Mapping[str, Any], features: str | Sequence[str] | None, label: str, without: str | None
+    ) -> "Columns":
+        """Checked and, where `features` are left out, chosen: never the label, nor the column `without`, which says
+        whose a row is."""
         for who, data in groups.items():
             _check_dataset(who, data)
         who, data = next(iter(groups.items()))
@@ -51,9 +59,13 @@ class Columns:
             for column in (*chosen, label):
                 _check_column(other, more, column)
                 mine, first = more.features[column], data.features[column]
-                alike = (kind(mine) in _NUMBERS and kind(first) in _NUMBERS and column != label) or kind(mine) == kind(first)
+                alike = (kind(mine) in _NUMBERS and kind(first) in _NUMBERS and column != label) or kind(mine) == kind(
+                    first
+                )
                 if not alike or getattr(mine, "names", None) != getattr(first, "names", None):
-                    raise AccordError(f"column {column} of {other} is {mine}, but that of {who} {first}: they must be alike")
+                    raise AccordError(
+                        f"column {column} of {other} is {mine}, but that of {who} {first}: they must be alike"
+                    )
         return cls(groups, chosen, label, _classes(groups, label, data.features[label]))
 
     @property
@@ -92,7 +104,9 @@ class Columns:
                     if what in _BESIDE:
                         samples = stacked(who, first, rows[column])
                     else:
-                        samples = torch.from_numpy(np.stack([np.asarray(rows[name], dtype=np.float32) for name in self.features], 1))
+                        samples = torch.from_numpy(
+                            np.stack([np.asarray(rows[name], dtype=np.float32) for name in self.features], 1)
+                        )
             except OSError as error:
                 raise AccordError(f"a picture in or after row {first:,} of {who} cannot be decoded: {error}") from None
             yield first, finite(samples if what == "pictures" else samples.float(), who, first)
@@ -106,7 +120,10 @@ class Columns:
             return finite(torch.tensor(values, dtype=torch.float32), who, 0)
         if (lowest := min(values)) < 0:
             row = values.index(lowest)
-            raise AccordError(f"row {row:,} of {who} has label {lowest}: classes count from 0 on, and {lowest} often stands for no label")
+            raise AccordError(
+                f"row {row:,} of {who} has label {lowest}: classes count from 0 on, and {lowest} often stands for no"
+                " label"
+            )
         return torch.tensor(values, dtype=torch.int64)
 
 
@@ -133,7 +150,10 @@ def stacked(who: str, first: int, values: Sequence[Any], each: str = "sample") -
 
 def check_alike(what: str, one: Tensor, like: Tensor) -> None:
     if (one.shape, one.dtype) != (like.shape, like.dtype):
-        raise AccordError(f"{what} holds {_size(one)}, but the first {_size(like)}: all must be alike, so resize or convert them first")
+        raise AccordError(
+            f"{what} holds {_size(one)}, but the first {_size(like)}: all must be alike, so resize or convert them"
+            " first"
+        )
 
 
 def tensor(what: str, value: Any) -> Tensor:
@@ -146,7 +166,9 @@ def tensor(what: str, value: Any) -> Tensor:
             array = np.array(value)
             value = torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
     except (TypeError, ValueError, RuntimeError):
-        raise AccordError(f"{what} is {'nothing' if value is None else type(value).__name__}, not numbers of one shape") from None
+        raise AccordError(
+            f"{what} is {'nothing' if value is None else type(value).__name__}, not numbers of one shape"
+        ) from None
     value = value.detach().cpu()
     return value.float() if value.dtype == torch.float64 else value
 
@@ -155,13 +177,18 @@ def finite(values: Tensor, who: str, first: int) -> Tensor:
     """The same numbers, once they are seen to be numbers; what is missing has become NaN on its way here."""
     if values.is_floating_point() and not (good := values.isfinite()).all():
         row = int((~good).flatten(1).any(1).nonzero()[0]) if values.ndim > 1 else int((~good).nonzero()[0])
-        raise AccordError(f"row {first + row:,} of {who} has a number that is missing, infinite or NaN: fill it in or leave the row out")
+        raise AccordError(
+            f"row {first + row:,} of {who} has a number that is missing, infinite or NaN: fill it in or leave the"
+            " row out"
+        )
     return values
 
 
 def _picture(what: str, image: Any) -> Tensor:
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
-        raise AccordError(f"{what} is a picture of mode {image.mode}, whose pixels are not bytes: convert it to L or RGB first")
+        raise AccordError(
+            f"{what} is a picture of mode {image.mode}, whose pixels are not bytes: convert it to L or RGB first"
+        )
     mode = _OF_BYTES.get(image.mode, "RGB")
     pixels = np.array(image if image.mode == mode else image.convert(mode))  # [H, W] or [H, W, C]
     return torch.from_numpy(pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1)))
@@ -175,7 +202,8 @@ def _check_dataset(who: str, data: Any) -> None:
     datasets = library("datasets", "huggingface")
     if isinstance(data, (datasets.DatasetDict, datasets.IterableDatasetDict)):
         raise AccordError(
-            f"{who} is a {type(data).__name__} of the splits {', '.join(data)}: pick one, such as dataset[{next(iter(data))!r}]"
+            f"{who} is a {type(data).__name__} of the splits {', '.join(data)}: pick one, such as"
+            f" dataset[{next(iter(data))!r}]"
         )
     if isinstance(data, datasets.IterableDataset):
         raise AccordError(f"{who} is a stream, and clients are rows of a whole dataset: load it without streaming=True")
@@ -184,7 +212,9 @@ def _check_dataset(who: str, data: Any) -> None:
     if not len(data):
         raise AccordError(f"{who} has no rows: at least one is needed")
     if data.format["type"] == "custom":
-        raise AccordError(f"{who} has a transform, which is not applied when all is read at once: apply it with dataset.map first")
+        raise AccordError(
+            f"{who} has a transform, which is not applied when all is read at once: apply it with dataset.map first"
+        )
 
 
 def _check_column(who: str, data: Any, column: str) -> None:
@@ -200,16 +230,23 @@ def _chosen(kinds: Mapping[str, str], features: str | Sequence[str] | None, take
             raise AccordError(f"features must say which column holds the samples: {' or '.join(beside)}")
         chosen = beside or [column for column, what in free.items() if what in _NUMBERS]
         if not chosen:
-            raise AccordError(f"no column holds pictures, arrays or numbers beside {' and '.join(taken)}: the others are {_listed(free)}")
+            raise AccordError(
+                f"no column holds pictures, arrays or numbers beside {' and '.join(taken)}: the others are"
+                f" {_listed(free)}"
+            )
         return tuple(chosen)
     chosen = [features] if isinstance(features, str) else list(features)
     for column in chosen:
         if column not in kinds:
             raise AccordError(f"features names column {column}, which is not there: the columns are {', '.join(kinds)}")
         if column in taken:
-            raise AccordError(f"features names column {column}, which is the label or the client: a model must not read it")
+            raise AccordError(
+                f"features names column {column}, which is the label or the client: a model must not read it"
+            )
         if kinds[column] not in _NUMBERS and (kinds[column] not in _BESIDE or len(chosen) > 1):
-            raise AccordError(f"column {column} holds {kinds[column]}: features are columns of numbers, or one of pictures or arrays")
+            raise AccordError(
+                f"column {column} holds {kinds[column]}: features are columns of numbers, or one of pictures or arrays"
+            )
     if not chosen or len(set(chosen)) < len(chosen):
         raise AccordError(f"features must name at least one column, and none twice, got {chosen}")
     return tuple(chosen)
@@ -226,7 +263,9 @@ def _classes(groups: Mapping[str, Any], label: str, feature: Any) -> tuple[str, 
     if what == "text":
         return tuple(sorted({value for who, data in groups.items() for value in _filled(who, data, label)}))
     if what not in _NUMBERS:
-        raise AccordError(f"column {label} holds {what}: a label is a class (a whole number, text or a ClassLabel) or a number")
+        raise AccordError(
+            f"column {label} holds {what}: a label is a class (a whole number, text or a ClassLabel) or a number"
+        )
     return ()
 
 
@@ -234,5 +273,7 @@ def _filled(who: str, data: Any, column: str) -> list[Any]:
     """A column's values, none of which is missing."""
     values = data.select_columns([column]).with_format("arrow")[:].column(column).to_pylist()
     if None in values:
-        raise AccordError(f"row {values.index(None):,} of {who} has nothing in column {column}: fill it in or leave the row out")
+        raise AccordError(
+            f"row {values.index(None):,} of {who} has nothing in column {column}: fill it in or leave the row out"
+        )
     return values

@@ -58,11 +58,11 @@ class DataSet:
     ) -> Federation:
         """The data set given to `clients` participating and `unseen` other clients; its own test set is `test`.
 
-        Got from `source` (a folder, or the user's file), mirrors or packages when it is needed for the first time. `split` is one of
-        `SPLITS` (100 clients unless said) or "natural" (all there are), with its own `options`: classes and noise, alpha, beta, population.
-        `shift` makes clients' samples look different (`SHIFTS`; "none": no shift), `augment` varies training samples (`AUGMENTS`), and
-        `tests` are .npz files with further test sets, known by their names. Of clients that are made up, all together get a `share` of
-        the data; the test set stays whole.
+        Got from `source` (a folder, or the user's file), mirrors or packages when it is needed for the first time.
+        `split` is one of `SPLITS` (100 clients unless said) or "natural" (all there are), with its own `options`:
+        classes and noise, alpha, beta, population. `shift` makes clients' samples look different (`SHIFTS`; "none": no
+        shift), `augment` varies training samples (`AUGMENTS`), and `tests` are .npz files with further test sets, known
+        by their names. Of clients that are made up, all together get a `share` of the data; the test set stays whole.
         """
         split = self.split if split is None else split
         own = {key: options.pop(key) for key in list(options) if key in options_of(self.load)}
@@ -70,12 +70,24 @@ class DataSet:
         if split == "natural":
             _check_options(options, ("population",), "split 'natural'")
             if share != 1:
-                raise AccordError(f"share is for clients that are made up, got {share}: natural ones keep what is theirs")
+                raise AccordError(
+                    f"share is for clients that are made up, got {share}: natural ones keep what is theirs"
+                )
             fed = natural(self._with_owners(source, progress, own), clients=clients, unseen=unseen, **common, **options)
         else:
             samples = self.load(source, progress, **own)
             clients, unseen, test = MADE_UP if clients is None else clients, unseen or 0, self._test(samples)
-            fed = deal(samples.x, samples.y, split=split, clients=clients, unseen=unseen, test=test, share=share, **common, **options)
+            fed = deal(
+                samples.x,
+                samples.y,
+                split=split,
+                clients=clients,
+                unseen=unseen,
+                test=test,
+                share=share,
+                **common,
+                **options,
+            )
             fed = replace(fed, classes=samples.classes)
         fed = with_tests(fed, _further(tests))
         chosen = _made("shift", self.shift if shift is None else shift, SHIFTS)
@@ -89,7 +101,8 @@ class DataSet:
         return self.owners(self.load(None, progress, **own), source, progress)  # `source` holds what names the owners
 
     def _test(self, samples: Samples) -> torch.Tensor | None:
-        """The test set of clients that are made up: the data set's own, or a share of it, the same whatever the seed."""
+        """The test set of clients that are made up: the data set's own, or a share of it, the same whatever the
+        seed."""
         if samples.test is not None or not self.tested_on:
             return samples.test
         count = round(self.tested_on * len(samples.y))
@@ -106,7 +119,9 @@ def _further(tests: Sequence[str | Path]) -> dict[str, Samples]:
     files: dict[str, Path] = {}
     for file in (Path(test).expanduser() for test in tests):
         if other := files.get(file.stem):
-            raise AccordError(f"tests must differ in their names, got {other} and {file}: results are told apart by them")
+            raise AccordError(
+                f"tests must differ in their names, got {other} and {file}: results are told apart by them"
+            )
         files[file.stem] = file
     return {name: read_npz(file) for name, file in files.items()}
 

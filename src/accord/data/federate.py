@@ -1,4 +1,5 @@
-"""Gives one data set to participating and unseen clients, and cuts a participating client's rows into training and held-out.
+"""Gives one data set to participating and unseen clients, and cuts a participating client's rows into training and
+held-out.
 
 `deal` makes clients up by a split of the labels; `natural` takes the people the samples came from.
 """
@@ -36,7 +37,8 @@ def deal(
     share: float = 1.0,
     **split_options: Any,
 ) -> Federation:
-    """A federation of `clients` participating and `unseen` further clients over every row that is not a `test` row, or a `share` of these.
+    """A federation of `clients` participating and `unseen` further clients over every row that is not a `test` row, or
+    a `share` of these.
 
     All clients come from one split, so unseen ones differ from participating ones as those differ from each other.
 
@@ -50,7 +52,9 @@ def deal(
         dealt[test.numpy()] = False
     rows = np.flatnonzero(dealt)
     if not isinstance(share, int | float) or not 0 < share <= 1:
-        raise AccordError(f"share must be above 0 and at most 1, got {share!r}: it is the part of the data that clients get")
+        raise AccordError(
+            f"share must be above 0 and at most 1, got {share!r}: it is the part of the data that clients get"
+        )
     if share < 1:
         rows = rows[np.sort(draws.choose(len(rows), round(share * len(rows)), seed, "partition", "share"))]
     parts = _split(split, split_options, y.numpy()[rows], clients + unseen, seed)
@@ -63,7 +67,9 @@ def deal(
 
 def _split(split: str, options: Mapping[str, Any], y: np.ndarray, clients: int, seed: int) -> Parts:
     if split not in SPLITS:
-        raise AccordError(f"there is no split {split!r}: the splits are {', '.join(SPLITS)}, and natural where data come with owners")
+        raise AccordError(
+            f"there is no split {split!r}: the splits are {', '.join(SPLITS)}, and natural where data come with owners"
+        )
     takes = [name for name in inspect.signature(SPLITS[split]).parameters if name not in ("y", "clients", "seed")]
     for option in options:
         if option not in takes:
@@ -84,9 +90,10 @@ def natural(
 ) -> Federation:
     """A federation of the people the samples came from: `clients` of them participate, others are unseen.
 
-    Where some are there to be tested on (the writers of MNIST's test set), those are the unseen ones; with a `population`, its members
-    alone participate, and everybody else is unseen. Left out, `clients` is everybody who may participate, less the `unseen` asked for, and
-    `unseen` everybody who may be: those set apart, or, where nobody is, those who do not participate.
+    Where some are there to be tested on (the writers of MNIST's test set), those are the unseen ones; with a
+    `population`, its members alone participate, and everybody else is unseen. Left out, `clients` is everybody who may
+    participate, less the `unseen` asked for, and `unseen` everybody who may be: those set apart, or, where nobody is,
+    those who do not participate.
     """
     owned = _owned(samples, name)
     pool = [client for client in owned if client not in samples.apart]
@@ -97,12 +104,17 @@ def natural(
             raise AccordError(f"population must be {known}, got {population!r}")
         pool = [client for client in pool if samples.populations[client] == population]
     if not pool:
-        raise AccordError(f"nobody can participate: every sample of {name} is in a test set, or of a client that is there to be tested on")
+        raise AccordError(
+            f"nobody can participate: every sample of {name} is in a test set, or of a client that is there to be"
+            " tested on"
+        )
     others = [client for client in owned if client not in set(pool)]
     if clients is None:
         clients = len(pool) if others else len(pool) - (unseen or 0)
         if clients < 1:
-            raise AccordError(f"unseen must be at most {len(pool) - 1}, got {unseen}: one of the {len(pool)} clients must participate")
+            raise AccordError(
+                f"unseen must be at most {len(pool) - 1}, got {unseen}: one of the {len(pool)} clients must participate"
+            )
     check_counts(clients, unseen or 0)
     taking_part = _drawn(pool, clients, seed, "clients", f"clients of {name} may participate")
     away = others or [client for client in pool if client not in set(taking_part)]
@@ -129,7 +141,8 @@ def _owned(samples: Samples, name: str) -> Rows:
     """Every natural client's rows, ascending."""
     if samples.owner is None:
         raise AccordError(
-            f"split 'natural' needs data that say who they come from, and {name} does not: the splits are {', '.join(SPLITS)}"
+            f"split 'natural' needs data that say who they come from, and {name} does not: the splits are"
+            f" {', '.join(SPLITS)}"
         )
     order = torch.argsort(samples.owner, stable=True)
     counts = torch.bincount(samples.owner[samples.owner >= 0], minlength=len(samples.owners)).tolist()
@@ -151,12 +164,18 @@ def shifted(fed: Federation, shift: Shift, seed: int) -> Federation:
     """The federation with every owner's samples shifted its own way, and the test sets yet another way."""
     if fed.x.ndim != 4 or (shift.channels is not None and fed.x.shape[1] != 1):
         raise AccordError(
-            f"shift {type(shift).__name__} needs grey pictures, and {fed.name} holds samples of shape {tuple(fed.x.shape[1:])}"
+            f"shift {type(shift).__name__} needs grey pictures, and {fed.name} holds samples of shape"
+            f" {tuple(fed.x.shape[1:])}"
         )
     if shift.channels is not None and fed.x.dtype != torch.uint8:
-        raise AccordError(f"shift {type(shift).__name__} needs pixels from 0 to 255 (uint8), and those of {fed.name} are {fed.x.dtype}")
+        raise AccordError(
+            f"shift {type(shift).__name__} needs pixels from 0 to 255 (uint8), and those of {fed.name} are"
+            f" {fed.x.dtype}"
+        )
     if fed.y.is_floating_point():
-        raise AccordError(f"shift {type(shift).__name__} goes by class, and the targets of {fed.name} are numbers, not classes")
+        raise AccordError(
+            f"shift {type(shift).__name__} goes by class, and the targets of {fed.name} are numbers, not classes"
+        )
     owners = [*fed.train, *fed.unseen]
     owner = torch.full((len(fed.y),), len(owners))
     for number, client in enumerate(owners):
@@ -168,7 +187,8 @@ def shifted(fed: Federation, shift: Shift, seed: int) -> Federation:
 
 
 def with_tests(fed: Federation, tests: Mapping[str, Samples]) -> Federation:
-    """The federation with further test sets, which come from other places than its own data: another country, another scanner."""
+    """The federation with further test sets, which come from other places than its own data: another country, another
+    scanner."""
     others, first = {}, len(fed.y)
     for name, test in tests.items():
         if (test.x.shape[1:], test.x.dtype) != (fed.x.shape[1:], fed.x.dtype):
@@ -176,8 +196,11 @@ def with_tests(fed: Federation, tests: Mapping[str, Samples]) -> Federation:
                 f"test set {name} holds {test.x.dtype} samples of shape {tuple(test.x.shape[1:])}, but {fed.name} "
                 f"{fed.x.dtype} of shape {tuple(fed.x.shape[1:])}: they must be alike"
             )
-        if test.y.is_floating_point() and not fed.y.is_floating_point():  # joined, they would turn everybody's classes into numbers
-            raise AccordError(f"test set {name} has targets that are floats, but {fed.name} has classes: save its y as whole numbers")
+        # joined, they would turn everybody's classes into numbers
+        if test.y.is_floating_point() and not fed.y.is_floating_point():
+            raise AccordError(
+                f"test set {name} has targets that are floats, but {fed.name} has classes: save its y as whole numbers"
+            )
         others[name] = torch.arange(first, first + len(test.y))
         first += len(test.y)
     if not tests:
@@ -211,9 +234,12 @@ def assemble(
 
 
 def cut_heldout(owned: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
-    """Training and held-out rows of each client. A client always keeps a row to train on; with a share of 0 nobody holds out."""
+    """Training and held-out rows of each client. A client always keeps a row to train on; with a share of 0 nobody
+    holds out."""
     if not 0 <= share < 1:
-        raise AccordError(f"heldout must be at least 0 and below 1, got {share}: it is the share of its rows a client holds out")
+        raise AccordError(
+            f"heldout must be at least 0 and below 1, got {share}: it is the share of its rows a client holds out"
+        )
     train, held = {}, {}
     for client, rows in owned.items():
         count = max(0, min(math.floor(share * len(rows) + 0.5), len(rows) - 1))

@@ -1,10 +1,11 @@
 """A federation: one tensor of samples, and for every client the rows that are its own.
 
-Clients are either participating or unseen. A participating client's rows are cut into training and held-out data; an unseen
-client's rows serve evaluation alone. No client has a copy of anything: 3,550 clients cost 3,550 short index tensors.
+Clients are either participating or unseen. A participating client's rows are cut into training and held-out data; an
+unseen client's rows serve evaluation alone. No client has a copy of anything: 3,550 clients cost 3,550 short index
+tensors.
 
-On the way from a stored sample to what the model reads, in this order: the shift (it looks different at every owner), augmentation (in
-training alone), and preparation (scaling).
+On the way from a stored sample to what the model reads, in this order: the shift (it looks different at every owner),
+augmentation (in training alone), and preparation (scaling).
 """
 
 import functools
@@ -26,7 +27,8 @@ Augment = Callable[[Tensor, "int | Tensor"], Tensor]  # (samples of a batch, key
 
 @functools.lru_cache(maxsize=256)
 def constants(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Numbers as a float32 tensor on the device, made once: a copy from the host for every batch would cost more than the arithmetic."""
+    """Numbers as a float32 tensor on the device, made once: a copy from the host for every batch would cost more than
+    the arithmetic."""
     return torch.tensor(values, device=device)
 
 
@@ -54,7 +56,8 @@ class AsIs:
 
 @dataclass(frozen=True, eq=False)
 class Shifted:
-    """A shift made ready for the owners of a federation. `owner: [N]` numbers them; the test set's number is the last."""
+    """A shift made ready for the owners of a federation. `owner: [N]` numbers them; the test set's number is the
+    last."""
 
     shift: Shift
     owner: Tensor
@@ -64,12 +67,15 @@ class Shifted:
         return self.shift.apply(x, y, self.owner[rows], rows, self.tables)
 
     def to(self, device: torch.device | str) -> "Shifted":
-        return replace(self, owner=self.owner.to(device), tables={name: table.to(device) for name, table in self.tables.items()})
+        return replace(
+            self, owner=self.owner.to(device), tables={name: table.to(device) for name, table in self.tables.items()}
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """One data set dealt to many owners. `x: [N, ...]`, `y: [N, ...]`; the other fields say which rows are whose, or how they are read."""
+    """One data set dealt to many owners. `x: [N, ...]`, `y: [N, ...]`; the other fields say which rows are whose, or
+    how they are read."""
 
     x: Tensor
     y: Tensor
@@ -87,8 +93,8 @@ class Federation:
     pooled: bool = False  # all training data in one place: see `pool`
 
     def pool(self) -> "Federation":
-        """The same data in one place: the baseline without a federation. A round trains one model on as many samples as its cohort would
-        have, drawn from everybody's; evaluation is still by client."""
+        """The same data in one place: the baseline without a federation. A round trains one model on as many samples as
+        its cohort would have, drawn from everybody's; evaluation is still by client."""
         return replace(self, pooled=True)
 
     def pooled_rows(self, clients: Sequence[str], seed: int, round: int) -> Tensor:
@@ -113,18 +119,24 @@ class Federation:
             yield "other", name, rows
 
     def read(self, rows: Tensor, key: "int | Tensor | None" = None) -> tuple[Tensor, Tensor]:
-        """What the model reads of these rows, and their labels. A training step gives the key that augmentation draws from.
+        """What the model reads of these rows, and their labels. A training step gives the key that augmentation draws
+        from.
 
         Rows may be those of several lanes, `[L, B]`, with a key for each lane, `[L]`.
         """
         x, y = self._seen(rows.reshape(-1))
         if self.augment is not None and key is not None:
-            x = self.augment(x, key) if rows.ndim == 1 else vmap(self.augment)(x.view(*rows.shape, *x.shape[1:]), key).flatten(0, 1)
+            x = (
+                self.augment(x, key)
+                if rows.ndim == 1
+                else vmap(self.augment)(x.view(*rows.shape, *x.shape[1:]), key).flatten(0, 1)
+            )
         x = self.prepare(x)
         return x.view(*rows.shape, *x.shape[1:]), y.view(*rows.shape, *y.shape[1:])
 
     def look(self, rows: Tensor) -> Tensor:
-        """These samples as their owners see them: shifted, but neither augmented nor prepared. For people, not for models."""
+        """These samples as their owners see them: shifted, but neither augmented nor prepared. For people, not for
+        models."""
         return self._seen(rows)[0]
 
     def _seen(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,10 +159,15 @@ class Federation:
         return replace(self, x=self.x.to(device), y=self.y.to(device), shift=self.shift and self.shift.to(device))
 
     def prepared(self, most: int) -> "Federation":
-        """The same federation with every sample stored as the model reads it, if that takes at most so many bytes: what a shift and
-        preparation make of a sample is always the same. Augmentation is not, so with one nothing can be done ahead."""
+        """The same federation with every sample stored as the model reads it, if that takes at most so many bytes: what
+        a shift and preparation make of a sample is always the same. Augmentation is not, so with one nothing can be
+        done ahead."""
         first = self.read(torch.zeros(1, dtype=torch.int64, device=self.x.device))[0]
-        if self.augment is not None or first.nbytes * len(self.y) > most or (self.shift is None and self.prepare == AsIs()):
+        if (
+            self.augment is not None
+            or first.nbytes * len(self.y) > most
+            or (self.shift is None and self.prepare == AsIs())
+        ):
             return self
         x = first.new_empty(len(self.y), *first.shape[1:])
         for rows in torch.arange(len(self.y), device=self.x.device).split(8192):
@@ -171,7 +188,10 @@ class Federation:
         sizes = [len(rows) for rows in self.train.values()]
         parts = [
             f"{self.name}: {len(self.x):,} samples",
-            f"{len(self.train)} participating clients ({min(sizes, default=0)} to {max(sizes, default=0)} training samples)",
+            (
+                f"{len(self.train)} participating clients ({min(sizes, default=0)} to {max(sizes, default=0)} training"
+                " samples)"
+            ),
             f"{len(self.unseen)} unseen",
         ]
         return ", ".join(parts) + (f", test set of {len(self.test):,}" if self.test is not None else "")

@@ -1,4 +1,5 @@
-"""Finds a data set's files in a folder, plain, gzipped or in an archive, and trusts none before its content has been checked."""
+"""Finds a data set's files in a folder, plain, gzipped or in an archive, and trusts none before its content has been
+checked."""
 
 import gzip
 import hashlib
@@ -27,13 +28,18 @@ class Content:
         if len(data) > self.size:
             return f"is too long: {self.size:,} bytes are right"
         found = hashlib.sha256(data).hexdigest()
-        return "" if found == self.sha256 else f"has other content: its sha256 is {found[:12]}..., {self.sha256[:12]}... is right"
+        return (
+            ""
+            if found == self.sha256
+            else f"has other content: its sha256 is {found[:12]}..., {self.sha256[:12]}... is right"
+        )
 
 
 def read_folder(folder: Path, wanted: Mapping[str, Content], archives: tuple[str, ...] = ()) -> dict[str, bytes]:
     """The content of every wanted file, found in `folder` or below it, or an error naming a missing or damaged one.
 
-    Several files may bear one name, as MNIST's and Fashion-MNIST's do side by side: the one with the right content is taken.
+    Several files may bear one name, as MNIST's and Fashion-MNIST's do side by side: the one with the right content is
+    taken.
     """
     good: dict[str, bytes] = {}
     bad: dict[str, str] = {}
@@ -47,7 +53,10 @@ def read_folder(folder: Path, wanted: Mapping[str, Content], archives: tuple[str
                 else:
                     good[name] = data
         except (EOFError, OSError, zlib.error, tarfile.TarError) as error:
-            bad.setdefault(place.name.removesuffix(".gz"), f"{place} is damaged and cannot be read: {str(error).partition(chr(10))[0]}")
+            bad.setdefault(
+                place.name.removesuffix(".gz"),
+                f"{place} is damaged and cannot be read: {str(error).partition(chr(10))[0]}",
+            )
     if missing := [name for name in wanted if name not in good]:
         raise AccordError(next(iter(bad.values()), f"{folder} holds no {missing[0]}" + _or_archives(archives)))
     return good
@@ -63,7 +72,9 @@ def _places(folder: Path, names: set[str]) -> list[Path]:
     return sorted(found, key=lambda path: (len(path.parts), path))
 
 
-def _contents(place: Path, wanted: Mapping[str, Content], archives: tuple[str, ...]) -> Iterator[tuple[str, str, bytes]]:
+def _contents(
+    place: Path, wanted: Mapping[str, Content], archives: tuple[str, ...]
+) -> Iterator[tuple[str, str, bytes]]:
     """(wanted name, where it was found, content) for everything wanted that one file holds."""
     if place.name in archives:
         with tarfile.open(place) as archive:

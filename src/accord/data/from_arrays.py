@@ -1,7 +1,7 @@
 """A federation from data the user already has: arrays by client, or all samples at once with a client for each.
 
-Everything ends up in one tensor, so it must fit in memory (on a GPU: in its memory). `from_samples` takes no copy: a `numpy.memmap` stays
-on disk, and only what a batch needs is read.
+Everything ends up in one tensor, so it must fit in memory (on a GPU: in its memory). `from_samples` takes no copy: a
+`numpy.memmap` stays on disk, and only what a batch needs is read.
 """
 
 import warnings
@@ -31,8 +31,8 @@ def from_arrays(
 ) -> Federation:
     """`clients` maps an id to `(x, y)` or to a map-style `Dataset` of such pairs; `test` is one more of either.
 
-    `unseen` says how many clients are unseen (drawn by `seed`), or which. A client without samples stays in the federation with
-    no rows. float64 becomes float32, whole-number labels int64.
+    `unseen` says how many clients are unseen (drawn by `seed`), or which. A client without samples stays in the
+    federation with no rows. float64 becomes float32, whole-number labels int64.
 
     >>> fed = from_arrays({"a": ([[0.0], [1.0]], [0, 1]), "b": ([[2.0]], [1])}, unseen=["b"], heldout=0)
     >>> fed.x.shape, fed.clients, list(fed.unseen)
@@ -67,10 +67,11 @@ def from_samples(
     prepare: Prepare | None = None,
     name: str = "samples",
 ) -> Federation:
-    """All samples at once: `x[i]` with label `y[i]` belongs to client `client[i]`, whatever the order. Nothing is copied but float64, which
-    becomes float32: a file of it would be read whole.
+    """All samples at once: `x[i]` with label `y[i]` belongs to client `client[i]`, whatever the order. Nothing is
+    copied but float64, which becomes float32: a file of it would be read whole.
 
-    Rows marked in `test` (true or false for each, or row numbers) are the test set, and nobody's. `unseen` as in `from_arrays`.
+    Rows marked in `test` (true or false for each, or row numbers) are the test set, and nobody's. `unseen` as in
+    `from_arrays`.
 
     >>> fed = from_samples([[0.0], [1.0], [2.0]], [0, 1, 1], ["b", "a", "b"], heldout=0)
     >>> fed.clients, fed.train["b"]
@@ -79,13 +80,19 @@ def from_samples(
     x, y = _pair("the data", (x, y))
     ids, owner = np.unique(np.asarray(client), return_inverse=True)
     if owner.shape != (len(y),):
-        raise AccordError(f"client must have one entry for each of the {len(y):,} samples, got shape {np.shape(client)}")
+        raise AccordError(
+            f"client must have one entry for each of the {len(y):,} samples, got shape {np.shape(client)}"
+        )
     rows = None if test is None else _marked(test, len(y))
     if rows is not None:
         owner[rows.numpy()] = -1
     order = np.argsort(owner, kind="stable")
     ends = np.searchsorted(owner[order], np.arange(len(ids) + 1))
-    owned = {str(name): torch.from_numpy(order[ends[i] : ends[i + 1]]) for i, name in enumerate(ids.tolist()) if ends[i] < ends[i + 1]}
+    owned = {
+        str(name): torch.from_numpy(order[ends[i] : ends[i + 1]])
+        for i, name in enumerate(ids.tolist())
+        if ends[i] < ends[i + 1]
+    }
     if not owned:
         raise AccordError("no client has a sample: give at least one client data")
     apart = _which_unseen(list(owned), unseen, seed)
@@ -98,7 +105,9 @@ def _marked(test: Any, count: int) -> Tensor:
     if marks.dtype == bool and marks.shape == (count,):
         return torch.from_numpy(np.flatnonzero(marks))
     if marks.ndim != 1 or not np.issubdtype(marks.dtype, np.integer) or (marks < 0).any() or (marks >= count).any():
-        raise AccordError(f"test must be row numbers from 0 to {count - 1:,}, or true or false for each of {count:,} samples")
+        raise AccordError(
+            f"test must be row numbers from 0 to {count - 1:,}, or true or false for each of {count:,} samples"
+        )
     return torch.from_numpy(np.unique(marks).astype(np.int64))
 
 
@@ -111,7 +120,9 @@ def _which_unseen(ids: list[str], unseen: int | Sequence[str | int], seed: int) 
         for client in sorted(apart - set(ids)):
             raise AccordError(f"unseen names client {client}, which is not among the {len(ids)} clients given")
     if len(apart) == len(ids):
-        raise AccordError(f"{len(ids)} clients with {unseen} unseen leave nobody to train: at least one must participate")
+        raise AccordError(
+            f"{len(ids)} clients with {unseen} unseen leave nobody to train: at least one must participate"
+        )
     return apart
 
 
@@ -120,10 +131,14 @@ def _pair(who: str, data: Any) -> tuple[Tensor, Tensor]:
     if isinstance(data, Dataset):
         data = _items(who, data)
     if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise AccordError(f"{who} must come as a pair (x, y) or a torch Dataset of such pairs, got {type(data).__name__}")
+        raise AccordError(
+            f"{who} must come as a pair (x, y) or a torch Dataset of such pairs, got {type(data).__name__}"
+        )
     x, y = _tensor(f"x of {who}", data[0]), _tensor(f"y of {who}", data[1])
     if x.ndim == 0 or y.ndim == 0:
-        raise AccordError(f"{who} has a single number where a list of samples belongs: x and y need one entry per sample")
+        raise AccordError(
+            f"{who} has a single number where a list of samples belongs: x and y need one entry per sample"
+        )
     if len(x) != len(y):
         raise AccordError(f"{who} has {len(x)} samples in x but {len(y)} labels in y: each sample needs one label")
     return x, y if y.is_floating_point() else y.long()
@@ -131,7 +146,9 @@ def _pair(who: str, data: Any) -> tuple[Tensor, Tensor]:
 
 def _items(who: str, data: Dataset[Any]) -> tuple[list[Any], list[Any]]:
     if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
-        raise AccordError(f"{who} is a Dataset without a length: give a map-style Dataset, one with __len__ and __getitem__")
+        raise AccordError(
+            f"{who} is a Dataset without a length: give a map-style Dataset, one with __len__ and __getitem__"
+        )
     items = [data[i] for i in range(len(data))]
     if not all(isinstance(item, (tuple, list)) and len(item) == 2 for item in items):
         raise AccordError(f"{who} is a Dataset whose items are not pairs (x, y)")
@@ -145,7 +162,8 @@ def _tensor(what: str, values: Any) -> Tensor:
         if not isinstance(values, Tensor):
             array = np.asarray(values)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # of memory that may not be written to, such as a file's: nothing here writes
+                # of memory that may not be written to, such as a file's: nothing here writes
+                warnings.simplefilter("ignore", UserWarning)
                 # torch wants native byte order and rows in order: a plain array has both, so no copy
                 values = torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C"]))
     except (TypeError, ValueError, RuntimeError) as error:
@@ -155,7 +173,8 @@ def _tensor(what: str, values: Any) -> Tensor:
 
 
 def _joined(groups: Mapping[str, tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """All samples as one tensor and all labels as another, once they are seen to fit; a group without samples fits anything."""
+    """All samples as one tensor and all labels as another, once they are seen to fit; a group without samples fits
+    anything."""
     filled = {who: pair for who, pair in groups.items() if len(pair[1])}
     if not filled:
         raise AccordError("no client has a sample: give at least one client data")
@@ -164,7 +183,8 @@ def _joined(groups: Mapping[str, tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor
         for part, mine, theirs in zip("xy", pair, filled[first], strict=True):
             if (mine.shape[1:], mine.dtype) != (theirs.shape[1:], theirs.dtype):
                 raise AccordError(
-                    f"{part} of {who} holds {_kind(mine)} per sample, but that of {first} {_kind(theirs)}: they must be alike"
+                    f"{part} of {who} holds {_kind(mine)} per sample, but that of {first} {_kind(theirs)}: they must be"
+                    " alike"
                 )
     return torch.cat([x for x, _ in filled.values()]), torch.cat([y for _, y in filled.values()])
 

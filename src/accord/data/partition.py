@@ -1,6 +1,7 @@
 """Who owns which sample: pure functions from labels to one array of rows per client (docs/mathematics.md, "Data").
 
-Every sample goes to exactly one client. Every choice is a keyed draw, so the same seed gives the same owners whatever ran before.
+Every sample goes to exactly one client. Every choice is a keyed draw, so the same seed gives the same owners whatever
+ran before.
 
 >>> [len(rows) for rows in iid(np.arange(10) % 2, clients=4, seed=0)]
 [3, 3, 2, 2]
@@ -30,8 +31,8 @@ def iid(y: Any, clients: int, seed: int) -> Parts:
 def labels(y: Any, clients: int, seed: int, classes: int = 2, noise: float = 0.1) -> Parts:
     """Label skew: a client owns `classes` main classes and an equal part of the `noise` share of all the data.
 
-    Each class is shared by the clients that have it as a main class. `noise` counts against the data, not against each client,
-    so sizes and shares differ from client to client.
+    Each class is shared by the clients that have it as a main class. `noise` counts against the data, not against each
+    client, so sizes and shares differ from client to client.
     """
     y = _checked(y, clients)
     kinds, kind_of = np.unique(y, return_inverse=True)
@@ -49,17 +50,21 @@ def labels(y: Any, clients: int, seed: int, classes: int = 2, noise: float = 0.1
 
 
 def exact(y: Any, clients: int, seed: int, classes: int = 2) -> Parts:
-    """Label skew without noise: a client has samples of exactly `classes` classes, each class shared evenly by those who have it."""
+    """Label skew without noise: a client has samples of exactly `classes` classes, each class shared evenly by those
+    who have it."""
     parts = labels(y, clients, seed, classes, noise=0.0)
     for client, part in enumerate(parts):
         found = len(np.unique(np.asarray(y)[part]))
         if found < classes:
-            raise AccordError(f"classes must be smaller, got {classes}: with {clients} clients, client {client} would get {found}")
+            raise AccordError(
+                f"classes must be smaller, got {classes}: with {clients} clients, client {client} would get {found}"
+            )
     return parts
 
 
 def deal_classes(clients: int, classes: int, kinds: int, seed: int) -> list[list[int]]:
-    """Each client's main classes, dealt like cards: a freshly shuffled deck of all classes whenever the last one runs out.
+    """Each client's main classes, dealt like cards: a freshly shuffled deck of all classes whenever the last one runs
+    out.
 
     So a class has as many owners as any other, give or take one, yet clients do not fall into groups with equal hands.
     """
@@ -68,7 +73,8 @@ def deal_classes(clients: int, classes: int, kinds: int, seed: int) -> list[list
     decks = 0
     for _ in range(clients):
         hand, deck = deck[:classes], deck[classes:]
-        if len(hand) < classes:  # the deck ran out within this hand: go on with a new one, without dealing a class twice
+        # the deck ran out within this hand: go on with a new one, without dealing a class twice
+        if len(hand) < classes:
             fresh = draws.permutation(kinds, seed, "partition", "main classes", decks).tolist()
             more = [kind for kind in fresh if kind not in hand][: classes - len(hand)]
             hand, deck, decks = hand + more, [kind for kind in fresh if kind not in more], decks + 1
@@ -83,7 +89,10 @@ def dirichlet(y: Any, clients: int, seed: int, alpha: float = 0.5) -> Parts:
     kinds, kind_of = np.unique(y, return_inverse=True)
     counts = np.bincount(kind_of)
     for attempt in range(TRIES):
-        shares = [draws.dirichlet([alpha] * clients, seed, "partition", "dirichlet", attempt, kind) for kind in range(len(kinds))]
+        shares = [
+            draws.dirichlet([alpha] * clients, seed, "partition", "dirichlet", attempt, kind)
+            for kind in range(len(kinds))
+        ]
         if not np.isfinite(shares).all():  # a tiny alpha underflows every share of a class to 0 / 0
             continue
         cuts = [_cuts(share, int(count)) for share, count in zip(shares, counts, strict=True)]
@@ -101,10 +110,12 @@ def dirichlet(y: Any, clients: int, seed: int, alpha: float = 0.5) -> Parts:
 
 
 def quantity(y: Any, clients: int, seed: int, beta: float = 0.5) -> Parts:
-    """Size skew: sizes are a Dirichlet(beta) draw, redrawn where a client falls short of 10 samples; classes are mixed evenly.
+    """Size skew: sizes are a Dirichlet(beta) draw, redrawn where a client falls short of 10 samples; classes are mixed
+    evenly.
 
-    Only the clients that fall short draw again, the others keep their proportions. Sizes come out as if everybody drew again
-    (simulated: equal means by rank), in a few passes: MNIST over 100 clients would take some 50,000 draws of everybody.
+    Only the clients that fall short draw again, the others keep their proportions. Sizes come out as if everybody drew
+    again (simulated: equal means by rank), in a few passes: MNIST over 100 clients would take some 50,000 draws of
+    everybody.
     """
     y = _checked(y, clients)
     _check_above_zero("beta", beta, "small values give sizes that differ much, large ones equal sizes")
@@ -136,7 +147,13 @@ def _quantity_cuts(count: int, clients: int, seed: int, beta: float) -> np.ndarr
     return None
 
 
-SPLITS: dict[str, Callable[..., Parts]] = {"iid": iid, "labels": labels, "exact": exact, "dirichlet": dirichlet, "quantity": quantity}
+SPLITS: dict[str, Callable[..., Parts]] = {
+    "iid": iid,
+    "labels": labels,
+    "exact": exact,
+    "dirichlet": dirichlet,
+    "quantity": quantity,
+}
 
 
 def _cuts(shares: np.ndarray, count: int) -> np.ndarray:
@@ -144,7 +161,7 @@ def _cuts(shares: np.ndarray, count: int) -> np.ndarray:
     return np.minimum(np.floor(np.cumsum(shares[:-1]) * count + 0.5).astype(np.int64), count)
 
 
-# ------------------------------------------------------------------------------------------------------------- what may be asked
+# ------------------------------------------------------------------------------------------ what may be asked
 
 
 def _checked(y: Any, clients: int) -> np.ndarray:
@@ -162,7 +179,9 @@ def _check_labels(clients: int, classes: int, noise: float, kinds: int) -> None:
     if not _whole(classes) or not 1 <= classes <= kinds:
         raise AccordError(f"classes must be a whole number from 1 to the {kinds} classes of the data, got {classes!r}")
     if not 0 <= noise <= 1:
-        raise AccordError(f"noise must be between 0 and 1, got {noise}: it is the share of the data dealt evenly to all clients")
+        raise AccordError(
+            f"noise must be between 0 and 1, got {noise}: it is the share of the data dealt evenly to all clients"
+        )
     if clients * classes < kinds:
         raise AccordError(
             f"{clients} clients with {classes} main classes each leave some of the {kinds} classes without an owner: "

@@ -1,7 +1,7 @@
 """A federation in numbers: who has how much of what, and how unlike each other the participating clients are.
 
-A measure of unlikeness alone says little, since small clients differ by chance: each one stands beside what the same measure gives when the
-same labels are dealt evenly to clients of the same sizes.
+A measure of unlikeness alone says little, since small clients differ by chance: each one stands beside what the same
+measure gives when the same labels are dealt evenly to clients of the same sizes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,8 @@ class Owner:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many samples clients have. `variation` is the standard deviation in units of the mean: 0 where all have the same."""
+    """How many samples clients have. `variation` is the standard deviation in units of the mean: 0 where all have the
+    same."""
 
     clients: int
     least: int
@@ -45,7 +46,8 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure of the participating clients, and what an even deal of the same labels to clients of the same sizes gives."""
+    """A measure of the participating clients, and what an even deal of the same labels to clients of the same sizes
+    gives."""
 
     found: float
     by_chance: float
@@ -104,7 +106,9 @@ def portray(fed: Federation, seed: int = 0) -> Portrait:
         heterogeneity=heterogeneity,
         effective_classes=effective,
         populations={
-            population: _sizes_by_kind([o for o in owners if o.kind != TEST and fed.populations.get(o.name) == population])
+            population: _sizes_by_kind(
+                [o for o in owners if o.kind != TEST and fed.populations.get(o.name) == population]
+            )
             for population in sorted(set(fed.populations.values()))
         },
         shift=_settings(fed.shift.shift) if fed.shift else None,
@@ -114,7 +118,8 @@ def portray(fed: Federation, seed: int = 0) -> Portrait:
 
 
 def all_owned(fed: Federation) -> Iterator[tuple[str, str, Tensor]]:
-    """(kind, name, rows): participating clients with training and held-out rows together, unseen ones, and the test sets."""
+    """(kind, name, rows): participating clients with training and held-out rows together, unseen ones, and the test
+    sets."""
     for client, rows in fed.train.items():
         yield PARTICIPATING, client, torch.cat([rows, fed.heldout.get(client, rows[:0])]).sort().values
     for client, rows in fed.unseen.items():
@@ -129,7 +134,7 @@ def class_names(fed: Federation, kinds: Sequence[int]) -> tuple[str, ...]:
     return tuple(fed.classes[kind] if 0 <= kind < len(fed.classes) else str(kind) for kind in kinds)
 
 
-# ----------------------------------------------------------------------------------------------------------------- measures
+# --------------------------------------------------------------------------------------------------- measures
 
 
 def sizes(samples: Sequence[int]) -> Sizes:
@@ -140,11 +145,14 @@ def sizes(samples: Sequence[int]) -> Sizes:
     """
     values = np.array(samples, dtype=np.int64)
     variation = float(values.std() / values.mean()) if values.any() else 0.0
-    return Sizes(len(values), int(values.min()), float(np.median(values)), int(values.max()), int(values.sum()), variation)
+    return Sizes(
+        len(values), int(values.min()), float(np.median(values)), int(values.max()), int(values.sum()), variation
+    )
 
 
 def label_skew(counts: np.ndarray) -> float:
-    """The mean over clients of the total variation distance between a client's label distribution and that of all together.
+    """The mean over clients of the total variation distance between a client's label distribution and that of all
+    together.
 
     `counts: [clients, classes]`. 0: all clients are alike; towards 1: nobody shares a class with anybody.
 
@@ -155,7 +163,8 @@ def label_skew(counts: np.ndarray) -> float:
         return float("nan")
     shares = counts / counts.sum(axis=1, keepdims=True)
     together = counts.sum(axis=0) / counts.sum()
-    return round(float(np.abs(shares - together).sum(axis=1).mean() / 2), 12)  # sums of shares miss round numbers by a few 1e-17
+    # sums of shares miss round numbers by a few 1e-17
+    return round(float(np.abs(shares - together).sum(axis=1).mean() / 2), 12)
 
 
 def effective_classes(counts: np.ndarray) -> float:
@@ -172,7 +181,8 @@ def effective_classes(counts: np.ndarray) -> float:
 
 
 def between(targets: Sequence[np.ndarray]) -> float:
-    """The share of the targets' variance that lies between clients: 0 if all have the same mean, 1 if a client's targets are all equal.
+    """The share of the targets' variance that lies between clients: 0 if all have the same mean, 1 if a client's
+    targets are all equal.
 
     >>> between([np.array([1.0, 3.0]), np.array([5.0, 7.0])])
     0.8
@@ -185,7 +195,7 @@ def between(targets: Sequence[np.ndarray]) -> float:
     return round(float(apart) / whole, 12) if whole > 0 else 0.0
 
 
-# ------------------------------------------------------------------------------------------------------------------ helpers
+# ---------------------------------------------------------------------------------------------------- helpers
 
 
 def _even_deal(parts: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
@@ -193,7 +203,9 @@ def _even_deal(parts: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
     if not len(parts):
         return []
     rows = np.concatenate(parts)
-    return np.split(rows[draws.permutation(len(rows), seed, "portrait", "even deal")], np.cumsum([len(part) for part in parts])[:-1])
+    return np.split(
+        rows[draws.permutation(len(rows), seed, "portrait", "even deal")], np.cumsum([len(part) for part in parts])[:-1]
+    )
 
 
 def _counts(which: np.ndarray, parts: Sequence[np.ndarray], kinds: int) -> np.ndarray:

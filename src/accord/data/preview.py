@@ -1,4 +1,5 @@
-"""A contact sheet: what clients' pictures look like to the model, shift included, in rows by owner and columns by class."""
+"""A contact sheet: what clients' pictures look like to the model, shift included, in rows by owner and columns by
+class."""
 
 import io
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 UNSEEN_ROWS = 3
 MOST_TILES = 10_000  # of a sheet: up to 600 MB
-LEAST, MOST = 48, 128  # pixels of a tile's longer side: small pictures are enlarged a whole number of times, large ones made smaller
+# pixels of a tile's longer side: small pictures are enlarged a whole number of times, large ones made smaller
+LEAST, MOST = 48, 128
 GAP, MARGIN, LETTERS = 4, 8, 13  # pixels between tiles, around the sheet, and of the letters' height
 LINE = LETTERS + 5
 LONGEST = 28  # letters of a row's title
@@ -61,14 +63,16 @@ def check_pictures(fed: Federation) -> None:
     """Refuses data that are not pictures."""
     if fed.x.ndim != 4 or fed.x.shape[1] not in (1, 3):
         shape = " x ".join(map(str, fed.x.shape[1:]))
-        raise AccordError(f"a preview shows pictures of 1 or 3 channels, and {fed.name} holds samples of {shape} numbers")
+        raise AccordError(
+            f"a preview shows pictures of 1 or 3 channels, and {fed.name} holds samples of {shape} numbers"
+        )
 
 
 def lay_out(fed: Federation, clients: int = 8, samples: int = 10) -> Sheet:
     """The first participating clients, up to three unseen ones and the test sets, each with `samples` of its samples.
 
-    Where there is room for all classes, a column shows one class (or several columns do), with a gap where an owner has none of it. With
-    more classes, an owner's largest ones are shown, each with its name.
+    Where there is room for all classes, a column shows one class (or several columns do), with a gap where an owner has
+    none of it. With more classes, an owner's largest ones are shown, each with its name.
     """
     check_pictures(fed)
     check_whole("clients", clients)
@@ -77,7 +81,10 @@ def lay_out(fed: Federation, clients: int = 8, samples: int = 10) -> Sheet:
     owned = [(kind, name, rows) for kind, name, rows in all_owned(fed) if len(rows)]
     chosen = [owner for kind in room for owner in [o for o in owned if o[0] == kind][: room[kind]]]
     if len(chosen) * samples > MOST_TILES:
-        raise AccordError(f"a sheet has room for {MOST_TILES:,} pictures, not for {samples:,} in each of {len(chosen):,} rows: show fewer")
+        raise AccordError(
+            f"a sheet has room for {MOST_TILES:,} pictures, not for {samples:,} in each of {len(chosen):,} rows: show"
+            " fewer"
+        )
     titles = [f"{name} (unseen)" if kind == UNSEEN else name for kind, name, _ in chosen]
     captions: tuple[str, ...] = ()
     if fed.y.ndim == 1 and not fed.y.is_floating_point():
@@ -119,7 +126,7 @@ def _tile(width: int, height: int) -> tuple[int, int]:
     return times * width, times * height
 
 
-# ------------------------------------------------------------------------------------------------------------------- drawing
+# ---------------------------------------------------------------------------------------------------- drawing
 
 
 def pillow() -> Any:
@@ -127,7 +134,9 @@ def pillow() -> Any:
     try:
         from PIL import Image, ImageDraw, ImageFont
     except ImportError:
-        raise AccordError('a preview is drawn with Pillow, which is not installed: pip install "accord-fl[images]"') from None
+        raise AccordError(
+            'a preview is drawn with Pillow, which is not installed: pip install "accord-fl[images]"'
+        ) from None
     return Image, ImageDraw, ImageFont
 
 
@@ -167,10 +176,20 @@ def _tiles(fed: Federation, plan: Sheet, images: Any) -> dict[int, "Image"]:
     """A picture for each sample of the sheet."""
     rows = [sample for strip in plan.strips for sample in strip.samples if sample is not None]
     pixels = fed.look(torch.tensor(rows)).cpu()
-    if fed.x.is_floating_point():  # there is no telling what is black: the sheet's least and largest values are black and white
+    # there is no telling what is black: the sheet's least and largest values are black and white
+    if fed.x.is_floating_point():
         least, most = pixels.amin(), pixels.amax()
         pixels = (pixels - least) / (most - least).clamp(min=1e-30) * 255.0
-    bytes_ = pixels.float().round().clamp(0, 255).to(torch.uint8).expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous().numpy()
+    bytes_ = (
+        pixels.float()
+        .round()
+        .clamp(0, 255)
+        .to(torch.uint8)
+        .expand(-1, 3, -1, -1)
+        .permute(0, 2, 3, 1)
+        .contiguous()
+        .numpy()
+    )
     way = images.Resampling.BOX if max(plan.tile) < max(bytes_.shape[1:3]) else images.Resampling.NEAREST
     return {row: images.fromarray(picture).resize(plan.tile, way) for row, picture in zip(rows, bytes_, strict=True)}
 

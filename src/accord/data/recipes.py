@@ -1,7 +1,8 @@
 """Where each data set comes from, and the checksums of what its files hold.
 
-SHA-256 sums are of decompressed content. MNIST's four files, compressed again under their original names and dates, give the MD5
-sums of the official .gz files; CIFAR-10's give the SHA-1 sums that MXNet's reader publishes for the official binary files.
+SHA-256 sums are of decompressed content. MNIST's four files, compressed again under their original names and dates,
+give the MD5 sums of the official .gz files; CIFAR-10's give the SHA-1 sums that MXNet's reader publishes for the
+official binary files.
 """
 
 from collections.abc import Mapping
@@ -59,8 +60,12 @@ def _pack_writers(files: Mapping[str, bytes]) -> Samples:
 
 
 _WRITER_FILES = {
-    "qmnist-train-labels-idx2-int": Content(1_920_012, "bb1b6e1ec7b04fd5696f1ed50b5f58f8ef195118edd5c93c81783df9740b8ac5"),
-    "qmnist-test-labels-idx2-int": Content(1_920_012, "92d0ccb8c25f9c6534270fb4be7e1d24a1c6d315edfc8a638bfbd31c70f362dd"),
+    "qmnist-train-labels-idx2-int": Content(
+        1_920_012, "bb1b6e1ec7b04fd5696f1ed50b5f58f8ef195118edd5c93c81783df9740b8ac5"
+    ),
+    "qmnist-test-labels-idx2-int": Content(
+        1_920_012, "92d0ccb8c25f9c6534270fb4be7e1d24a1c6d315edfc8a638bfbd31c70f362dd"
+    ),
 }
 
 MNIST = Recipe(
@@ -78,7 +83,9 @@ FASHION_MNIST = Recipe(
         "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
     ),
     downloads=tuple(f"{name}.gz" for name in _FASHION_FILES),
-    package=Package("apt-get", ("download", "dataset-fashion-mnist"), "dataset-fashion-mnist", unpack_deb, refresh=("update",)),
+    package=Package(
+        "apt-get", ("download", "dataset-fashion-mnist"), "dataset-fashion-mnist", unpack_deb, refresh=("update",)
+    ),
 )
 CIFAR10 = Recipe(
     name="cifar10",
@@ -114,5 +121,10 @@ TINY_IMAGENET = Recipe(
 FEMNIST = Recipe(
     name="femnist",
     read=read_femnist,
-    downloads=("all_data_*.json as LEAF makes them, or fed_emnist_train.h5 and fed_emnist_test.h5 as TensorFlow Federated publishes them",),
+    downloads=(
+        (
+            "all_data_*.json as LEAF makes them, or fed_emnist_train.h5 and fed_emnist_test.h5 as TensorFlow Federated"
+            " publishes them"
+        ),
+    ),
 )

@@ -8,7 +8,8 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """`x: [N, ...]` and `y: [N]`, whole numbers for classes, float32 for a regression; every other field is about these rows."""
+    """`x: [N, ...]` and `y: [N]`, whole numbers for classes, float32 for a regression; every other field is about these
+    rows."""
 
     x: Tensor
     y: Tensor

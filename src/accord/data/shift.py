@@ -1,8 +1,8 @@
 """Shifts: samples that look different by who owns them, on purpose, so that a model can be caught learning the look.
 
-A shift has two halves. `tables` says what each owner's samples look like, once, on the CPU. `apply` is tensor code without branches on
-data, so it runs on any device, under vmap and in a replayed CUDA graph; what it draws depends on the seed, the owner and the sample
-alone, so a sample always looks the same, in whatever batch.
+A shift has two halves. `tables` says what each owner's samples look like, once, on the CPU. `apply` is tensor code
+without branches on data, so it runs on any device, under vmap and in a replayed CUDA graph; what it draws depends on
+the seed, the owner and the sample alone, so a sample always looks the same, in whatever batch.
 """
 
 import math
@@ -32,15 +32,15 @@ class Shift(Protocol):
     def tables(self, owners: Sequence[str], classes: int, seed: int) -> dict[str, Tensor]:
         """What `apply` looks up. Row i of each table is that of `owners[i]`, the last row is the test set's.
 
-        `classes` counts the labels after `relabel`. What an owner gets depends on its name, never on who else is there, except
-        where a shift says that it goes by position.
+        `classes` counts the labels after `relabel`. What an owner gets depends on its name, never on who else is there,
+        except where a shift says that it goes by position.
         """
 
     def apply(self, x: Tensor, y: Tensor, owner: Tensor, sample: Tensor, tables: Mapping[str, Tensor]) -> Tensor:
         """Float32 pictures from 0 to 255, of pictures `x: [B, C, H, W]` from 0 to 255.
 
-        `y: [B]` are labels after `relabel`, `owner: [B]` numbers of owners (their count stands for the test set), `sample: [B]` row
-        numbers.
+        `y: [B]` are labels after `relabel`, `owner: [B]` numbers of owners (their count stands for the test set),
+        `sample: [B]` row numbers.
         """
 
 
@@ -48,8 +48,9 @@ class Shift(Protocol):
 class rotated:
     """FedRotMNIST (the thesis): pictures rotated by angles in degrees, counter-clockwise; the test set is as it was.
 
-    `by="class"` rotates class k by `angles[k]`, at every client. `by="client"` rotates all of a client's pictures by one angle, drawn
-    for it. The thesis pads before it rotates and crops after it. That is rotation about the centre with black outside, which is done here.
+    `by="class"` rotates class k by `angles[k]`, at every client. `by="client"` rotates all of a client's pictures by
+    one angle, drawn for it. The thesis pads before it rotates and crops after it. That is rotation about the centre
+    with black outside, which is done here.
     """
 
     angles: Sequence[float] = (10, -10, 20, -20, 30, -30, 40, -40, 50, -50)
@@ -58,10 +59,14 @@ class rotated:
 
     def __post_init__(self) -> None:
         fine = isinstance(self.angles, list | tuple) and len(self.angles) > 0
-        if not fine or any(isinstance(a, bool) or not isinstance(a, int | float) or not math.isfinite(a) for a in self.angles):
+        if not fine or any(
+            isinstance(a, bool) or not isinstance(a, int | float) or not math.isfinite(a) for a in self.angles
+        ):
             raise AccordError(f"angles must be a list of numbers, in degrees, got {self.angles!r}")
         if self.by not in ("class", "client"):
-            raise AccordError(f"by must be 'class' (an angle for each class) or 'client' (an angle for each client), got {self.by!r}")
+            raise AccordError(
+                f"by must be 'class' (an angle for each class) or 'client' (an angle for each client), got {self.by!r}"
+            )
         object.__setattr__(self, "angles", tuple(self.angles))  # a list, as read from a file, has no hash
 
     def relabel(self, y: Tensor) -> Tensor:
@@ -77,7 +82,9 @@ class rotated:
         if self.by == "class":
             degrees = [list(self.angles[:classes])] * len(owners)
         else:
-            picks = [int(draws.uniform(1, seed, "shift", "angle", "client", name)[0] * len(self.angles)) for name in owners]
+            picks = [
+                int(draws.uniform(1, seed, "shift", "angle", "client", name)[0] * len(self.angles)) for name in owners
+            ]
             degrees = [[self.angles[pick]] * classes for pick in picks]
         turns = [[_turn(angle) for angle in row] for row in [*degrees, [0.0] * classes]]
         return {"turn": torch.tensor(turns, dtype=torch.float32)}
@@ -105,14 +112,22 @@ def rotate(x: Tensor, turn: Tensor) -> Tensor:
     from_y = (sine * right + cosine * down + middle_y).clamp(-1, height)
     from_x = (cosine * right - sine * down + middle_x).clamp(-1, width)
     top, left = from_y.floor(), from_x.floor()
-    below, beside = (from_y - top).flatten(1).unsqueeze(1), (from_x - left).flatten(1).unsqueeze(1)  # weights, [B, 1, H * W]
+    # weights, [B, 1, H * W]
+    below, beside = (from_y - top).flatten(1).unsqueeze(1), (from_x - left).flatten(1).unsqueeze(1)
     framed = F.pad(x.float(), (1, 2, 1, 2))  # so that all four neighbours exist
     wide = width + 3
-    corner = ((top + 1).long() * wide + (left + 1).long()).flatten(1).unsqueeze(1).expand(samples, channels, height * width)
+    corner = (
+        ((top + 1).long() * wide + (left + 1).long()).flatten(1).unsqueeze(1).expand(samples, channels, height * width)
+    )
     pixels = framed.flatten(2)
     upper = pixels.gather(2, corner) * (1 - beside) + pixels.gather(2, corner + 1) * beside
     lower = pixels.gather(2, corner + wide) * (1 - beside) + pixels.gather(2, corner + wide + 1) * beside
     return (upper * (1 - below) + lower * below).view(x.shape)
 
 
-SHIFTS: dict[str, Callable[..., Shift]] = {"coloured": coloured, "two-by-two": two_by_two, "binary": binary, "rotated": rotated}
+SHIFTS: dict[str, Callable[..., Shift]] = {
+    "coloured": coloured,
+    "two-by-two": two_by_two,
+    "binary": binary,
+    "rotated": rotated,
+}

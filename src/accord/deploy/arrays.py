@@ -14,12 +14,17 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # what Bat
 
 
 def layout_of(arrays: Arrays) -> Layout:
-    """Which array lies where. Whole numbers and BatchNorm's statistics are buffers: they are averaged, and never masked."""
+    """Which array lies where. Whole numbers and BatchNorm's statistics are buffers: they are averaged, and never
+    masked."""
     tensors = {name: torch.as_tensor(value) for name, value in arrays.items()}
-    buffers = {name: t for name, t in tensors.items() if not t.is_floating_point() or name.rpartition(".")[2] in _STATISTICS}
+    buffers = {
+        name: t for name, t in tensors.items() if not t.is_floating_point() or name.rpartition(".")[2] in _STATISTICS
+    }
     parameters = {name: t for name, t in tensors.items() if name not in buffers}
     if not parameters:
-        raise AccordError(f"a model must have arrays of floating-point numbers, got {', '.join(arrays) or 'none at all'}")
+        raise AccordError(
+            f"a model must have arrays of floating-point numbers, got {', '.join(arrays) or 'none at all'}"
+        )
     wide = torch.float32
     for tensor in parameters.values():
         wide = torch.promote_types(wide, tensor.dtype)
@@ -52,4 +57,7 @@ def packed(arrays: Arrays, layout: Layout) -> tuple[Tensor, Tensor]:
 def unpacked(vector: Tensor, buffers: Tensor, layout: Layout, like: Arrays) -> dict[str, Any]:
     """The vectors as arrays of the names, order and kind of `like`."""
     tensors = {**layout.unpack(vector), **layout.unpack_buffers(buffers)}
-    return {name: tensors[name].to(value.device) if isinstance(value, Tensor) else tensors[name].numpy() for name, value in like.items()}
+    return {
+        name: tensors[name].to(value.device) if isinstance(value, Tensor) else tensors[name].numpy()
+        for name, value in like.items()
+    }

@@ -1,4 +1,5 @@
-"""accord's algorithms as an NVFlare `ModelAggregator`: `FedAvg(aggregator=Aggregator({"name": "fedadam", "mask": "gma"}), ...)`."""
+"""accord's algorithms as an NVFlare `ModelAggregator`: `FedAvg(aggregator=Aggregator({"name": "fedadam", "mask":
+"gma"}), ...)`."""
 
 import threading
 from typing import Any
@@ -19,26 +20,39 @@ try:
     from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
     from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
 except ImportError as error:
-    raise AccordError(f"accord.deploy.nvflare needs NVFlare 2.9 or newer ({error}): pip install 'accord-fl[nvflare]'") from None
+    raise AccordError(
+        f"accord.deploy.nvflare needs NVFlare 2.9 or newer ({error}): pip install 'accord-fl[nvflare]'"
+    ) from None
 
 
 class Aggregator(ModelAggregator):
-    """Adds up clients' changes as they arrive, in O(parameters) memory, and gives with the server's step, for NVFlare to add to the model.
+    """Adds up clients' changes as they arrive, in O(parameters) memory, and gives with the server's step, for NVFlare
+    to add to the model.
 
-    `algorithm` is an `Algorithm` or, for job files, what an experiment's [algorithm] section holds. Clients must send differences
-    (`TransferType.DIFF`); they are weighted by what their meta holds under `weight_key`, their local steps if left out. A client whose
-    report cannot be used is left out, and `left_out` says why.
+    `algorithm` is an `Algorithm` or, for job files, what an experiment's [algorithm] section holds. Clients must send
+    differences (`TransferType.DIFF`); they are weighted by what their meta holds under `weight_key`, their local steps
+    if left out. A client whose report cannot be used is left out, and `left_out` says why.
     """
 
-    def __init__(self, algorithm: "Algorithm | dict[str, Any]", weight_key: str = FLMetaKey.NUM_STEPS_CURRENT_ROUND) -> None:
+    def __init__(
+        self, algorithm: "Algorithm | dict[str, Any]", weight_key: str = FLMetaKey.NUM_STEPS_CURRENT_ROUND
+    ) -> None:
         super().__init__()
         self.algorithm, self.weight_key = algorithm, weight_key
-        self._algorithm = algorithm if isinstance(algorithm, Algorithm) else assemble({"algorithm": dict(algorithm)}, [], "").algorithm
+        self._algorithm = (
+            algorithm
+            if isinstance(algorithm, Algorithm)
+            else assemble({"algorithm": dict(algorithm)}, [], "").algorithm
+        )
         local = self._algorithm.local
         if self._algorithm.privacy:
-            raise AccordError("privacy needs noise that nobody can repeat, and accord's is drawn by the seed: not for NVFlare yet")
+            raise AccordError(
+                "privacy needs noise that nobody can repeat, and accord's is drawn by the seed: not for NVFlare yet"
+            )
         if local.remembers or not local.reports_updates or self._algorithm.needs or self._algorithm.asks_twice:
-            raise AccordError(f"NVFlare's clients send their updates and nothing else, and {self._algorithm.name} needs more of them")
+            raise AccordError(
+                f"NVFlare's clients send their updates and nothing else, and {self._algorithm.name} needs more of them"
+            )
         self._lock = threading.Lock()
         self._layout: Layout | None = None
         self._memory: Any = None
@@ -65,7 +79,9 @@ class Aggregator(ModelAggregator):
 
     def _add(self, model: FLModel) -> None:
         if model.params_type != ParamsType.DIFF:
-            raise AccordError("it sent its whole model, and changes are added up: set the clients' params_transfer_type to DIFF")
+            raise AccordError(
+                "it sent its whole model, and changes are added up: set the clients' params_transfer_type to DIFF"
+            )
         weight = float((model.meta or {}).get(self.weight_key, 1.0))
         layout = self._layout or layout_of(model.params)
         delta, buffers = packed(model.params, layout)
@@ -73,7 +89,10 @@ class Aggregator(ModelAggregator):
         if reason is not None:
             raise AccordError(reason)
         if self._layout is None:
-            self._layout, self._like = layout, {name: value[:0] if value.ndim else value for name, value in model.params.items()}
+            self._layout, self._like = (
+                layout,
+                {name: value[:0] if value.ndim else value for name, value in model.params.items()},
+            )
             self._memory = self._algorithm.init(layout, 1, torch.zeros(layout.size, dtype=layout.dtype))
         one = torch.ones(1, 1, dtype=layout.dtype)
         lifted = self._algorithm.lift(Reports(delta[None], one * weight, one, buffers[None]), self._memory)
@@ -84,7 +103,8 @@ class Aggregator(ModelAggregator):
         if self._record is None or self._layout is None or self._clients < self._algorithm.average.least:
             why = "; ".join(f"{client}: {reason}" for client, reason in self.left_out.items())
             raise AccordError(
-                f"{self._clients} of the {self._algorithm.average.least} reports that a round needs came in{f' ({why})' if why else ''}"
+                f"{self._clients} of the {self._algorithm.average.least} reports that a round needs came"
+                f" in{f' ({why})' if why else ''}"
             )
         self._round += 1
         round = Round(self._round, self._layout, self._clients)

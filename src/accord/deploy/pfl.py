@@ -1,4 +1,5 @@
-"""accord's masks and averages as a pfl-research postprocessor: `SimulatedBackend(..., postprocessors=[..., Rule(gma(0.4))])`."""
+"""accord's masks and averages as a pfl-research postprocessor: `SimulatedBackend(..., postprocessors=[...,
+Rule(gma(0.4))])`."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,16 +21,20 @@ try:
     from pfl.postprocessor.base import Postprocessor
     from pfl.stats import MappedVectorStatistics
 except ImportError as error:
-    raise AccordError(f"accord.deploy.pfl needs pfl-research 0.6 or newer ({error}): pip install 'accord-fl[pfl]'") from None
+    raise AccordError(
+        f"accord.deploy.pfl needs pfl-research 0.6 or newer ({error}): pip install 'accord-fl[pfl]'"
+    ) from None
 
 _OURS = "accord/"  # names what travels beside the update
 
 
 class Rule(Postprocessor):
-    """Users' statistics carry what the rule adds up over users; on the server it becomes a mask on the summed update, or another average.
+    """Users' statistics carry what the rule adds up over users; on the server it becomes a mask on the summed update,
+    or another average.
 
-    It must be the last postprocessor: it then sees updates as they are summed, clipped and weighted, and nothing touches its own sums. The
-    mask acts on the update, before the central optimiser: with plain SGD that is where `combine` has it.
+    It must be the last postprocessor: it then sees updates as they are summed, clipped and weighted, and nothing
+    touches its own sums. The mask acts on the update, before the central optimiser: with plain SGD that is where
+    `combine` has it.
     """
 
     def __init__(self, rule: "Mask | Average") -> None:
@@ -37,21 +42,30 @@ class Rule(Postprocessor):
             raise AccordError(f"rule must be an average or a mask, such as gma(0.4), got {rule!r}")
         self.rule, self.masks = rule, isinstance(rule, Mask)
         if rule.needs or (isinstance(rule, Average) and rule.passes == 2):
-            raise AccordError(f"pfl's users send their updates and nothing else, and {type(rule).__name__} needs more of them")
+            raise AccordError(
+                f"pfl's users send their updates and nothing else, and {type(rule).__name__} needs more of them"
+            )
         self._memory: State | None = None
 
-    def postprocess_one_user(self, *, stats: MappedVectorStatistics, user_context: UserContext) -> tuple[MappedVectorStatistics, Metrics]:
+    def postprocess_one_user(
+        self, *, stats: MappedVectorStatistics, user_context: UserContext
+    ) -> tuple[MappedVectorStatistics, Metrics]:
         """Adds the user's part of the rule's sums to its statistics, which are its update times its weight."""
         if any(name.startswith(_OURS) for name in stats):
             raise AccordError("a rule of accord is among the postprocessors already: give one")
         layout = layout_of(dict(stats.items()))
-        delta, weight = packed(dict(stats.items()), layout)[0] / stats.weight, torch.full((1, 1), float(stats.weight), dtype=layout.dtype)
+        delta, weight = (
+            packed(dict(stats.items()), layout)[0] / stats.weight,
+            torch.full((1, 1), float(stats.weight), dtype=layout.dtype),
+        )
         reports = Reports(delta[None], weight, torch.ones_like(weight), weight[:, :0])
         if isinstance(self.rule, Average):
             reports = replace(reports, weight=self.rule.weights(reports))
         for name, entry in self.rule.lift(reports, self._state(layout)):
             if not isinstance(entry, Field) or entry.how != "sum":
-                raise AccordError(f"pfl adds statistics up, and {type(self.rule).__name__} must see every user's update by itself")
+                raise AccordError(
+                    f"pfl adds statistics up, and {type(self.rule).__name__} must see every user's update by itself"
+                )
             stats[_OURS + name] = entry.value
         return stats, Metrics()
 
@@ -60,7 +74,9 @@ class Rule(Postprocessor):
     ) -> tuple[MappedVectorStatistics, Metrics]:
         """Takes the rule's sums out again, and masks or replaces the summed update."""
         ours = {
-            name.removeprefix(_OURS): Field(torch.as_tensor(stats.pop(name)[0]).cpu()) for name in list(stats) if name.startswith(_OURS)
+            name.removeprefix(_OURS): Field(torch.as_tensor(stats.pop(name)[0]).cpu())
+            for name in list(stats)
+            if name.startswith(_OURS)
         }
         if not ours:
             return stats, Metrics()
@@ -71,7 +87,9 @@ class Rule(Postprocessor):
         lowered, self._memory = self.rule.lower(Record(**ours), self._state(layout), round)
         told = Metrics()
         if self.masks:
-            told[StringMetricName("accord: share of the update that passes")] = Weighted.from_unweighted(float(lowered.mean()))
+            told[StringMetricName("accord: share of the update that passes")] = Weighted.from_unweighted(
+                float(lowered.mean())
+            )
         changed: Tensor = total * lowered if self.masks else lowered * stats.weight
         parameters = {entry.name: arrays[entry.name] for entry in layout.parameters}
         for name, value in unpacked(changed, buffers, layout, parameters).items():

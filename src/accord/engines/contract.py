@@ -1,7 +1,7 @@
 """What every engine does: train a cohort into one record, and evaluate a model on groups of samples.
 
-An engine may batch clients, spread them over processes or run them one by one; it may not change what they compute. Batches, dropout and
-the order in which reports are added are fixed here, so that every engine gives the same answer.
+An engine may batch clients, spread them over processes or run them one by one; it may not change what they compute.
+Batches, dropout and the order in which reports are added are fixed here, so that every engine gives the same answer.
 """
 
 import math
@@ -24,7 +24,8 @@ from accord.rules.algorithm import Algorithm, Memory
 from accord.rules.local import Training
 
 SHARDS = 16  # a cohort is summed in at most so many parts; part of the experiment, not of the machine
-EVALUATION_BATCH = {"cpu": 250, "cuda": 4096}  # on a CPU a larger batch falls out of the cache: 1000 took twice as long per sample
+# on a CPU a larger batch falls out of the cache: 1000 took twice as long per sample
+EVALUATION_BATCH = {"cpu": 250, "cuda": 4096}
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,14 @@ class Work:
     buffers: Tensor  # [B]
     memory: Memory
     stage: Callable[[str, State], None] = _forget
-    ahead: "Callable[[], Sequence[Member]]" = list  # who will be asked in the next round: an engine may prepare for them while it waits
+    # who will be asked in the next round: an engine may prepare for them while it waits
+    ahead: "Callable[[], Sequence[Member]]" = list
 
 
 @dataclass(frozen=True)
 class Member:
-    """One client of a cohort: its training rows, what it remembers (read only when its turn comes: a cohort may be large), and the share of
-    its steps it gets done."""
+    """One client of a cohort: its training rows, what it remembers (read only when its turn comes: a cohort may be
+    large), and the share of its steps it gets done."""
 
     client: str
     rows: Tensor
@@ -85,7 +87,8 @@ class ClientRow:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A cohort's round: one record (None if no report was accepted), a row per client, and what else the round's row tells."""
+    """A cohort's round: one record (None if no report was accepted), a row per client, and what else the round's row
+    tells."""
 
     record: Record | None
     rows: list[ClientRow]
@@ -97,7 +100,8 @@ Group = tuple[str, str, Tensor]  # (split, client, rows)
 
 @dataclass(frozen=True)
 class Table:
-    """Sums over the samples of each group: `sums[metric][g]` belongs to `groups[g]`. Of the metrics in `smaller`, less is better."""
+    """Sums over the samples of each group: `sums[metric][g]` belongs to `groups[g]`. Of the metrics in `smaller`, less
+    is better."""
 
     groups: list[tuple[str, str]]
     samples: np.ndarray
@@ -123,13 +127,15 @@ def too_few(member: Member, least: int) -> ClientRow:
 
 
 def change_of_buffers(start: Tensor, end: Tensor) -> Tensor:
-    """How far buffers moved, `[..., B]`. They may hold infinities on purpose (attention masks): what stayed the same moved by nothing."""
+    """How far buffers moved, `[..., B]`. They may hold infinities on purpose (attention masks): what stayed the same
+    moved by nothing."""
     same = (start == end) | (start.isnan() & end.isnan())
     return torch.where(same, torch.zeros_like(end), end - start)
 
 
 def shards(cohort: Sequence[Member]) -> Iterator[Sequence[Member]]:
-    """The cohort in at most SHARDS consecutive parts. A part is summed in order, and the parts' records are added in order."""
+    """The cohort in at most SHARDS consecutive parts. A part is summed in order, and the parts' records are added in
+    order."""
     bounds = np.linspace(0, len(cohort), min(SHARDS, len(cohort)) + 1).round().astype(int)
     for start, end in pairwise(bounds):
         yield cohort[start:end]
@@ -159,9 +165,9 @@ def whole(algorithm: Algorithm, parts: Iterable[Part]) -> Outcome:
 
 
 def order(job: Job, round: int, member: Member, least: int = 1) -> tuple[np.ndarray, list[int]]:
-    """The rows of a client's local steps, one after another, and how many each step takes: shuffled anew each epoch, the last batch of an
-    epoch as short as it comes. Where a model cannot train on fewer than `least` samples (BatchNorm on one), a shorter rest joins the batch
-    before it."""
+    """The rows of a client's local steps, one after another, and how many each step takes: shuffled anew each epoch,
+    the last batch of an epoch as short as it comes. Where a model cannot train on fewer than `least` samples (BatchNorm
+    on one), a shorter rest joins the batch before it."""
     rows, training = member.rows.numpy(), job.training
     count = len(rows)
     if not count or job.algorithm.local.full_batch:
@@ -169,7 +175,10 @@ def order(job: Job, round: int, member: Member, least: int = 1) -> tuple[np.ndar
     sizes = _sizes(count, training.batch or count, least)
     steps = min(len(sizes) * training.epochs, training.steps or len(sizes) * training.epochs)
     steps = max(1, math.ceil(member.share * steps))
-    epochs = [draws.permutation(count, job.seed, "batches", round, member.client, e) for e in range(math.ceil(steps / len(sizes)))]
+    epochs = [
+        draws.permutation(count, job.seed, "batches", round, member.client, e)
+        for e in range(math.ceil(steps / len(sizes)))
+    ]
     taken = (sizes * len(epochs))[:steps]
     return rows[np.concatenate(epochs)[: sum(taken)]], taken
 
@@ -189,7 +198,8 @@ def _sizes(count: int, batch: int, least: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples that are evaluated together: where they begin among all, which they are, and whose the first of them is."""
+    """Samples that are evaluated together: where they begin among all, which they are, and whose the first of them
+    is."""
 
     start: int
     rows: Tensor

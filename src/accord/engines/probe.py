@@ -1,4 +1,5 @@
-"""A look at model, loss and metrics before training: what does not fit is said at once, in a sentence, not after an hour."""
+"""A look at model, loss and metrics before training: what does not fit is said at once, in a sentence, not after an
+hour."""
 
 import copy
 from dataclasses import dataclass
@@ -50,12 +51,14 @@ def copied(module: nn.Module) -> nn.Module:
         return copy.deepcopy(module)
     except RuntimeError as error:
         raise AccordError(
-            f"the model cannot be copied: {error} (if it uses torch.nn.utils.weight_norm, use torch.nn.utils.parametrizations instead)"
+            f"the model cannot be copied: {error} (if it uses torch.nn.utils.weight_norm, use"
+            " torch.nn.utils.parametrizations instead)"
         ) from error
 
 
 def _run(model: nn.Module, x: Tensor) -> tuple[Any, bool]:
-    """The output, and whether dropout was called. Refuses a model that puts a new buffer in an old one's place: that would be lost."""
+    """The output, and whether dropout was called. Refuses a model that puts a new buffer in an old one's place: that
+    would be lost."""
     before = {name: id(buffer) for name, buffer in model.named_buffers()}
     try:
         with draws.Routed(0) as mode:
@@ -65,7 +68,9 @@ def _run(model: nn.Module, x: Tensor) -> tuple[Any, bool]:
     replaced = [name for name, buffer in model.named_buffers() if before.get(name) != id(buffer)]
     if replaced:
         name = replaced[0]
-        raise AccordError(f"the model replaces its buffer {name} instead of changing it in place: write self.{name}.copy_(...)")
+        raise AccordError(
+            f"the model replaces its buffer {name} instead of changing it in place: write self.{name}.copy_(...)"
+        )
     return output, mode.calls > 0
 
 
@@ -74,12 +79,16 @@ def _per_sample(what: str, function: PerSample, output: Any, y: Tensor) -> None:
         values = function(output, y)
     except Exception as error:
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise AccordError(f"the {what} cannot take outputs of shape {shape} and targets of shape {tuple(y.shape)}: {error}") from error
+        raise AccordError(
+            f"the {what} cannot take outputs of shape {shape} and targets of shape {tuple(y.shape)}: {error}"
+        ) from error
     if not isinstance(values, Tensor) or tuple(values.shape) != (len(y),):
         got = f"shape {list(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
         hint = ": use reduction='none'" if what == "loss" else ""
         raise AccordError(f"the {what} must give one number per sample, a tensor of shape [{len(y)}], got {got}{hint}")
-    if isinstance(output, Tensor) and not torch.allclose(function(output[:1], y[:1]), values[:1], rtol=1e-3, atol=1e-5, equal_nan=True):
+    if isinstance(output, Tensor) and not torch.allclose(
+        function(output[:1], y[:1]), values[:1], rtol=1e-3, atol=1e-5, equal_nan=True
+    ):
         shapes = f"outputs of shape {tuple(output.shape)} and targets of shape {tuple(y.shape)}"
         raise AccordError(f"the {what} of a sample changes with the other samples of its batch: do {shapes} broadcast?")
 

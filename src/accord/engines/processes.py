@@ -1,8 +1,8 @@
 """Clients spread over processes: one worker per core, each a `Sequential` engine that computes on one thread.
 
-A worker is handed whole shards and sends one summed record of each back. Shards are handed out as workers come free and added in their own
-order, so the number of workers and who finishes first change nothing. Samples are never copied: a forked worker reads its parent's memory,
-a spawned one maps what the parent laid out once.
+A worker is handed whole shards and sends one summed record of each back. Shards are handed out as workers come free and
+added in their own order, so the number of workers and who finishes first change nothing. Samples are never copied: a
+forked worker reads its parent's memory, a spawned one maps what the parent laid out once.
 """
 
 import ctypes
@@ -49,17 +49,20 @@ _BATCHES = 4  # evaluated at a time: with a small model, half a millisecond betw
 
 
 class Processes:
-    """Trains shards and evaluates batches in worker processes, which start when there is work for them and last until `close`.
+    """Trains shards and evaluates batches in worker processes, which start when there is work for them and last until
+    `close`.
 
-    `start="fork"` takes any model, loss and metric. `"spawn"` needs ones that can be pickled; it is the default only where torch sees an
-    accelerator, because there a forked process cannot compute gradients once its parent has.
+    `start="fork"` takes any model, loss and metric. `"spawn"` needs ones that can be pickled; it is the default only
+    where torch sees an accelerator, because there a forked process cannot compute gradients once its parent has.
     """
 
     name = "processes"
 
     def __init__(self, job: Job, workers: int | None = None, start: str | None = None) -> None:
         if job.device.type != "cpu":
-            raise AccordError(f"the processes engine trains on the CPU, got device {job.device}: choose device cpu, or another engine")
+            raise AccordError(
+                f"the processes engine trains on the CPU, got device {job.device}: choose device cpu, or another engine"
+            )
         if start not in (None, "fork", "spawn"):
             raise AccordError(f"start must be 'fork' or 'spawn', got {start!r}")
         check_whole("workers", 1 if workers is None else workers)
@@ -79,7 +82,8 @@ class Processes:
 
     def train(self, work: Work, cohort: Sequence[Member]) -> Outcome:
         """Trains every client of the cohort from `work` and adds up their reports, shard by shard."""
-        memory = {part: state for part, state in work.memory.items() if part != "server"}  # that one never leaves the server
+        # that one never leaves the server
+        memory = {part: state for part, state in work.memory.items() if part != "server"}
         sent = self._sent.dump((work.round, work.vector, work.buffers, memory))
         return whole(self.job.algorithm, self._spread([self._shard(work, sent, shard) for shard in shards(cohort)]))
 
@@ -100,7 +104,7 @@ class Processes:
         answers = self._spread([_Task(("evaluate", sent, part), part[0].who) for part in parts])
         return tabulate(self.job, groups, [values for answer in answers for values in answer])
 
-    # ---------------------------------------------------------------------------------------------------- handing tasks out
+    # -------------------------------------------------------------------------------------- handing tasks out
 
     def _spread(self, tasks: Sequence["_Task"]) -> Iterator[Any]:
         """What the tasks come to, in their order, whoever finishes first."""
@@ -115,15 +119,16 @@ class Processes:
                 self._hand_out(waiting)
                 answer = task.answer.pop()
                 if isinstance(answer, Exception):
-                    raise answer  # only when its turn has come: of several failures the first is told, as one process would
+                    # only when its turn has come: of several failures the first is told, as one process would
+                    raise answer
                 yield answer
         except BaseException:
             self.close()  # whoever is still at work would answer a question that nobody asks any more
             raise
 
     def _hand_out(self, waiting: deque["_Task"]) -> None:
-        """Gives every free worker a task, hiring while there are fewer than there may be; and while there are plenty, one more, so that
-        nobody waits between two. The last ones go to whoever is free first."""
+        """Gives every free worker a task, hiring while there are fewer than there may be; and while there are plenty,
+        one more, so that nobody waits between two. The last ones go to whoever is free first."""
         while waiting:
             if len(self._crew) < self.workers and all(worker.tasks for worker in self._crew):
                 self._hire()
@@ -134,18 +139,22 @@ class Processes:
             worker.line.send(*worker.tasks[-1].call)
 
     def _hire(self) -> None:
-        # While workers have the cores, the parent's further threads would only take them away: they spin for a while after each operation.
+        # While workers have the cores, the parent's further threads would only take them away: they spin for a while
+        # after each operation.
         torch.set_num_threads(1)
         context: Any = multiprocessing.get_context(self.start)
         here, there = context.Pipe()
         down, up = [Area(), Area()], [Area(), Area()]
         brings = self._luggage or self._engine
-        process = context.Process(target=_serve, args=(Line(there, [*up], [*down]), self._sent, brings, os.getpid()), daemon=True)
+        process = context.Process(
+            target=_serve, args=(Line(there, [*up], [*down]), self._sent, brings, os.getpid()), daemon=True
+        )
         # Ctrl-C reaches every process of a terminal. A worker never sees it: what it means is for the parent to say.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of every fork beside threads: see `_serve`
+                # Python 3.12 warns of every fork beside threads: see `_serve`
+                warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
             self._crew.append(_Worker(process, Line(here, down, up)))
         except OSError as error:
@@ -213,14 +222,15 @@ def _usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# ------------------------------------------------------------------------------------------------------------ inside a worker
+# -------------------------------------------------------------------------------------------- inside a worker
 
 
 def _serve(line: Line, sent: Area, brings: "Sequential | _Luggage", parent: int) -> None:
     """A worker's life: one task after another until it is killed."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever the parent does when it is terminated
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    # One thread a worker. It is also what makes a fork safe: OpenMP's threads stay with the parent, and who calls for them here hangs.
+    # One thread a worker. It is also what makes a fork safe: OpenMP's threads stay with the parent, and who calls for
+    # them here hangs.
     torch.set_num_threads(1)
     keep_memory()
     engine: Sequential | None = brings if isinstance(brings, Sequential) else None
@@ -240,12 +250,19 @@ def _serve(line: Line, sent: Area, brings: "Sequential | _Luggage", parent: int)
         line.send("answer", answer)
 
 
-def _train(line: Line, engine: Sequential, sent: Area, work: bytes, members: Sequence[tuple[str, Tensor | None, float]]) -> Part:
+def _train(
+    line: Line, engine: Sequential, sent: Area, work: bytes, members: Sequence[tuple[str, Tensor | None, float]]
+) -> Part:
     """A shard, whose clients' memories are with the parent."""
     round, vector, buffers, memory = sent.load(work)
     remembers = engine.job.algorithm.local.remembers
     shard = [
-        Member(client, engine.fed.train[client] if rows is None else rows, partial(line.ask, "own", number) if remembers else dict, share)
+        Member(
+            client,
+            engine.fed.train[client] if rows is None else rows,
+            partial(line.ask, "own", number) if remembers else dict,
+            share,
+        )
         for number, (client, rows, share) in enumerate(members)
     ]
     return engine.train_shard(Work(round, vector, buffers, memory, partial(line.ask, "stage")), shard)
@@ -264,7 +281,8 @@ def _end_with(parent: int) -> None:
 
 
 def keep_memory() -> None:
-    """Keeps freed memory for the next step: glibc may return it each time, and faulting it in again took a fifth of LeNet's step."""
+    """Keeps freed memory for the next step: glibc may return it each time, and faulting it in again took a fifth of
+    LeNet's step."""
     with suppress(OSError, AttributeError):  # other C libraries have no such call
         libc = ctypes.CDLL(None)
         libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
@@ -276,7 +294,12 @@ class _Luggage:
 
     def __init__(self, job: Job) -> None:
         self.area = Area()
-        settings = torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled(), chosen()
+        settings = (
+            torch.get_default_dtype(),
+            torch.get_float32_matmul_precision(),
+            torch.are_deterministic_algorithms_enabled(),
+            chosen(),
+        )
         named = {"model": job.module, "data": job.fed, "loss": job.loss, "metrics": job.metrics}
         for what, value in {**named, "algorithm": job.algorithm, "training": job.training}.items():
             check_sendable(what, value)
@@ -286,7 +309,9 @@ class _Luggage:
         try:
             job, dtype, precision, deterministic, native = self.area.load(self.packed)
         except Exception as error:
-            raise AccordError(f"model, data, loss or metrics cannot be rebuilt in a spawned process: {error}") from error
+            raise AccordError(
+                f"model, data, loss or metrics cannot be rebuilt in a spawned process: {error}"
+            ) from error
         torch.set_default_dtype(dtype)
         torch.set_float32_matmul_precision(precision)
         torch.use_deterministic_algorithms(deterministic)

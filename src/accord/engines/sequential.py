@@ -1,4 +1,5 @@
-"""The readable reference: clients one after another, on one device. Every other engine is held to what this one computes."""
+"""The readable reference: clients one after another, on one device. Every other engine is held to what this one
+computes."""
 
 import copy
 import math
@@ -64,15 +65,15 @@ class Sequential:
     def close(self) -> None:
         """Nothing is held open."""
 
-    # ------------------------------------------------------------------------------------------------------------ training
+    # ----------------------------------------------------------------------------------------------- training
 
     def train(self, work: Work, cohort: Sequence[Member]) -> Outcome:
         """Trains every client of the cohort from `work` and adds up their reports, shard by shard."""
         return whole(self.job.algorithm, (self.train_shard(work, shard) for shard in shards(cohort)))
 
     def train_shard(self, work: Work, shard: Sequence[Member]) -> Part:
-        """Trains one part of a cohort, client by client: their reports added up, a row for each, and what they keep for a second
-        exchange."""
+        """Trains one part of a cohort, client by client: their reports added up, a row for each, and what they keep for
+        a second exchange."""
         record: Record | None = None
         rows: list[ClientRow] = []
         kept: list[State] = []
@@ -104,7 +105,9 @@ class Sequential:
         kept = [value[0] for name, value in reports.after.items() if name not in self.job.algorithm.local.unchecked]
         extra = [value[0] for value in reports.extra.values()]
         reason = None
-        if not math.isfinite(row.norm) or not all(bool(value.isfinite().all()) for value in (reports.buffers, *kept, *extra)):
+        if not math.isfinite(row.norm) or not all(
+            bool(value.isfinite().all()) for value in (reports.buffers, *kept, *extra)
+        ):
             reason = why_leave_out(reports.delta[0], samples, self.job.layout, reports.buffers[0], kept, extra)
         return (reports, row) if reason is None else (None, replace(row, left_out_because=reason))
 
@@ -117,7 +120,9 @@ class Sequential:
         self._load(w, start_buffers)
         needs = job.algorithm.needs
         gradients = torch.zeros_like(start) if "mean_gradient" in needs else None
-        plain = training.clip is None and not training.weight_decay and gradients is None and not local.mu and drift is None
+        plain = (
+            training.clip is None and not training.weight_decay and gradients is None and not local.mu and drift is None
+        )
         speeds, losses, last = self._pieces(velocity), [], None
         for number, (x, y) in enumerate(self._read(work.round, member.client, plan)):
             parts, loss = self._gradient(x, y, ("dropout", work.round, member.client, number))
@@ -126,7 +131,8 @@ class Sequential:
                 last = self._flat(parts)  # as it is: what a step follows may be clipped, decayed and corrected
             if not plain:
                 parts = self._pieces(self._followed(self._flat(parts), w, start, drift, gradients))
-            for part, piece in zip(parts, speeds, strict=True):  # by parameter: to lay a large gradient out flat takes as long as a step
+            # by parameter: to lay a large gradient out flat takes as long as a step
+            for part, piece in zip(parts, speeds, strict=True):
                 torch.add(part, piece, alpha=training.momentum, out=piece)
             w.sub_(velocity, alpha=lr)
             if self._mixed:
@@ -143,8 +149,11 @@ class Sequential:
         sizes = torch.tensor([len(batch) for batch in plan], device=start.device)
         return report, float((torch.stack(losses) * sizes).sum()) / int(sizes.sum())
 
-    def _followed(self, gradient: Tensor, w: Tensor, start: Tensor, drift: Tensor | None, gradients: Tensor | None) -> Tensor:
-        """What a step follows instead of the bare gradient, all `[P]`. `gradients` sums what there is before the local rule adds to it."""
+    def _followed(
+        self, gradient: Tensor, w: Tensor, start: Tensor, drift: Tensor | None, gradients: Tensor | None
+    ) -> Tensor:
+        """What a step follows instead of the bare gradient, all `[P]`. `gradients` sums what there is before the local
+        rule adds to it."""
         training, mu = self.job.training, self.job.algorithm.local.mu
         if training.clip is not None:
             gradient *= (training.clip / (gradient.norm() + 1e-12)).clamp(max=1.0)
@@ -158,7 +167,9 @@ class Sequential:
             gradient += drift
         return gradient
 
-    def _report(self, work: Work, member: Member, own: State, delta: Tensor, moved: Tensor, steps: int, extra: State) -> Reports:
+    def _report(
+        self, work: Work, member: Member, own: State, delta: Tensor, moved: Tensor, steps: int, extra: State
+    ) -> Reports:
         number = torch.ones(1, 1, dtype=delta.dtype, device=delta.device)
         before = {name: value[None] for name, value in own.items()}
         reports = Reports(
@@ -174,8 +185,8 @@ class Sequential:
         return reports if attack is None else attack.reported(reports, [member.client], work.round)
 
     def _read(self, round: int, client: str, plan: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """What the model reads at each step. Unless augmentation draws for every step, several are read at once: reading is a handful of
-        small operations, which take hardly longer for many samples than for few."""
+        """What the model reads at each step. Unless augmentation draws for every step, several are read at once:
+        reading is a handful of small operations, which take hardly longer for many samples than for few."""
         if self.fed.augment is not None:
             for number, batch in enumerate(plan):
                 yield self._lesson(client, batch, draws.device_key(self.job.seed, "augment", round, client, number))
@@ -193,16 +204,20 @@ class Sequential:
         return x, y if top < 0 else flipped(y, top)
 
     def _gradient(self, x: Tensor, y: Tensor, key: Key) -> tuple[Sequence[Tensor], Tensor]:
-        """Gradient of a batch's mean loss, by parameter, and its value, with the module as it is. Dropout draws from `key`."""
+        """Gradient of a batch's mean loss, by parameter, and its value, with the module as it is. Dropout draws from
+        `key`."""
         with self._dropout(*key):
             output = self._output(x)
         loss = self.job.loss(output, y).mean()
-        parts = torch.autograd.grad(loss, self._parameters, materialize_grads=True)  # a parameter that took no part has a gradient of 0
+        # a parameter that took no part has a gradient of 0
+        parts = torch.autograd.grad(loss, self._parameters, materialize_grads=True)
         return parts, loss.detach()
 
-    def _full_gradient(self, work: Work, member: Member, where: str, at: Tensor, buffers: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradient `[P]` and value `[1]` of the client's mean loss over all its data, in near-equal parts, which all meet the same buffers.
-        Dropout draws otherwise at the round's start than at its end."""
+    def _full_gradient(
+        self, work: Work, member: Member, where: str, at: Tensor, buffers: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Gradient `[P]` and value `[1]` of the client's mean loss over all its data, in near-equal parts, which all
+        meet the same buffers. Dropout draws otherwise at the round's start than at its end."""
         gradient, value = torch.zeros_like(at), torch.zeros_like(at[:1])
         for number, rows in enumerate(member.rows.tensor_split(-(-len(member.rows) // _GRADIENT_BATCH))):
             self._load(at, buffers)
@@ -213,10 +228,11 @@ class Sequential:
             value += loss * share
         return gradient, value
 
-    # ---------------------------------------------------------------------------------------------------------- evaluation
+    # --------------------------------------------------------------------------------------------- evaluation
 
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
-        """Loss and metrics summed over each group's samples. Groups share batches: evaluation sees samples, not clients."""
+        """Loss and metrics summed over each group's samples. Groups share batches: evaluation sees samples, not
+        clients."""
         with self._own_generator():
             parts = [self._scored(vector, buffers, batch) for batch in evaluation_batches(self.job, groups)]
             with _naming("evaluation failed"):  # a CUDA device tells of a failure only when it is waited for
@@ -239,7 +255,7 @@ class Sequential:
             output = self._output(x)
             return {name: function(output, y).double() for name, function in scores(self.job).items()}
 
-    # ------------------------------------------------------------------------------------------------------------- helpers
+    # ------------------------------------------------------------------------------------------------ helpers
 
     def _output(self, x: Tensor) -> Tensor:
         with speed.precision(self.job.speed, x.device):
@@ -247,16 +263,17 @@ class Sequential:
         return speed.widened(self.job.speed, output)
 
     def _load(self, vector: Tensor, buffers: Tensor) -> None:
-        """Puts the module at `vector`, with buffers of its own, so that nothing leaks from one client, or one batch of an evaluation, to
-        the next."""
+        """Puts the module at `vector`, with buffers of its own, so that nothing leaks from one client, or one batch of
+        an evaluation, to the next."""
         self._point_at(vector)
         fixed = {name: value.clone() for name, value in self._fixed.items()}
         for name, value in {**self.job.layout.unpack_buffers(buffers), **fixed}.items():
             self._buffers[name].data = value
 
     def _point_at(self, vector: Tensor) -> None:
-        """Makes the module's parameters views of `vector`, which follow it, or copies, where their precision is another. Unlike
-        `functional_call`, which swaps them in and out around every step, it costs nothing until the next client."""
+        """Makes the module's parameters views of `vector`, which follow it, or copies, where their precision is
+        another. Unlike `functional_call`, which swaps them in and out around every step, it costs nothing until the
+        next client."""
         for parameter, value in zip(self._parameters, self.job.layout.unpack(vector).values(), strict=True):
             parameter.data = value
 
@@ -278,7 +295,8 @@ class Sequential:
             yield
 
     def _seed_torch(self, purpose: str, *path: int | str) -> None:
-        """For random calls other than dropout. Generator by generator: `torch.manual_seed` takes a stack trace at every call."""
+        """For random calls other than dropout. Generator by generator: `torch.manual_seed` takes a stack trace at every
+        call."""
         seed = draws.key(self.job.seed, purpose, *path) % 2**63
         torch.default_generator.manual_seed(seed)
         if self.job.device.type == "cuda":

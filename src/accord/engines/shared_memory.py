@@ -1,7 +1,7 @@
 """Memory that processes share, and a line between two of them on which tensors travel through it, not through a pipe.
 
-What is pickled here goes from one process of a run to another, on this machine or, with Ray, on another of its cluster. It is never read
-from a file, nor from a stranger.
+What is pickled here goes from one process of a run to another, on this machine or, with Ray, on another of its cluster.
+It is never read from a file, nor from a stranger.
 """
 
 import io
@@ -25,7 +25,8 @@ Place = tuple[int, torch.dtype, tuple[int, ...], tuple[int, ...]]  # where a ten
 
 
 class Area:
-    """Memory that several processes see: a file without a name, which each of them maps. It grows with what is put into it.
+    """Memory that several processes see: a file without a name, which each of them maps. It grows with what is put into
+    it.
 
     Nothing is left behind when its processes end; and /dev/shm, which is small in containers, does not limit it.
     """
@@ -58,7 +59,8 @@ class Area:
     def __reduce__(self) -> tuple[Any, ...]:
         return _sent_along, (reduction.DupFd(self._file),)
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # bound here: when Python ends, `os` may be gone before this is
+    # bound here: when Python ends, `os` may be gone before this is
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         close(self._file)
 
 
@@ -85,8 +87,8 @@ def _sent_along(file: Any) -> Area:
 
 
 class Line:
-    """One end of a line between two processes. Messages lie in two areas in turn: a side may send one more before its last one was read,
-    but not two."""
+    """One end of a line between two processes. Messages lie in two areas in turn: a side may send one more before its
+    last one was read, but not two."""
 
     def __init__(self, pipe: connection.Connection, mine: list[Area], theirs: list[Area]) -> None:
         self.pipe, self.mine, self.theirs = pipe, mine, theirs
@@ -119,7 +121,9 @@ def check_sendable(what: str, value: object) -> None:
     try:
         _Pickler(io.BytesIO()).dump(value)
     except Exception as error:
-        raise AccordError(f"the {what} cannot be sent to a spawned process: {error} (define it by name, at the top of a module)") from None
+        raise AccordError(
+            f"the {what} cannot be sent to a spawned process: {error} (define it by name, at the top of a module)"
+        ) from None
 
 
 class Laying:
@@ -135,7 +139,8 @@ class Laying:
             return None
         if id(value) not in self.laid:
             strides = torch.empty_like(value, device="meta").stride()  # its own, if it is dense: kernels go by them
-            self.laid[id(value)] = (self.end, value.dtype, tuple(value.shape), strides), value  # kept: no other may get its id
+            # kept: no other may get its id
+            self.laid[id(value)] = (self.end, value.dtype, tuple(value.shape), strides), value
             self.end += -(-value.numel() * value.dtype.itemsize // ALIGNED) * ALIGNED
         return self.laid[id(value)][0]
 

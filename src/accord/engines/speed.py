@@ -13,7 +13,9 @@ SPEED = {
     "native": "a compiled kernel for convolution, ReLU and max-pool on the CPU; needs a C++ compiler",
     "compile": "torch.compile for models above 8 million parameters on CUDA; takes half a minute to start",
     "channels-last": "pictures with their channels innermost, for models above 8 million parameters on CUDA",
-    "bf16": "passes through the model in bfloat16, weights and sums in float32; results differ, and so does the run's name",
+    "bf16": (
+        "passes through the model in bfloat16, weights and sums in float32; results differ, and so does the run's name"
+    ),
 }
 
 
@@ -41,7 +43,8 @@ def in_effect(speed: frozenset[str]) -> Iterator[None]:
 
 
 def precision(speed: frozenset[str], device: torch.device) -> AbstractContextManager[object]:
-    """What a pass through the model is computed in. Casts are not kept: a captured graph would read those of another step."""
+    """What a pass through the model is computed in. Casts are not kept: a captured graph would read those of another
+    step."""
     return torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if "bf16" in speed else nullcontext()
 
 

@@ -1,8 +1,9 @@
 """How many threads torch computes a step with on a CPU: as many as the step is worth.
 
-Threads wait for each other at every operation. Where steps are small, or other programs keep the cores busy, they wait longer than they
-compute: 40 rounds of logistic regression took 7.1 s with two threads and 0.3 s with one. Results are bit-identical only for equal numbers
-of threads, so the number depends on model, batch and machine, never on a measured time.
+Threads wait for each other at every operation. Where steps are small, or other programs keep the cores busy, they wait
+longer than they compute: 40 rounds of logistic regression took 7.1 s with two threads and 0.3 s with one. Results are
+bit-identical only for equal numbers of threads, so the number depends on model, batch and machine, never on a measured
+time.
 """
 
 import os
@@ -15,8 +16,8 @@ from torch.nn.modules.conv import _ConvNd
 from accord.engines.contract import Job
 from accord.engines.probe import copied, two_samples
 
-# Multiply-adds of a local step that are worth a thread, about 10 ms of one core. LeNet's step with 32 pictures has 27 million, that of
-# ResNet-18 fifty billion.
+# Multiply-adds of a local step that are worth a thread, about 10 ms of one core. LeNet's step with 32 pictures has 27
+# million, that of ResNet-18 fifty billion.
 _WORTH_A_THREAD = 250_000_000
 _PASSES = 3  # that a step is worth: the forward pass, and as much again for the gradients of outputs and of weights
 SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # a user who sets one of these has chosen
@@ -32,14 +33,16 @@ def threads_for(work: int, most: int) -> int:
 
 
 def take_threads(engine: str, job: Job) -> str | None:
-    """Sets torch's threads for a job, and says how many and why; None where they do not matter. `steady` puts them back.
+    """Sets torch's threads for a job, and says how many and why; None where they do not matter. `steady` puts them
+    back.
 
     What torch has been set to is the most it may be: `torch.set_num_threads(1)` keeps it at one."""
     if job.device.type != "cpu" or engine not in ("sequential", "processes", "causal"):
         return None
     most = torch.get_num_threads()
     if engine == "processes":
-        torch.set_num_threads(1)  # as each worker has: the parent's further threads would only take cores away from them
+        # as each worker has: the parent's further threads would only take cores away from them
+        torch.set_num_threads(1)
         return "one thread each"
     if chosen := next((name for name in SETTINGS if name in os.environ), None):
         return f"{_in_words(most)}, by {chosen}"
@@ -64,8 +67,8 @@ def step_work(job: Job) -> int:
 
 
 def _forward_work(module: nn.Module, x: Tensor) -> int:
-    """Multiply-adds of a pass: a layer uses each of its weights once for every position of its output. (torch's own counter needs a second
-    to start.)"""
+    """Multiply-adds of a pass: a layer uses each of its weights once for every position of its output. (torch's own
+    counter needs a second to start.)"""
     total = 0
 
     def count(layer: nn.Module, _: Any, output: Any) -> None:
@@ -75,7 +78,8 @@ def _forward_work(module: nn.Module, x: Tensor) -> int:
         total += _weights(layer) * (values.numel() // channels)
 
     for layer in module.modules():
-        if _weights(layer) and not isinstance(layer, nn.Embedding | nn.EmbeddingBag):  # these look up, and multiply nothing
+        # these look up, and multiply nothing
+        if _weights(layer) and not isinstance(layer, nn.Embedding | nn.EmbeddingBag):
             layer.register_forward_hook(count)
     module(x)
     return total

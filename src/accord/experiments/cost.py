@@ -54,7 +54,10 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
     cohort = len(sizes) if plan.sample is None else plan.sample
     down, up = (cohort * size for size in bytes_of_a_client(experiment.algorithm, layout))
     if isinstance(local := experiment.algorithm.local, split_network):
-        seen = [min(training.epochs * size, steps * (training.batch or size)) for size, steps in zip(sizes, per_client, strict=True)]
+        seen = [
+            min(training.epochs * size, steps * (training.batch or size))
+            for size, steps in zip(sizes, per_client, strict=True)
+        ]
         share = cohort / len(sizes)
         down, up = traffic(module, fed, local.at, share * sum(per_client), share * sum(seen))
     privacy = experiment.algorithm.privacy
@@ -72,8 +75,8 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
 
 
 def bytes_of_a_client(algorithm: Algorithm, layout: Layout) -> tuple[int, int]:
-    """What one client receives and sends in a round: the model both ways, what the local rule is told and adds up, what the average and the
-    mask need besides, and a second exchange where there is one."""
+    """What one client receives and sends in a round: the model both ways, what the local rule is told and adds up, what
+    the average and the mask need besides, and a second exchange where there is one."""
     reports, start = algorithm.sample_reports(layout), torch.zeros(layout.size, dtype=layout.dtype)
     memory = algorithm.init(layout, 1, start)
     told = list(memory["local"].values())

@@ -105,8 +105,12 @@ class Supply:
         if section.split != "natural":
             full = {**full, "clients": self.clients, "unseen": section.unseen or 0}
         full |= defaults(WAYS[_said(section.split)], SPLIT_KEYS) | self.split_options
-        full |= defaults(NO_SHIFT[_said(section.shift)], SHIFT_KEYS) | {key: full[key] for key in SHIFT_KEYS if key in full}
-        full |= defaults(NO_AUGMENT[_said(section.augment)], AUGMENT_KEYS) | {key: full[key] for key in AUGMENT_KEYS if key in full}
+        full |= defaults(NO_SHIFT[_said(section.shift)], SHIFT_KEYS) | {
+            key: full[key] for key in SHIFT_KEYS if key in full
+        }
+        full |= defaults(NO_AUGMENT[_said(section.augment)], AUGMENT_KEYS) | {
+            key: full[key] for key in AUGMENT_KEYS if key in full
+        }
         return full | defaults(self.data.load, FILE_KEYS) | self.file_options
 
 
@@ -127,15 +131,17 @@ def make_supply(section: DataSection) -> Supply:
     with blaming("data", "augment"):
         augment = make_augment(**augment_options)
     if section.share is not None and section.split == "natural":
-        raise AccordError(f"data.share is for clients that are made up, got {section.share}: natural ones keep what is theirs")
+        raise AccordError(
+            f"data.share is for clients that are made up, got {section.share}: natural ones keep what is theirs"
+        )
     if data.kept is None and section.source is None:
         raise AccordError(f"data.source is missing: data.name = {section.name!r} is {data.about}")
     return Supply(section, data, split_options, file_options, shift, augment)
 
 
 def digest(key: str, path: str, kind: str = "file") -> str:
-    """A file by its content, a folder of pictures by its files' names, sizes and times of change, so that others under the same name
-    make another run."""
+    """A file by its content, a folder of pictures by its files' names, sizes and times of change, so that others under
+    the same name make another run."""
     place = Path(path).expanduser()
     try:
         if place.is_dir():

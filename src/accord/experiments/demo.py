@@ -34,7 +34,8 @@ ALGORITHMS = (
 )
 
 
-SMALL = ("train.batch=4", "train.epochs=5")  # so that a dozen digits a client make as many local steps as MNIST's five hundred
+# so that a dozen digits a client make as many local steps as MNIST's five hundred
+SMALL = ("train.batch=4", "train.epochs=5")
 
 
 def experiments(overrides: list[str]) -> list[Experiment]:
@@ -48,6 +49,9 @@ def with_data(overrides: list[str], progress: Progress) -> tuple[list[Experiment
     try:
         data.get(chosen[0].settings.data.name, chosen[0].settings.data.source, progress)
     except AccordError as error:
-        told = f"{error}\nThe demonstration goes on with the 1,797 digits that come with scikit-learn: smaller pictures, fewer samples."
+        told = (
+            f"{error}\nThe demonstration goes on with the 1,797 digits that come with scikit-learn: smaller pictures,"
+            " fewer samples."
+        )
         return experiments([*SMALL, *overrides, "data.name=digits"]), told
     return chosen, None

@@ -50,10 +50,13 @@ class Interrupt:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        os.write(2, b"\nFinishing this round. Ctrl-C once more stops at once.\n")  # print may be what the signal cut into
+        # print may be what the signal cut into
+        os.write(2, b"\nFinishing this round. Ctrl-C once more stops at once.\n")
 
 
-def execute(experiment: Experiment, watcher: Watcher, interrupt: Interrupt, *, resume: bool = False, fresh: bool = False) -> Iterator[Run]:
+def execute(
+    experiment: Experiment, watcher: Watcher, interrupt: Interrupt, *, resume: bool = False, fresh: bool = False
+) -> Iterator[Run]:
     """Trains the experiment once per seed. A run stopped by Ctrl-C is given like any other, and is the last."""
     experiment.check_here()
     for seed in experiment.settings.run.seeds:
@@ -62,13 +65,19 @@ def execute(experiment: Experiment, watcher: Watcher, interrupt: Interrupt, *, r
             return
 
 
-def execute_seed(experiment: Experiment, seed: int, watcher: Watcher, interrupt: Interrupt, *, resume: bool, fresh: bool) -> Run:
+def execute_seed(
+    experiment: Experiment, seed: int, watcher: Watcher, interrupt: Interrupt, *, resume: bool, fresh: bool
+) -> Run:
     """Trains the experiment with one of its seeds."""
     fed = experiment.federation(seed, watcher.data)
     module = experiment.module(fed, seed)
     with opened(experiment, seed, resume, fresh) as folder:
         so_far = reached(folder)
-        watcher.start(f"{experiment.algorithm.label} · seed {seed}", so_far if folder.over else experiment.settings.train.rounds, so_far)
+        watcher.start(
+            f"{experiment.algorithm.label} · seed {seed}",
+            so_far if folder.over else experiment.settings.train.rounds,
+            so_far,
+        )
         with interrupt.watching(), quiet(watcher):
             run = carry_out(
                 module,
@@ -81,7 +90,11 @@ def execute_seed(experiment: Experiment, seed: int, watcher: Watcher, interrupt:
                 speed=experiment.settings.run.speed,
                 attack=experiment.attack,
                 folder=folder,
-                hooks=[lambda event: watcher.round(event), lambda event: interrupt.asked, *loggers(experiment, folder.path)],
+                hooks=[
+                    lambda event: watcher.round(event),
+                    lambda event: interrupt.asked,
+                    *loggers(experiment, folder.path),
+                ],
                 tell=watcher.note,
             )
     if interrupt.asked and run.stopped:
@@ -97,12 +110,18 @@ def loggers(experiment: Experiment, folder: Path) -> list[Hook]:
 
 @contextmanager
 def quiet(watcher: Watcher) -> Iterator[None]:
-    """Within it the watcher tells of skipped rounds and of another environment, each in a line; Python's warnings would be two."""
+    """Within it the watcher tells of skipped rounds and of another environment, each in a line; Python's warnings would
+    be two."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
         def tell(
-            message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
         ) -> None:
             if issubclass(category, OtherEnvironment):
                 watcher.note(str(message))

@@ -1,7 +1,7 @@
 """An experiment file, validated: TOML in, settings with every default filled in and objects ready to run out.
 
-Numbers are checked where they are used (a mask checks its tau); this file adds which key was meant. Every mistake is one sentence that
-says the key, the value seen and what is allowed.
+Numbers are checked where they are used (a mask checks its tau); this file adds which key was meant. Every mistake is
+one sentence that says the key, the value seen and what is allowed.
 """
 
 import inspect
@@ -83,7 +83,16 @@ class Experiment:
         train, run = self.settings.train, self.settings.run
         conditions = Conditions(train.available, train.lost, train.stragglers, train.least)
         sample = None if train.sample == "all" else train.sample
-        how_far = train.rounds, sample, train.evaluate_every, run.checkpoint_every, train.min_clients, conditions, run.budget, seed
+        how_far = (
+            train.rounds,
+            sample,
+            train.evaluate_every,
+            run.checkpoint_every,
+            train.min_clients,
+            conditions,
+            run.budget,
+            seed,
+        )
         return Plan(*how_far, train.until_flat, Plan.flat_margin if train.flat_margin is None else train.flat_margin)
 
     def check_here(self) -> None:
@@ -117,9 +126,11 @@ class Experiment:
         start = {} if model.start is None else {"start": digest("model.start", model.start, "safetensors file")}
         return {
             "data": self.supply.identity(),
-            "model": model.model_dump(exclude_defaults=True, include={"name"})
-            | without_defaults(NETWORKS[model.name], self.model_options)
-            | start,
+            "model": (
+                model.model_dump(exclude_defaults=True, include={"name"})
+                | without_defaults(NETWORKS[model.name], self.model_options)
+                | start
+            ),
             "algorithm": describe(self.algorithm),
             **({"code": code} if (code := _foreign(self.algorithm)) else {}),
             "training": describe(self.training),
@@ -153,10 +164,11 @@ class Experiment:
         return full
 
 
-# ------------------------------------------------------------------------------------------------------------------- reading
+# ---------------------------------------------------------------------------------------------------- reading
 
 
-Given = tuple[str, str, Any]  # section, key (of a part's field, its path: "mask.tau") and the value that replaces the file's
+# section, key (of a part's field, its path: "mask.tau") and the value that replaces the file's
+Given = tuple[str, str, Any]
 
 
 def read(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -164,7 +176,9 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     return parse(text_of(path), overrides, name=str(path), folder=Path(path).parent)
 
 
-def parse(text: str, overrides: Sequence[str] = (), name: str = "the experiment", folder: Path | None = None) -> Experiment:
+def parse(
+    text: str, overrides: Sequence[str] = (), name: str = "the experiment", folder: Path | None = None
+) -> Experiment:
     """An experiment from TOML text and `section.key=value` overrides."""
     return assemble(tables_of(text, name), [override(given) for given in overrides], text, folder)
 
@@ -174,7 +188,9 @@ def text_of(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise AccordError(f"there is no file {path}: give the path of an experiment file, such as experiments/quickstart.toml") from None
+        raise AccordError(
+            f"there is no file {path}: give the path of an experiment file, such as experiments/quickstart.toml"
+        ) from None
     except OSError as error:
         raise AccordError(f"{path} cannot be read as an experiment file: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -190,7 +206,8 @@ def tables_of(text: str, name: str) -> dict[str, Any]:
 
 
 def assemble(tables: dict[str, Any], given: Sequence[Given], text: str, folder: Path | None = None) -> Experiment:
-    """An experiment from a file's tables, which are changed by what is given. Modules that it names are looked for in `folder` too."""
+    """An experiment from a file's tables, which are changed by what is given. Modules that it names are looked for in
+    `folder` too."""
     given = _as_spelled_now(tables, given)
     for section, key, value in given:
         _drop_options_of_the_old_choice(tables, section, key, value, folder)
@@ -211,7 +228,8 @@ def _names_a_part(table: dict[str, Any], section: str, key: str, value: Any) -> 
 
 
 def _as_spelled_now(tables: dict[str, Any], given: Sequence[Given]) -> list[Given]:
-    """What is given, and the file's [algorithm] in place, with keys of accord 0.1 where they are now; a warning names them."""
+    """What is given, and the file's [algorithm] in place, with keys of accord 0.1 where they are now; a warning names
+    them."""
     section = tables.get("algorithm", {})
     if not isinstance(section, dict):
         return list(given)
@@ -225,7 +243,9 @@ def _as_spelled_now(tables: dict[str, Any], given: Sequence[Given]) -> list[Give
     tell({key: moved(key, mask, moving) for key in old})
     if "algorithm" in tables:
         tables["algorithm"] = now
-    return [(of, moved(key, mask, moving) if of == "algorithm" and key in MOVED else key, value) for of, key, value in given]
+    return [
+        (of, moved(key, mask, moving) if of == "algorithm" and key in MOVED else key, value) for of, key, value in given
+    ]
 
 
 def override(text: str) -> Given:
@@ -237,9 +257,11 @@ def override(text: str) -> Given:
     return section, key, _value(value.strip())
 
 
-def _drop_options_of_the_old_choice(tables: dict[str, Any], section: str, key: str, value: Any, folder: Path | None) -> None:
-    """An override that chooses another algorithm, split, mask, model or schedule leaves the file's options for the old one behind. What a
-    new attack takes, stays; for algorithms and their parts see `drop_old_choice`."""
+def _drop_options_of_the_old_choice(
+    tables: dict[str, Any], section: str, key: str, value: Any, folder: Path | None
+) -> None:
+    """An override that chooses another algorithm, split, mask, model or schedule leaves the file's options for the old
+    one behind. What a new attack takes, stays; for algorithms and their parts see `drop_old_choice`."""
     makers, options = _CHOICES.get((section, key), ({}, ()))
     if (section, key) == ("data", "name"):
         options = (*options, *SHIFT_KEYS)  # another data set has another shift of its own
@@ -263,7 +285,7 @@ def _value(text: str) -> Any:
         return [_value(part.strip()) for part in text.split(",")] if "," in text else text
 
 
-# ------------------------------------------------------------------------------------------------------------------ building
+# --------------------------------------------------------------------------------------------------- building
 
 
 def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
@@ -278,17 +300,26 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
     algorithm = _private(make_algorithm(settings.algorithm, folder), settings.privacy)
     with blaming("train", "momentum"):
         batch, steps = (None if value == "all" else value for value in (train.batch, train.steps))
-        training = Training(train.epochs, batch, steps, _schedule(train), train.momentum, train.weight_decay, train.clip)
+        training = Training(
+            train.epochs, batch, steps, _schedule(train), train.momentum, train.weight_decay, train.clip
+        )
         algorithm.local.check(training.momentum)
-    experiment = Experiment(settings, text, algorithm, training, supply, model_options, _attack(settings.attack, algorithm))
+    experiment = Experiment(
+        settings, text, algorithm, training, supply, model_options, _attack(settings.attack, algorithm)
+    )
     with blaming("train"):
         cohort = experiment.plan(0).sample or supply.clients
         if algorithm.privacy:
             experiment.plan(0).check_privacy()
     if train.flat_margin is not None and train.until_flat is None:
-        raise AccordError(f"train.flat_margin says when a run counts as flat, got {train.flat_margin}: it needs train.until_flat beside it")
+        raise AccordError(
+            f"train.flat_margin says when a run counts as flat, got {train.flat_margin}: it needs train.until_flat"
+            " beside it"
+        )
     if train.until_flat is not None and not settings.data.heldout:
-        raise AccordError("train.until_flat needs held-out data to tell when a run is flat: data.heldout must be above 0, got 0")
+        raise AccordError(
+            "train.until_flat needs held-out data to tell when a run is flat: data.heldout must be above 0, got 0"
+        )
     if cohort and supply.clients and cohort > supply.clients:
         raise AccordError(f"train.sample must be at most the {supply.clients} clients of data.clients, got {cohort}")
     if cohort and train.min_clients > cohort:
@@ -302,7 +333,8 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
 
 
 def _foreign(part: Any, path: str = "algorithm") -> dict[str, str]:
-    """Where the parts of an algorithm are from that are not accord's own: a class of the same name may do something else."""
+    """Where the parts of an algorithm are from that are not accord's own: a class of the same name may do something
+    else."""
     module = type(part).__module__
     found = {} if module.partition(".")[0] == "accord" else {path: f"{module}:{type(part).__qualname__}"}
     for field in fields(part):

@@ -1,7 +1,9 @@
-"""Several runs in lockstep: the clients of all of them are lanes of one batch, and every run's record is what it would be alone.
+"""Several runs in lockstep: the clients of all of them are lanes of one batch, and every run's record is what it would
+be alone.
 
-A run keeps its own folder, seed, cohort, algorithm and checkpoints; it shares the samples, the model's shapes and the engine. Runs that end
-early leave, runs that wait take their place, and nothing that a run computes depends on who goes along.
+A run keeps its own folder, seed, cohort, algorithm and checkpoints; it shares the samples, the model's shapes and the
+engine. Runs that end early leave, runs that wait take their place, and nothing that a run computes depends on who goes
+along.
 """
 
 import copy
@@ -27,17 +29,20 @@ from accord.training.loop import Loop
 _RUNS = 256  # at a time; by then a device is full, and each holds three files open
 _FILES = 3  # that a run's folder holds open
 _MEMORY = 4 << 30  # bytes, assumed where the system does not say (Windows)
-_VECTORS = 8  # of the model's size, that a run holds (progress, best model, moments), and that a lane holds while it trains
+# of the model's size, that a run holds (progress, best model, moments), and that a lane holds while it trains
+_VECTORS = 8
 
 
 class Shared:
-    """One copy of samples that several federations have in common: the deals of one data set differ, its pictures do not."""
+    """One copy of samples that several federations have in common: the deals of one data set differ, its pictures do
+    not."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[object, ...], list[Tensor]] = {}
 
     def federation(self, fed: Federation) -> Federation:
-        """The same federation over samples, labels and tables of shifts that an earlier one brought, where they are the same."""
+        """The same federation over samples, labels and tables of shifts that an earlier one brought, where they are the
+        same."""
         shift = fed.shift
         if shift is not None:
             tables = {name: self._one(table) for name, table in shift.tables.items()}
@@ -59,11 +64,14 @@ def _bits(tensor: Tensor) -> Tensor:
 
 
 def alike(job: Job) -> Hashable:
-    """What runs must have in common to be lanes of one batch: the model but for its weights, the samples and how they are read, loss,
-    metrics and batch size. Seeds, deals, rates, masks, rules and epochs may differ. Samples are the same if they are one tensor."""
+    """What runs must have in common to be lanes of one batch: the model but for its weights, the samples and how they
+    are read, loss, metrics and batch size. Seeds, deals, rates, masks, rules and epochs may differ. Samples are the
+    same if they are one tensor."""
     fed, layout = job.fed, job.layout
     blank = layout.load(
-        copy.deepcopy(job.module), torch.zeros(layout.size, dtype=layout.dtype), torch.zeros(sum(b.size for b in layout.buffers))
+        copy.deepcopy(job.module),
+        torch.zeros(layout.size, dtype=layout.dtype),
+        torch.zeros(sum(b.size for b in layout.buffers)),
     )
     read: list[Any] = [blank, fed.prepare, fed.augment, fed.shift and fed.shift.shift]
     tensors = [fed.x, fed.y, *([fed.shift.owner, *fed.shift.tables.values()] if fed.shift else [])]
@@ -83,7 +91,8 @@ def alike(job: Job) -> Hashable:
 
 @torch.no_grad()
 def _draws_in_evaluation(job: Job) -> bool:
-    """Whether the model is random even when it is evaluated. The engine of a batch evaluates with one seed, so such runs go apart."""
+    """Whether the model is random even when it is evaluated. The engine of a batch evaluates with one seed, so such
+    runs go apart."""
     x, _ = job.fed.read(torch.zeros(1, dtype=torch.int64))
     with torch.random.fork_rng(devices=[]), draws.Routed(0) as mode:
         before = torch.get_rng_state()
@@ -92,8 +101,8 @@ def _draws_in_evaluation(job: Job) -> bool:
 
 
 def room(job: Job, cohort: int) -> int:
-    """How many runs can go at a time, with so many clients each: half of the memory is for their vectors, the rest for what a step needs.
-    Should it still not suffice, the engine takes fewer lanes at once."""
+    """How many runs can go at a time, with so many clients each: half of the memory is for their vectors, the rest for
+    what a step needs. Should it still not suffice, the engine takes fewer lanes at once."""
     if job.device.type == "cuda":
         memory = torch.cuda.mem_get_info(job.device)[0]
     else:
@@ -111,9 +120,11 @@ def _open_files() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def together(loops: Iterable[Loop], engine: Vectorised, at_once: int, interrupted: Callable[[], bool] = lambda: False) -> Iterator[Loop]:
-    """Drives runs that are alike round by round, at most `at_once` at a time, and gives each of them when it is over. `loops` is drawn from
-    as there is room. Once interrupted, all stop after the round they are in, and none begins."""
+def together(
+    loops: Iterable[Loop], engine: Vectorised, at_once: int, interrupted: Callable[[], bool] = lambda: False
+) -> Iterator[Loop]:
+    """Drives runs that are alike round by round, at most `at_once` at a time, and gives each of them when it is over.
+    `loops` is drawn from as there is room. Once interrupted, all stop after the round they are in, and none begins."""
     waiting, going = iter(loops), list[tuple[Loop, Iterator[Any]]]()
     try:
         while True:

@@ -1,4 +1,5 @@
-"""Keys whose meaning hangs on a choice: the constructor that a key names says which of the others it takes, and what they default to."""
+"""Keys whose meaning hangs on a choice: the constructor that a key names says which of the others it takes, and what
+they default to."""
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -12,7 +13,9 @@ from accord.rules.registry import Names
 Makers = Mapping[str, Callable[..., Any]]
 
 
-def chosen(section: str, given: Section, by: str, makers: Makers, keys: Sequence[str]) -> tuple[Callable[..., Any], dict[str, Any]]:
+def chosen(
+    section: str, given: Section, by: str, makers: Makers, keys: Sequence[str]
+) -> tuple[Callable[..., Any], dict[str, Any]]:
     """The constructor that the key `by` names, and those of `keys` that were given, which must be its own."""
     name = getattr(given, by)
     known(f"{section}.{by}", name, makers)
@@ -22,7 +25,10 @@ def chosen(section: str, given: Section, by: str, makers: Makers, keys: Sequence
         if key not in takes:
             own = makers.own if isinstance(makers, Names) else makers  # packages are not imported to explain a slip
             owners = ", ".join(maker for maker, make in own.items() if key in inspect.signature(make).parameters)
-            raise AccordError(f"{section}.{key} has no meaning with {section}.{by} = {name!r}, got {shown(value)}: it belongs to {owners}")
+            raise AccordError(
+                f"{section}.{key} has no meaning with {section}.{by} = {name!r}, got {shown(value)}: it belongs to"
+                f" {owners}"
+            )
     for key in keys:
         if key in takes and takes[key].default is inspect.Parameter.empty and key not in options:
             what = SECTIONS[section].model_fields[key].description
@@ -32,7 +38,8 @@ def chosen(section: str, given: Section, by: str, makers: Makers, keys: Sequence
 
 @contextmanager
 def blaming(section: str, key: str | None = None, fields: Collection[str] | None = None) -> Iterator[None]:
-    """Says which key a part complains of: its first word, where that is a key of the section or one of `fields`, or else `key`."""
+    """Says which key a part complains of: its first word, where that is a key of the section or one of `fields`, or
+    else `key`."""
     keys = SECTIONS[section].model_fields if fields is None else fields
     try:
         yield

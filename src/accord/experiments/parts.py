@@ -1,7 +1,8 @@
 """The [algorithm] section: a preset, and tables in the place of its parts.
 
-A table's `name` picks a part (accord's own, one that an installed package registers, or a user's `module:object`), its other keys are the
-fields of the part's dataclass. Without a name, or with the name of the preset's own part, it changes fields of that.
+A table's `name` picks a part (accord's own, one that an installed package registers, or a user's `module:object`), its
+other keys are the fields of the part's dataclass. Without a name, or with the name of the preset's own part, it changes
+fields of that.
 """
 
 import inspect
@@ -24,11 +25,17 @@ from accord.rules.registry import PARTS, imported
 
 ALGORITHMS: Makers = {**named.ALGORITHMS, "causalfed": causalfed}
 Table = Mapping[str, Any]
-_PROTOCOLS = {"local": protocols.Local, "average": protocols.Average, "mask": protocols.Mask, "server": protocols.Server}
+_PROTOCOLS = {
+    "local": protocols.Local,
+    "average": protocols.Average,
+    "mask": protocols.Mask,
+    "server": protocols.Server,
+}
 
 
 def make_algorithm(section: AlgorithmSection, folder: Path | None = None) -> Algorithm:
-    """The preset with the parts that the section has in the place of its own. Modules of the user's are looked for in `folder` too."""
+    """The preset with the parts that the section has in the place of its own. Modules of the user's are looked for in
+    `folder` too."""
     known("algorithm.name", section.name, ALGORITHMS)
     preset: Algorithm = ALGORITHMS[section.name]()
     parts = {}
@@ -64,7 +71,9 @@ def _made(what: str, table: Table, path: str, own: Any, folder: Path | None) -> 
         raise AccordError(f"{path}.name must be text in quotes, got {shown(name)}")
     if what == "mask" and name == "none":
         for key, value in given.items():
-            raise AccordError(f"{path}.{key} has no meaning with {path} = 'none', got {shown(value)}: name a mask, such as gma")
+            raise AccordError(
+                f"{path}.{key} has no meaning with {path} = 'none', got {shown(value)}: name a mask, such as gma"
+            )
         return None
     if name is None and own is None:
         raise AccordError(f'{path}.name is missing: it says which {PARTS[what].what} is meant, such as name = "gma"')
@@ -77,7 +86,10 @@ def _made(what: str, table: Table, path: str, own: Any, folder: Path | None) -> 
         except (TypeError, ValueError) as error:  # a class of the user's may complain in its own way
             raise AccordError(f"{path}: {error}") from None
     if not is_dataclass(part) or isinstance(part, type):
-        raise AccordError(f"{path}.name must be the name of a dataclass, got {name!r}, which makes {part!r}: its fields are its settings")
+        raise AccordError(
+            f"{path}.name must be the name of a dataclass, got {name!r}, which makes {part!r}: its fields are its"
+            " settings"
+        )
     return part
 
 
@@ -90,12 +102,16 @@ def _maker(what: str, name: str, path: str, folder: Path | None) -> Callable[...
     return make
 
 
-def _values(name: str, make: Callable[..., Any], given: Table, path: str, folder: Path | None, changes_own: bool) -> dict[str, Any]:
+def _values(
+    name: str, make: Callable[..., Any], given: Table, path: str, folder: Path | None, changes_own: bool
+) -> dict[str, Any]:
     """A table's values, as the fields of the part take them."""
     settings, values = settings_of(make), {}
     for key, value in given.items():
         if key not in settings:
-            raise AccordError(f"{path}.{key} is not a field of {name}, got {shown(value)}: {_belongs(key, settings, path)}")
+            raise AccordError(
+                f"{path}.{key} is not a field of {name}, got {shown(value)}: {_belongs(key, settings, path)}"
+            )
         inner, below = _inner(settings[key]), f"{path}.{key}"
         if inner and isinstance(value, str | Mapping):
             default = None if settings[key].default is MISSING else settings[key].default
@@ -110,8 +126,12 @@ def _values(name: str, make: Callable[..., Any], given: Table, path: str, folder
 
 def _belongs(key: str, settings: Table, path: str) -> str:
     """What may have been meant by a field that a part does not have."""
-    others = [name for name, make in PARTS.get(path.rpartition(".")[2], PARTS["mask"]).own.items() if key in settings_of(make)]
-    return f"it belongs to {', '.join(others)}" if others else did_you_mean(key, settings) if settings else "it has none"
+    others = [
+        name for name, make in PARTS.get(path.rpartition(".")[2], PARTS["mask"]).own.items() if key in settings_of(make)
+    ]
+    return (
+        f"it belongs to {', '.join(others)}" if others else did_you_mean(key, settings) if settings else "it has none"
+    )
 
 
 def _inner(setting: Setting) -> str | None:
@@ -119,7 +139,7 @@ def _inner(setting: Setting) -> str | None:
     return next((what for what, protocol in _PROTOCOLS.items() if protocol in setting.kinds), None)
 
 
-# --------------------------------------------------------------------------------------------------- read back and overridden
+# ----------------------------------------------------------------------------------- read back and overridden
 
 
 def resolved(algorithm: Algorithm, section: AlgorithmSection) -> dict[str, Any]:
@@ -152,7 +172,8 @@ def _told(what: str, part: Any, given: Any) -> Any:
 
 
 def _name_of(what: str, part: Any) -> str:
-    """The name of a part of accord's own: of those whose settings tell all of it, the one with the fewest (`yogi` is an `adam`)."""
+    """The name of a part of accord's own: of those whose settings tell all of it, the one with the fewest (`yogi` is an
+    `adam`)."""
     values = {field.name: getattr(part, field.name) for field in fields(part)}
     found: dict[str, int] = {}
     for name, make in PARTS[what].own.items():
@@ -162,8 +183,9 @@ def _name_of(what: str, part: Any) -> str:
 
 
 def drop_old_choice(table: dict[str, Any], path: str, value: Any, folder: Path | None) -> None:
-    """Readies an [algorithm] table for another choice. Another preset keeps a mask and an average of choice and nothing else, since the
-    rate that suits Adam is far too short for averaging; another mask or average keeps those of the old one's fields that it has too."""
+    """Readies an [algorithm] table for another choice. Another preset keeps a mask and an average of choice and nothing
+    else, since the rate that suits Adam is far too short for averaging; another mask or average keeps those of the old
+    one's fields that it has too."""
     old_name = table.get("name", AlgorithmSection.model_fields["name"].default)
     if path == "name" and value in ALGORITHMS and old_name in ALGORITHMS and old_name != value:
         own = ALGORITHMS[old_name]().average

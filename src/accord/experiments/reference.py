@@ -16,7 +16,8 @@ _OF_PRESETS: dict[str, dict[str, Any]] = {
 
 
 def keys() -> Iterator[tuple[str, Any, str]]:
-    """Every key with its default (None: it depends, or there is none) and what it is for; below the parts of an algorithm, their fields."""
+    """Every key with its default (None: it depends, or there is none) and what it is for; below the parts of an
+    algorithm, their fields."""
     for section, model in SECTIONS.items():
         for key, field in model.model_fields.items():
             yield f"{section}.{key}", field.default, field.description or ""

@@ -1,4 +1,5 @@
-"""A part's dataclass as the schema of its table: which keys there are, what they take, what they default to and what they are for."""
+"""A part's dataclass as the schema of its table: which keys there are, what they take, what they default to and what
+they are for."""
 
 import inspect
 import math
@@ -42,7 +43,8 @@ class Setting:
 
 
 def settings_of(make: Callable[..., Any]) -> dict[str, Setting]:
-    """What a table may hold besides `name`: the parameters of the constructor, as the dataclass that it makes has them."""
+    """What a table may hold besides `name`: the parameters of the constructor, as the dataclass that it makes has
+    them."""
     made = made_by(make)
     hints = {} if made is None else get_type_hints(made, include_extras=True)
     factories = {field.name: field.default_factory for field in fields(made)} if is_dataclass(made) else {}
@@ -96,7 +98,9 @@ def _ramp(path: str, table: Mapping[str, Any], setting: Setting) -> ramp:
         if not isinstance(given.get(key), int if key == "over" else int | float) or isinstance(given[key], bool):
             wanted = "a whole number of rounds" if key == "over" else "a number"
             seen = f"must be {wanted}, got {shown(given[key])}" if key in given else "is missing"
-            raise AccordError(f"{path}.{key} {seen}: { {'from': 0.8, 'to': 0.4, 'over': 50} } moves in a straight line over 50 rounds")
+            raise AccordError(
+                f"{path}.{key} {seen}: { {'from': 0.8, 'to': 0.4, 'over': 50} } moves in a straight line over 50 rounds"
+            )
     try:
         return ramp(**{_RAMP[key]: value for key, value in given.items()})
     except AccordError as error:

@@ -16,6 +16,8 @@ def rehearse(rule: str | None, experiment: Experiment) -> None:
         may_be = {"train": True, "heldout": data.heldout, "unseen": data.unseen or not tested, "test": tested}
         splits = [split for split, there in may_be.items() if there]
         count = len(splits)
-        blank = summarise(Table([(split, split) for split in splits], np.ones(count, dtype=np.int64), {"loss": np.zeros(count)}))
+        blank = summarise(
+            Table([(split, split) for split in splits], np.ones(count, dtype=np.int64), {"loss": np.zeros(count)})
+        )
         rounds = (*range(train.evaluate_every, train.rounds, train.evaluate_every), train.rounds)
         select([(number, blank) for number in rounds], rule)

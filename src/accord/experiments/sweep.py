@@ -1,6 +1,8 @@
-"""A grid of runs: an experiment file whose [sweep] table gives some keys several values. Every combination is an ordinary experiment.
+"""A grid of runs: an experiment file whose [sweep] table gives some keys several values. Every combination is an
+ordinary experiment.
 
-Runs that can share a batch go in lockstep; each has the folder, and gets the record, that `accord run` with its values would give it.
+Runs that can share a batch go in lockstep; each has the folder, and gets the record, that `accord run` with its values
+would give it.
 """
 
 import copy
@@ -54,7 +56,7 @@ class One:
         return " · ".join([self.experiment.algorithm.label, *words, f"seed {self.seed}"])
 
 
-# ------------------------------------------------------------------------------------------------------------------ the grid
+# --------------------------------------------------------------------------------------------------- the grid
 
 
 def read(path: str | Path, overrides: Sequence[str] = ()) -> list[One]:
@@ -66,7 +68,10 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> list[One]:
     swept = set(map(canonical, grid))
     for section, key, value in given:
         if canonical(f"{section}.{key}") in swept:
-            raise AccordError(f"{section}.{key} is swept by the file's [sweep] table and set to {shown(value)} here: it can be one of them")
+            raise AccordError(
+                f"{section}.{key} is swept by the file's [sweep] table and set to {shown(value)} here: it can be one of"
+                " them"
+            )
     _check_size(math.prod(map(len, grid.values())))
     runs: dict[Path, One] = {}
     for combination in product(*grid.values()):
@@ -90,14 +95,20 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> list[One]:
 def _grid(table: Any) -> dict[str, list[Any]]:
     """`{"train.lr": [0.01, 0.02]}` from the [sweep] table, in which `train.lr` may stand with or without quotes."""
     if not isinstance(table, dict):
-        raise AccordError(f"sweep must be a section, got {shown(table)}: write [sweep] on a line of its own, and its keys below it")
+        raise AccordError(
+            f"sweep must be a section, got {shown(table)}: write [sweep] on a line of its own, and its keys below it"
+        )
     grid: dict[str, list[Any]] = {}
     for name, values in flat(table).items():
         section, dot, setting = name.partition(".")
         if not (section and dot and setting):
-            raise AccordError(f'{name!r} in [sweep] is not a setting: write section.key, such as "algorithm.mask.tau" = [0.2, 0.4]')
+            raise AccordError(
+                f'{name!r} in [sweep] is not a setting: write section.key, such as "algorithm.mask.tau" = [0.2, 0.4]'
+            )
         if section not in SECTIONS:
-            raise AccordError(f"{name!r} in [sweep] is of no section of an experiment: {did_you_mean(section, SECTIONS)}")
+            raise AccordError(
+                f"{name!r} in [sweep] is of no section of an experiment: {did_you_mean(section, SECTIONS)}"
+            )
         if not isinstance(values, list) or not values:
             raise AccordError(f"{name} in [sweep] must be a list of one or more values, got {shown(values)}")
         grid[name] = values
@@ -106,14 +117,16 @@ def _grid(table: Any) -> dict[str, list[Any]]:
 
 def _check_size(runs: int) -> None:
     if runs > MOST:
-        raise AccordError(f"a sweep may have at most {MOST:,} runs, and this grid has {runs:,}: give fewer values, or fewer seeds")
+        raise AccordError(
+            f"a sweep may have at most {MOST:,} runs, and this grid has {runs:,}: give fewer values, or fewer seeds"
+        )
 
 
 def _spelled(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={shown(value)}" for key, value in values.items()) or "the file's own settings"
 
 
-# ---------------------------------------------------------------------------------------------------------------- the groups
+# ------------------------------------------------------------------------------------------------- the groups
 
 
 class Jobs:
@@ -121,7 +134,8 @@ class Jobs:
 
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress, self._shared = progress, Shared()
-        self._feds: WeakValueDictionary[Hashable, Federation] = WeakValueDictionary()  # each lives as long as runs that use it
+        # each lives as long as runs that use it
+        self._feds: WeakValueDictionary[Hashable, Federation] = WeakValueDictionary()
         self._alike: dict[Hashable, Hashable] = {}
 
     def job(self, run: One) -> Job:
@@ -138,7 +152,8 @@ class Jobs:
         return make_job(*parts, speed=where.speed, attack=experiment.attack)
 
     def alike(self, run: One) -> Hashable:
-        """What the run must share with others to go along with them. Looked into once for all runs that differ in rates and rules alone."""
+        """What the run must share with others to go along with them. Looked into once for all runs that differ in rates
+        and rules alone."""
         settings, training, local = run.experiment.settings, run.experiment.training, run.experiment.algorithm.local
         sections = settings.data.model_dump_json(), settings.model.model_dump_json()
         key = (*sections, settings.run.device, *settings.run.speed, run.seed, training.batch, local.full_batch)
@@ -182,12 +197,16 @@ def _apart(run: One) -> str | None:
     if where.engine != "auto":
         return f"run.engine = {where.engine!r} trains a run by itself"
     if pick_device(where.device).type == "cpu":
-        return "on a CPU a run by itself uses all cores, and is faster than as a part of a batch (run.engine = 'vectorised' has it in one)"
+        return (
+            "on a CPU a run by itself uses all cores, and is faster than as a part of a batch (run.engine ="
+            " 'vectorised' has it in one)"
+        )
     return None
 
 
 def packed(runs: list[One], jobs: Jobs) -> tuple[Group, Vectorised | None]:
-    """Runs that can share a batch, as many of them at a time as there is room for, and the engine that they share, if there is one."""
+    """Runs that can share a batch, as many of them at a time as there is room for, and the engine that they share, if
+    there is one."""
     apart = _apart(runs[0])
     if apart is not None:
         return Group(runs, apart=apart), None
@@ -201,7 +220,7 @@ def packed(runs: list[One], jobs: Jobs) -> tuple[Group, Vectorised | None]:
     return Group(runs, at_once, at_once * cohort), shared
 
 
-# ------------------------------------------------------------------------------------------------------------------ the runs
+# --------------------------------------------------------------------------------------------------- the runs
 
 
 class Audience(Watcher, Protocol):
@@ -212,7 +231,9 @@ class Audience(Watcher, Protocol):
     def leave(self, title: str, run: Run) -> None: ...
 
 
-def sweep(runs: Sequence[One], watcher: Audience, interrupt: Interrupt, tell: Callable[[str], None], *, fresh: bool = False) -> int:
+def sweep(
+    runs: Sequence[One], watcher: Audience, interrupt: Interrupt, tell: Callable[[str], None], *, fresh: bool = False
+) -> int:
     """Trains what is left of the runs, and says how many have rounds before them still."""
     for run in runs:
         if fresh:
@@ -228,7 +249,9 @@ def sweep(runs: Sequence[One], watcher: Audience, interrupt: Interrupt, tell: Ca
     return sum(not _standing(run).done for run in left)
 
 
-def _train(runs: list[One], so_far: int, jobs: Jobs, watcher: Audience, interrupt: Interrupt, tell: Callable[[str], None]) -> None:
+def _train(
+    runs: list[One], so_far: int, jobs: Jobs, watcher: Audience, interrupt: Interrupt, tell: Callable[[str], None]
+) -> None:
     """One group. Its engine lives here alone, so that its samples have left the device before the next group's come."""
     group, engine = packed(runs, jobs)
     if engine is None:
@@ -249,7 +272,8 @@ class _Standing:
 
 
 def _standing(run: One) -> _Standing:
-    """How far a run has come. A folder that is damaged, or that another process works in, is told of before anything is trained."""
+    """How far a run has come. A folder that is damaged, or that another process works in, is told of before anything is
+    trained."""
     if not run.folder.exists():
         return _Standing(0, False)
     with opened(run.experiment, run.seed, resume=True, fresh=False) as folder:

@@ -1,10 +1,11 @@
-"""A compiled kernel for the small CNNs on a CPU: convolution, bias, ReLU and 2x2 max-pool in one pass, forward and backward.
+"""A compiled kernel for the small CNNs on a CPU: convolution, bias, ReLU and 2x2 max-pool in one pass, forward and
+backward.
 
-It is chosen, never assumed: `ACCORD_NATIVE=1` in the environment, or `accord.native.enable()` before a run. The first use compiles it with
-the C++ compiler that is there (some seconds, once per machine: the library is kept in accord's cache folder). Without a compiler, and for
-whatever the kernel does not take, torch computes the same in its own way, equal but for the rounding of sums. `state()` says which of the
-two a run gets, and the run's `environment.json` keeps it. The kernel uses one thread; where many cores share one model's step, torch may
-be faster.
+It is chosen, never assumed: `ACCORD_NATIVE=1` in the environment, or `accord.native.enable()` before a run. The first
+use compiles it with the C++ compiler that is there (some seconds, once per machine: the library is kept in accord's
+cache folder). Without a compiler, and for whatever the kernel does not take, torch computes the same in its own way,
+equal but for the rounding of sums. `state()` says which of the two a run gets, and the run's `environment.json` keeps
+it. The kernel uses one thread; where many cores share one model's step, torch may be faster.
 """
 
 from accord.kernels.block import conv_relu_pool, takes
@@ -12,4 +13,16 @@ from accord.kernels.library import available, build, disable, enable, enabled, s
 from accord.kernels.sums import sums
 from accord.kernels.tally import tally
 
-__all__ = ["available", "build", "conv_relu_pool", "disable", "enable", "enabled", "state", "sums", "takes", "tally", "why_not"]
+__all__ = [
+    "available",
+    "build",
+    "conv_relu_pool",
+    "disable",
+    "enable",
+    "enabled",
+    "state",
+    "sums",
+    "takes",
+    "tally",
+    "why_not",
+]

@@ -1,4 +1,5 @@
-"""Convolution, bias, ReLU and max-pool as one differentiable operator: the compiled kernel where it fits, torch where it does not."""
+"""Convolution, bias, ReLU and max-pool as one differentiable operator: the compiled kernel where it fits, torch where
+it does not."""
 
 import ctypes
 import functools
@@ -15,27 +16,34 @@ Padding = int | Sequence[int] | str
 
 
 def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Padding = 0, pool: int = 2) -> Tensor:
-    """`max_pool2d(relu(conv2d(x, weight, bias, padding=padding)), pool)`, `x: [N, C, H, W]`, differentiable any number of times."""
+    """`max_pool2d(relu(conv2d(x, weight, bias, padding=padding)), pool)`, `x: [N, C, H, W]`, differentiable any number
+    of times."""
     padding = padding if isinstance(padding, int | str) else tuple(padding)
     shapes = (tuple(x.shape), tuple(weight.shape), None if bias is None else tuple(bias.shape))
     sizes = _sizes(*shapes, padding) if pool == 2 and takes(x, weight, bias) else None
     if sizes is None:
         return _plain(x, weight, bias, padding, pool)
-    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)):
+    if torch.is_grad_enabled() and (
+        x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    ):
         return _ConvReluPool.apply(x, weight, bias, padding, sizes)
     out, _ = _forward(x, weight, bias, sizes, places=False)
     return _plain(x, weight, bias, padding) if out is None else out
 
 
 def takes(*tensors: Tensor | None) -> bool:
-    """Whether the kernel was chosen and can read these: plain float32 tensors on the CPU, with nobody looking on who must see every step
-    of the computation (vmap and its kin, the compiler, a tracer, autocast, a dispatch mode)."""
+    """Whether the kernel was chosen and can read these: plain float32 tensors on the CPU, with nobody looking on who
+    must see every step of the computation (vmap and its kin, the compiler, a tracer, autocast, a dispatch mode)."""
     return not _watched() and enabled() and all(t is None or _readable(t) for t in tensors)
 
 
 def _readable(t: Tensor) -> bool:
     return (
-        t.dtype is torch.float32 and type(t) in (Tensor, torch.nn.Parameter) and t.is_cpu and t.layout is torch.strided and not t.is_neg()
+        t.dtype is torch.float32
+        and type(t) in (Tensor, torch.nn.Parameter)
+        and t.is_cpu
+        and t.layout is torch.strided
+        and not t.is_neg()
     )
 
 
@@ -55,7 +63,9 @@ def _plain(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Padding, poo
 
 
 @functools.lru_cache(maxsize=1024)
-def _sizes(x: tuple[int, ...], weight: tuple[int, ...], bias: tuple[int, ...] | None, padding: int | str | tuple[int, ...]) -> Any:
+def _sizes(
+    x: tuple[int, ...], weight: tuple[int, ...], bias: tuple[int, ...] | None, padding: int | str | tuple[int, ...]
+) -> Any:
     """The kernel's view of the shapes, or None where torch has an error to tell or numbers do not fit."""
     if len(x) != 4 or len(weight) != 4 or x[1] != weight[1] or 0 in (*x[1:], *weight):
         return None
@@ -63,7 +73,8 @@ def _sizes(x: tuple[int, ...], weight: tuple[int, ...], bias: tuple[int, ...] | 
     if bias is not None and bias != (k,):
         return None
     if padding == "same":
-        top, left, oh, ow = (kh - 1) // 2, (kw - 1) // 2, h, w  # an even kernel has its odd line of padding below and on the right
+        # an even kernel has its odd line of padding below and on the right
+        top, left, oh, ow = (kh - 1) // 2, (kw - 1) // 2, h, w
     else:
         sides = (padding, padding) if isinstance(padding, int) else (0, 0) if isinstance(padding, str) else padding
         if len(sides) != 2 or min(sides) < 0 or (isinstance(padding, str) and padding != "valid"):
@@ -75,8 +86,11 @@ def _sizes(x: tuple[int, ...], weight: tuple[int, ...], bias: tuple[int, ...] | 
     return (ctypes.c_int64 * 11)(n, c, h, w, k, kh, kw, top, left, oh, ow)
 
 
-def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, sizes: Any, places: bool) -> tuple[Tensor | None, Tensor | None]:
-    """The pooled output, and where in each window the maximum was. None for the output if something read was not finite."""
+def _forward(
+    x: Tensor, weight: Tensor, bias: Tensor | None, sizes: Any, places: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """The pooled output, and where in each window the maximum was. None for the output if something read was not
+    finite."""
     x, weight, bias = x.contiguous(), weight.contiguous(), None if bias is None else bias.contiguous()
     n, k, height, width = sizes[0], sizes[4], sizes[9] // 2, sizes[10] // 2
     out = torch.empty(n, k, height, width)
@@ -104,12 +118,15 @@ class _ConvReluPool(torch.autograd.Function):
         x, weight, bias, which = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:3]
         found = None
-        if which is not None and not torch.is_grad_enabled() and takes(g, x, weight):  # a gradient to be differentiated is torch's
+        # a gradient to be differentiated is torch's
+        if which is not None and not torch.is_grad_enabled() and takes(g, x, weight):
             found = _backward(x, weight, which, g, ctx.sizes, wanted)
         return (*(found or _by_torch(x, weight, bias, ctx.padding, g, wanted)), None, None)
 
 
-def _backward(x: Tensor, weight: Tensor, which: Tensor, g: Tensor, sizes: Any, wanted: Sequence[bool]) -> list[Tensor | None] | None:
+def _backward(
+    x: Tensor, weight: Tensor, which: Tensor, g: Tensor, sizes: Any, wanted: Sequence[bool]
+) -> list[Tensor | None] | None:
     """The gradients of x, weight and bias that are wanted; None if `g` was not finite."""
     x, weight, g = x.contiguous(), weight.contiguous(), g.contiguous()
     dx = torch.empty_like(x) if wanted[0] else None
@@ -122,7 +139,9 @@ def _backward(x: Tensor, weight: Tensor, which: Tensor, g: Tensor, sizes: Any, w
     return None if odd else [dx, dw if wanted[1] else None, db if wanted[2] else None]
 
 
-def _by_torch(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Padding, g: Tensor, wanted: Sequence[bool]) -> list[Tensor | None]:
+def _by_torch(
+    x: Tensor, weight: Tensor, bias: Tensor | None, padding: Padding, g: Tensor, wanted: Sequence[bool]
+) -> list[Tensor | None]:
     """The same by torch, as part of the graph if one is being made."""
     graph = torch.is_grad_enabled()
     if not graph:

@@ -1,9 +1,10 @@
 """Convolution, bias, ReLU and 2 x 2 max-pool of many lanes as one operation on CUDA, each lane with weights of its own.
 
-By torch's own kernels a lane's convolution is a copy of every patch, a matrix product, and a pass over memory each for bias, ReLU and
-pooling; backwards the same again. Here each is a matrix product whose operands are picked from the images as they are needed. Products are
-of three TF32 parts each, which come to float32's precision. No program adds over more than one lane, and how sums are cut depends on one
-lane's shapes alone, so a lane's bits do not depend on the others. Triton comes with torch's CUDA builds.
+By torch's own kernels a lane's convolution is a copy of every patch, a matrix product, and a pass over memory each for
+bias, ReLU and pooling; backwards the same again. Here each is a matrix product whose operands are picked from the
+images as they are needed. Products are of three TF32 parts each, which come to float32's precision. No program adds
+over more than one lane, and how sums are cut depends on one lane's shapes alone, so a lane's bits do not depend on the
+others. Triton comes with torch's CUDA builds.
 """
 
 import functools
@@ -13,13 +14,15 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-_DEPTH = 32  # terms of a matrix product taken at a time; with half as many for the weights' gradients, other sizes were slower
+# terms of a matrix product taken at a time; with half as many for the weights' gradients, other sizes were slower
+_DEPTH = 32
 # `num_stages=1`: loading the next operands while a product is computed was slower, for the largest blocks three times
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The shapes of one block: images `[lanes, batch, channels, height, width]`, kernels `[lanes, kernels, channels, high, wide]`."""
+    """The shapes of one block: images `[lanes, batch, channels, height, width]`, kernels `[lanes, kernels, channels,
+    high, wide]`."""
 
     lanes: int
     batch: int
@@ -54,7 +57,15 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, s: Sizes) -> tuple[T
     block_p, block_k = _block(pixels, 64), _block(s.kernels, 32)
     grid = (s.lanes * s.batch, -(-pixels // block_p), -(-s.kernels // block_k))
     _kernels().forward[grid](
-        *(x, weight, weight if bias is None else bias, out, which, weight.stride(0), 0 if bias is None else bias.stride(0)),
+        *(
+            x,
+            weight,
+            weight if bias is None else bias,
+            out,
+            which,
+            weight.stride(0),
+            0 if bias is None else bias.stride(0),
+        ),
         *(s.batch, s.channels, s.height, s.width, s.kernels, *s.pooled, s.top, s.left),
         *(s.high, s.wide, bool(s.top or s.left), bias is not None, block_p, block_k, _DEPTH),
         num_stages=1,
@@ -63,18 +74,22 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, s: Sizes) -> tuple[T
 
 
 def spread(which: Tensor, g: Tensor, s: Sizes) -> Tensor:
-    """The gradient before pooling and ReLU, `[lanes, batch, kernels, *s.spread]`: each value at the pixel that won, with zeros around, so
-    that what reads it need not look for edges."""
+    """The gradient before pooling and ReLU, `[lanes, batch, kernels, *s.spread]`: each value at the pixel that won,
+    with zeros around, so that what reads it need not look for edges."""
     wide = g.new_empty(s.lanes, s.batch, s.kernels, *s.spread)
     pixels = s.spread[0] * s.spread[1]
-    _kernels().spread[s.lanes * s.batch * s.kernels, -(-pixels // 256)](g, which, wide, *s.pooled, *s.spread, s.high, s.wide, 256)
+    _kernels().spread[s.lanes * s.batch * s.kernels, -(-pixels // 256)](
+        g, which, wide, *s.pooled, *s.spread, s.high, s.wide, 256
+    )
     return wide
 
 
 def weight_gradients(x: Tensor, wide: Tensor, s: Sizes, into: Tensor, into_bias: Tensor | None) -> None:
-    """The gradients of weights and bias, written to tensors of their shapes, whose lanes may lie apart. `wide` is what `spread` gives."""
+    """The gradients of weights and bias, written to tensors of their shapes, whose lanes may lie apart. `wide` is what
+    `spread` gives."""
     taps, pixels = s.channels * s.high * s.wide, 4 * s.pooled[0] * s.pooled[1]
-    # Each program adds up a few samples; a second kernel adds what they come to. More parts keep the device busy, fewer take less memory.
+    # Each program adds up a few samples; a second kernel adds what they come to. More parts keep the device busy, fewer
+    # take less memory.
     samples = max(1, (256 if s.kernels * taps <= 4096 else 2048) // pixels)
     parts = -(-s.batch // samples)
     partial = x.new_empty(s.lanes, parts, s.kernels * (taps + 1))  # the bias's gradients at the end
@@ -86,7 +101,13 @@ def weight_gradients(x: Tensor, wide: Tensor, s: Sizes, into: Tensor, into_bias:
         num_stages=1,
     )
     _kernels().add_parts[s.lanes, -(-s.kernels * (taps + 1) // 512)](
-        *(partial, into, into if into_bias is None else into_bias, into.stride(0), 0 if into_bias is None else into_bias.stride(0)),
+        *(
+            partial,
+            into,
+            into if into_bias is None else into_bias,
+            into.stride(0),
+            0 if into_bias is None else into_bias.stride(0),
+        ),
         *(parts, s.kernels, taps, into_bias is not None, 512),
     )
 
@@ -119,7 +140,8 @@ def _kernels() -> SimpleNamespace:
     def forward(  # type: ignore[no-untyped-def]
         x, weight, bias, out, which, weight_lane, bias_lane,
         batch, channels, height, width, kernels, rows, columns, above, before,
-        HIGH: tl.constexpr, WIDE: tl.constexpr, EDGE: tl.constexpr, BIAS: tl.constexpr, P: tl.constexpr, K: tl.constexpr, T: tl.constexpr,
+        HIGH: tl.constexpr, WIDE: tl.constexpr, EDGE: tl.constexpr, BIAS: tl.constexpr,
+        P: tl.constexpr, K: tl.constexpr, T: tl.constexpr,
     ):  # fmt: skip
         sample = tl.program_id(0).to(tl.int64)
         lane = sample // batch
@@ -179,7 +201,11 @@ def _kernels() -> SimpleNamespace:
         at = plane * rows * columns + (y >> 1) * columns + (z >> 1)
         place = tl.load(which + at, mask=inside, other=4).to(tl.int32)
         value = tl.load(g + at, mask=inside, other=0.0)
-        tl.store(wide + plane * high * across + n, tl.where(place == (y & 1) * 2 + (z & 1), value, 0.0), mask=n < high * across)
+        tl.store(
+            wide + plane * high * across + n,
+            tl.where(place == (y & 1) * 2 + (z & 1), value, 0.0),
+            mask=n < high * across,
+        )
 
     @triton.jit
     def weight_gradients(  # type: ignore[no-untyped-def]
@@ -219,7 +245,9 @@ def _kernels() -> SimpleNamespace:
             tl.store(partial + kernels * taps + k, summed, mask=k < kernels)
 
     @triton.jit
-    def add_parts(partial, into, into_bias, into_lane, bias_lane, parts, kernels, taps, BIAS: tl.constexpr, N: tl.constexpr):  # type: ignore[no-untyped-def]
+    def add_parts(  # type: ignore[no-untyped-def]
+        partial, into, into_bias, into_lane, bias_lane, parts, kernels, taps, BIAS: tl.constexpr, N: tl.constexpr
+    ):
         lane = tl.program_id(0).to(tl.int64)
         n = tl.program_id(1) * N + tl.arange(0, N)
         size, weights = kernels * (taps + 1), kernels * taps
@@ -248,7 +276,9 @@ def _kernels() -> SimpleNamespace:
             u = first + tl.arange(0, U)
             k, tap = u // (HIGH * WIDE), u % (HIGH * WIDE)
             back = k * (high * across) - tap // WIDE * across - tap % WIDE
-            value = tl.load(wide + (back[:, None] + corner[None, :]), mask=(k < kernels)[:, None] & real[None, :], other=0.0)
+            value = tl.load(
+                wide + (back[:, None] + corner[None, :]), mask=(k < kernels)[:, None] & real[None, :], other=0.0
+            )
             at = (c * (HIGH * WIDE))[:, None] + (k * (channels * HIGH * WIDE) + tap)[None, :]
             w = tl.load(weight + at, mask=there[:, None] & (k < kernels)[None, :], other=0.0)
             total = tl.dot(w, value, total, input_precision="tf32x3")

@@ -1,4 +1,5 @@
-"""What a linear layer of many lanes does beside its matrix products, on CUDA: bias and ReLU in one pass, and in one pass back."""
+"""What a linear layer of many lanes does beside its matrix products, on CUDA: bias and ReLU in one pass, and in one
+pass back."""
 
 import functools
 from types import SimpleNamespace
@@ -13,12 +14,21 @@ def finish_(y: Tensor, bias: Tensor | None, relu: bool) -> None:
     lanes, rows, columns = y.shape
     grid = (lanes, -(-rows // _ROWS), -(-columns // _COLUMNS))
     _kernels().finish[grid](
-        y, y if bias is None else bias, 0 if bias is None else bias.stride(0), rows, columns, bias is not None, relu, _ROWS, _COLUMNS
+        y,
+        y if bias is None else bias,
+        0 if bias is None else bias.stride(0),
+        rows,
+        columns,
+        bias is not None,
+        relu,
+        _ROWS,
+        _COLUMNS,
     )
 
 
 def gradient_before(y: Tensor, g: Tensor, relu: bool, into_bias: Tensor | None) -> Tensor:
-    """The gradient before ReLU, given the output and its gradient; the bias's is written to `into_bias`, whose lanes may lie apart."""
+    """The gradient before ReLU, given the output and its gradient; the bias's is written to `into_bias`, whose lanes
+    may lie apart."""
     lanes, rows, columns = y.shape
     before = g.new_empty(g.shape) if relu else g
     _kernels().gradient_before[lanes, -(-columns // _COLUMNS)](
@@ -35,7 +45,15 @@ def _kernels() -> SimpleNamespace:
 
     @triton.jit
     def finish(  # type: ignore[no-untyped-def]
-        y, bias, bias_lane, rows, columns, BIAS: tl.constexpr, RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+        y,
+        bias,
+        bias_lane,
+        rows,
+        columns,
+        BIAS: tl.constexpr,
+        RELU: tl.constexpr,
+        ROWS: tl.constexpr,
+        COLUMNS: tl.constexpr,
     ):
         lane = tl.program_id(0).to(tl.int64)
         row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)

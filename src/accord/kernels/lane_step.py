@@ -1,4 +1,5 @@
-"""The step of SGD with momentum for many lanes in one pass over memory, on CUDA: whatever a lane's rule adds to its gradient included."""
+"""The step of SGD with momentum for many lanes in one pass over memory, on CUDA: whatever a lane's rule adds to its
+gradient included."""
 
 import functools
 from typing import Any
@@ -24,13 +25,16 @@ def step_(
     start: Tensor | None = None,
     drift: Tensor | None = None,
 ) -> None:
-    """As `accord.engines.vectorised.lanes.step_`, which says what each of these is. All matrices are `[L, P]`, all columns `[L, 1]`."""
+    """As `accord.engines.vectorised.lanes.step_`, which says what each of these is. All matrices are `[L, P]`, all
+    columns `[L, 1]`."""
     lanes, size = w.shape
     matrices = [w if matrix is None else matrix for matrix in (gradients, start, drift)]
     columns = [lr if column is None else column for column in (factor, weight_decay, mu)]
     given = [value is not None for value in (factor, weight_decay, gradients, mu, drift)]
     with torch.cuda.device(w.device) if w.is_cuda else torch.no_grad():
-        _kernel()[-(-size // _BLOCK), lanes](w, velocity, gradient, *matrices, count, lr, momentum, *columns, size, *given, _BLOCK)
+        _kernel()[-(-size // _BLOCK), lanes](
+            w, velocity, gradient, *matrices, count, lr, momentum, *columns, size, *given, _BLOCK
+        )
 
 
 @functools.cache
@@ -41,7 +45,8 @@ def _kernel() -> Any:
     @triton.jit
     def step(  # type: ignore[no-untyped-def]
         w, velocity, gradient, gradients, start, drift, count, lr, momentum, factor, decay, mu, size,
-        FACTOR: tl.constexpr, DECAY: tl.constexpr, GRADIENTS: tl.constexpr, MU: tl.constexpr, DRIFT: tl.constexpr, BLOCK: tl.constexpr,
+        FACTOR: tl.constexpr, DECAY: tl.constexpr, GRADIENTS: tl.constexpr, MU: tl.constexpr,
+        DRIFT: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
         lane = tl.program_id(1).to(tl.int64)
         if tl.load(count + lane) > 0:

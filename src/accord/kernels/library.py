@@ -1,8 +1,9 @@
-"""The compiled library: built once per machine by one call of the C++ compiler, kept in the cache folder, loaded when first used.
+"""The compiled library: built once per machine by one call of the C++ compiler, kept in the cache folder, loaded when
+first used.
 
-A file's name holds what it was built from (sources, compiler, processor) and a digest of its content. So a library made for another
-machine that shares the folder is never loaded, and neither is one that a full disk cut short. Nothing here raises: without a library there
-is a reason, and torch does the work.
+A file's name holds what it was built from (sources, compiler, processor) and a digest of its content. So a library made
+for another machine that shares the folder is never loaded, and neither is one that a full disk cut short. Nothing here
+raises: without a library there is a reason, and torch does the work.
 """
 
 import ctypes
@@ -19,7 +20,8 @@ from pathlib import Path
 from accord.kernels.paths import cache_folder
 
 SOURCES = ("block.cpp", "sums.cpp")
-# No -ffast-math: NaN must stay NaN, so that a client that diverged is seen. Multiply-adds are fused, as compilers do unasked.
+# No -ffast-math: NaN must stay NaN, so that a client that diverged is seen. Multiply-adds are fused, as compilers do
+# unasked.
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast")
 
 
@@ -33,7 +35,8 @@ class Loaded:
 
 
 def enable() -> bool:
-    """Chooses the library for this process and those it forks from now on. Whether it is there: if not, `why_not()` tells."""
+    """Chooses the library for this process and those it forks from now on. Whether it is there: if not, `why_not()`
+    tells."""
     choose(True)
     return available()
 
@@ -50,7 +53,8 @@ def choose(wanted: bool) -> None:
 
 
 def chosen() -> bool:
-    """Whether the library was asked for, there or not: by a call or, where there was none, by ACCORD_NATIVE=1 in the environment."""
+    """Whether the library was asked for, there or not: by a call or, where there was none, by ACCORD_NATIVE=1 in the
+    environment."""
     return os.environ.get("ACCORD_NATIVE") == "1" if _chosen is None else _chosen
 
 
@@ -89,11 +93,16 @@ def loaded() -> Loaded:
     try:
         return _load()
     except Exception as error:  # whatever it is, torch can do without
-        return Loaded(reason=f"the compiled kernel cannot be used: {' '.join(str(error).split()) or type(error).__name__}")
+        return Loaded(
+            reason=f"the compiled kernel cannot be used: {' '.join(str(error).split()) or type(error).__name__}"
+        )
 
 
 def _load() -> Loaded:
-    compiler = next((found for name in (os.environ.get("CXX"), "c++", "g++", "clang++") if name and (found := shutil.which(name))), None)
+    compiler = next(
+        (found for name in (os.environ.get("CXX"), "c++", "g++", "clang++") if name and (found := shutil.which(name))),
+        None,
+    )
     if compiler is None:
         return Loaded(reason="there is no C++ compiler on the PATH: install g++ or clang, or set CXX")
     here = Path(__file__).parent
@@ -110,7 +119,8 @@ def _load() -> Loaded:
 
 
 def _compile(compiler: str, sources: list[Path], folder: Path, name: str) -> Path:
-    """Compiles into a scratch folder and moves the result to its name: processes that build at the same time do not meet."""
+    """Compiles into a scratch folder and moves the result to its name: processes that build at the same time do not
+    meet."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         place = tempfile.TemporaryDirectory(prefix=f".{name}.", dir=folder)
@@ -120,7 +130,9 @@ def _compile(compiler: str, sources: list[Path], folder: Path, name: str) -> Pat
         ) from None
     with place as scratch:
         made = Path(scratch) / "library.so"
-        done = subprocess.run([compiler, *FLAGS, *map(str, sources), "-o", str(made)], capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [compiler, *FLAGS, *map(str, sources), "-o", str(made)], capture_output=True, text=True, timeout=300
+        )
         if done.returncode != 0:
             raise RuntimeError(f"{compiler} said {(done.stderr.strip() or 'nothing').splitlines()[0]}")
         made.chmod(0o755)

@@ -1,7 +1,8 @@
 """The weighted sum of clients' updates and the votes on them, on CUDA, in one pass over memory.
 
-Plain torch adds client after client, so every client's update is read twice, and the sums are read and written once for each client. Here
-each program holds a block of coordinates in registers while it walks over the clients. Triton comes with torch's CUDA builds.
+Plain torch adds client after client, so every client's update is read twice, and the sums are read and written once for
+each client. Here each program holds a block of coordinates in registers while it walks over the clients. Triton comes
+with torch's CUDA builds.
 """
 
 import functools
@@ -43,7 +44,8 @@ def _kernel() -> Any:
 
 
 def tally(x: Tensor, weight: Tensor, votes: bool) -> tuple[Tensor, Tensor | None] | None:
-    """The weighted sum over clients of `x: [..., K, P]`, `weight: [..., K, 1]`, and, if asked, that of their signs; None if it cannot."""
+    """The weighted sum over clients of `x: [..., K, P]`, `weight: [..., K, 1]`, and, if asked, that of their signs;
+    None if it cannot."""
     if not x.is_cuda or x.dtype != torch.float32 or not x.shape[-1] or (kernel := _kernel()) is None:
         return None
     clients, size = x.shape[-2:]
@@ -54,5 +56,7 @@ def tally(x: Tensor, weight: Tensor, votes: bool) -> tuple[Tensor, Tensor | None
     runs = total.numel() // size
     grid = (-(-size // _BLOCK), runs)
     with torch.cuda.device(x.device):
-        kernel[grid](rows, weights, total, total if counted is None else counted, clients, size, VOTES=votes, BLOCK=_BLOCK)
+        kernel[grid](
+            rows, weights, total, total if counted is None else counted, clients, size, VOTES=votes, BLOCK=_BLOCK
+        )
     return total, counted

@@ -9,8 +9,8 @@ from accord import kernels
 
 
 class Sequential(nn.Sequential):
-    """torch's, with the same layers under the same names: weights, seeds, saved models and recorded runs stay what they were. That is also
-    why it bears torch's name: a model's printed form is part of how a run is recognised."""
+    """torch's, with the same layers under the same names: weights, seeds, saved models and recorded runs stay what they
+    were. That is also why it bears torch's name: a model's printed form is part of how a run is recognised."""
 
     def forward(self, input: Tensor) -> Tensor:
         if not kernels.takes(input) or _has_any_global_hook():
@@ -36,11 +36,20 @@ def fusable(layers: Sequence[nn.Module]) -> nn.Conv2d | None:
         return None
     if (conv.stride, conv.dilation, conv.groups, conv.padding_mode) != ((1, 1), (1, 1), 1, "zeros"):
         return None
-    if (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode, pool.return_indices) != (2, 2, 0, 1, False, False):
+    if (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode, pool.return_indices) != (
+        2,
+        2,
+        0,
+        1,
+        False,
+        False,
+    ):
         return None
     return None if any(map(hooked, layers)) else conv
 
 
 def hooked(module: nn.Module) -> bool:
     """Whether somebody wants to be told when this layer runs."""
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks)
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )

@@ -1,4 +1,5 @@
-"""A small CNN: two padded 3x3 convolutions, pooled, dropout, one hidden layer. For quick studies of dropout and width."""
+"""A small CNN: two padded 3x3 convolutions, pooled, dropout, one hidden layer. For quick studies of dropout and
+width."""
 
 from torch import nn
 

@@ -1,4 +1,5 @@
-"""Two CNNs for FEMNIST: two 5x5 convolutions (32 and 64 channels), each pooled, and 2048 hidden units. They differ in the padding."""
+"""Two CNNs for FEMNIST: two 5x5 convolutions (32 and 64 channels), each pooled, and 2048 hidden units. They differ in
+the padding."""
 
 from torch import nn
 
@@ -15,9 +16,12 @@ def leaf_cnn(*, channels: int = 1, size: int = 28, classes: int = 62, seed: int 
 
 
 def corrective_cnn(*, channels: int = 1, size: int = 28, classes: int = 62, seed: int = 0) -> nn.Module:
-    """The network of the corrective gradient weights' public code: no padding, 2,278,334 parameters on 28x28x1 with 62 classes."""
+    """The network of the corrective gradient weights' public code: no padding, 2,278,334 parameters on 28x28x1 with 62
+    classes."""
     if size < 16:
-        raise AccordError(f"the corrective gradient weights' CNN needs images of at least 16x16 pixels, got size {size}")
+        raise AccordError(
+            f"the corrective gradient weights' CNN needs images of at least 16x16 pixels, got size {size}"
+        )
     return _build(channels, ((size - 4) // 2 - 4) // 2, classes, "valid", seed)
 
 

@@ -17,22 +17,30 @@ class Block(nn.Module):
 
     def __init__(self, before: int, after: int, stride: int, norm: Norm) -> None:
         super().__init__()
-        self.body = nn.Sequential(_conv(before, after, stride), norm(after), nn.ReLU(), _conv(after, after), norm(after))
+        self.body = nn.Sequential(
+            _conv(before, after, stride), norm(after), nn.ReLU(), _conv(after, after), norm(after)
+        )
         same = before == after and stride == 1
-        self.around = nn.Identity() if same else nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), norm(after))
+        self.around = (
+            nn.Identity() if same else nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), norm(after))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.body(x) + self.around(x))
 
 
-def resnet18(*, channels: int = 3, size: int = 32, classes: int = 10, norm: str = "group", groups: int = 2, seed: int = 0) -> nn.Module:
-    """11,173,962 parameters for 10 classes of colour pictures, 11,220,132 for 100 and 11,271,432 for 200, with either norm.
+def resnet18(
+    *, channels: int = 3, size: int = 32, classes: int = 10, norm: str = "group", groups: int = 2, seed: int = 0
+) -> nn.Module:
+    """11,173,962 parameters for 10 classes of colour pictures, 11,220,132 for 100 and 11,271,432 for 200, with either
+    norm.
 
-    The first layer is a 3x3 convolution without pooling. From 64x64 pixels on it has stride 2, so that a 64x64 picture costs what a
-    32x32 one does. Channels are averaged over the whole picture at the end, so a model reads other sizes too.
+    The first layer is a 3x3 convolution without pooling. From 64x64 pixels on it has stride 2, so that a 64x64 picture
+    costs what a 32x32 one does. Channels are averaged over the whole picture at the end, so a model reads other sizes
+    too.
 
-    `norm` is "group" (GroupNorm with `groups` groups, two as in Reddi et al., Adaptive Federated Optimization) or "batch"
-    (BatchNorm; `groups` is not used).
+    `norm` is "group" (GroupNorm with `groups` groups, two as in Reddi et al., Adaptive Federated Optimization) or
+    "batch" (BatchNorm; `groups` is not used).
     """
     if size < 16:
         raise AccordError(f"ResNet-18 needs images of at least 16x16 pixels, got size {size}")
@@ -42,7 +50,8 @@ def resnet18(*, channels: int = 3, size: int = 32, classes: int = 10, norm: str 
     check_whole("groups", groups)
     if WIDTHS[0] % groups:
         raise AccordError(
-            f"groups must divide the {WIDTHS[0]} channels of the first layer, got {groups}: 1, 2, 4, 8, 16, 32 or 64 would do"
+            f"groups must divide the {WIDTHS[0]} channels of the first layer, got {groups}: 1, 2, 4, 8, 16, 32 or 64"
+            " would do"
         )
     make = norms[norm]
     with seeded(seed):

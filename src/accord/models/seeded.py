@@ -10,5 +10,6 @@ import torch
 def seeded(seed: int) -> Iterator[None]:
     """Within it torch draws from `seed`; after it, from where it was before."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed CUDA too, and nothing would put that back
+        # torch.manual_seed would reseed CUDA too, and nothing would put that back
+        torch.default_generator.manual_seed(seed)
         yield

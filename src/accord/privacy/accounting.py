@@ -1,8 +1,9 @@
 """Epsilon of many rounds of noised sums over C of N clients, by Google's dp-accounting.
 
-Two data sets are neighbours if they differ in one client's data, replaced by any other: N is public. Replacing a client whose contribution
-has norm S moves a sum by up to 2 S. dp-accounting's Renyi accountant takes noise in units of *that* distance when clients are drawn without
-replacement, so a noise multiplier z (in units of S, as papers and settings state it) is handed over as z / 2.
+Two data sets are neighbours if they differ in one client's data, replaced by any other: N is public. Replacing a client
+whose contribution has norm S moves a sum by up to 2 S. dp-accounting's Renyi accountant takes noise in units of *that*
+distance when clients are drawn without replacement, so a noise multiplier z (in units of S, as papers and settings
+state it) is handed over as z / 2.
 """
 
 import functools
@@ -11,20 +12,24 @@ from collections.abc import Mapping
 
 from accord.core.errors import AccordError, check_whole
 
-# Renyi orders. The best one for a common epsilon lies among the whole numbers; fractions serve large noise, the last two small delta.
+# Renyi orders. The best one for a common epsilon lies among the whole numbers; fractions serve large noise, the last
+# two small delta.
 _ORDERS = (1.25, 1.5, 1.75, *range(2, 65), 128, 256)
 
 
 def check_delta(delta: float) -> None:
     """Refuses a delta for which a Gaussian mechanism has no finite epsilon, or no meaning."""
     if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0.0 < delta < 1.0:
-        raise AccordError(f"delta must be above 0 and below 1, got {delta!r}: it is the chance that the guarantee of epsilon fails")
+        raise AccordError(
+            f"delta must be above 0 and below 1, got {delta!r}: it is the chance that the guarantee of epsilon fails"
+        )
 
 
 @functools.lru_cache(maxsize=4096)
 def epsilon(noise: float, clients: int, sample: int | None, rounds: int, delta: float) -> float:
-    """The smallest epsilon known to hold at `delta` after so many rounds, each of `sample` of the `clients` (None: all of them), drawn anew
-    without replacement, with noise of `noise` times the largest norm of one client's contribution on their sum.
+    """The smallest epsilon known to hold at `delta` after so many rounds, each of `sample` of the `clients` (None: all
+    of them), drawn anew without replacement, with noise of `noise` times the largest norm of one client's contribution
+    on their sum.
 
     >>> round(epsilon(noise=4.0, clients=1000, sample=10, rounds=100, delta=1e-5), 2)
     0.43
@@ -42,7 +47,9 @@ def epsilon(noise: float, clients: int, sample: int | None, rounds: int, delta: 
         import dp_accounting
         from dp_accounting.rdp import RdpAccountant
     except ImportError:
-        raise AccordError("differential privacy needs dp-accounting to tell its epsilon: pip install 'accord-fl[privacy]'") from None
+        raise AccordError(
+            "differential privacy needs dp-accounting to tell its epsilon: pip install 'accord-fl[privacy]'"
+        ) from None
     everyone = dp_accounting.GaussianDpEvent(noise / 2.0)
     events = [everyone, dp_accounting.SampledWithoutReplacementDpEvent(clients, sample, everyone)]
     found = []
@@ -51,7 +58,10 @@ def epsilon(noise: float, clients: int, sample: int | None, rounds: int, delta: 
         found.append(float(accountant.compose(event, rounds).get_epsilon(delta)))
     least = min(found)  # sampling never hurts, though the bound for it may be the looser one where noise is small
     if not math.isfinite(least):
-        raise AccordError(f"noise {noise:g} over {rounds} rounds has no finite epsilon at delta {delta:g}: give more noise or fewer rounds")
+        raise AccordError(
+            f"noise {noise:g} over {rounds} rounds has no finite epsilon at delta {delta:g}: give more noise or fewer"
+            " rounds"
+        )
     return least
 
 

@@ -1,10 +1,11 @@
-"""User-level differential privacy: every client's update is clipped, and the summed record gets Gaussian noise (McMahan et al., 2018).
+"""User-level differential privacy: every client's update is clipped, and the summed record gets Gaussian noise (McMahan
+et al., 2018).
 
-What may leave the sum is listed here and nothing else may: the update, and the votes if a mask counts them. The number of clients is
-fixed before the round, so it tells nothing. Shapes: a cohort of C clients, P parameters.
+What may leave the sum is listed here and nothing else may: the update, and the votes if a mask counts them. The number
+of clients is fixed before the round, so it tells nothing. Shapes: a cohort of C clients, P parameters.
 
-The noise is drawn like everything else in accord, by key, so that an experiment can be repeated and resumed. Whoever knows the seed can
-take it off again: a deployment must draw its noise, and its cohorts, from a secure source.
+The noise is drawn like everything else in accord, by key, so that an experiment can be repeated and resumed. Whoever
+knows the seed can take it off again: a deployment must draw its noise, and its cohorts, from a secure source.
 """
 
 import math
@@ -23,7 +24,8 @@ from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.privacy.accounting import check_delta, epsilon, spent_text
 
-_BELOW = 1.0 - 1e-6  # an update is clipped by a hair more than asked for, so that rounding cannot carry its norm above the bound
+# an update is clipped by a hair more than asked for, so that rounding cannot carry its norm above the bound
+_BELOW = 1.0 - 1e-6
 
 
 _NOTHING = Field(torch.zeros(0))
@@ -35,11 +37,11 @@ class Released(Record):
 
 @dataclass(frozen=True)
 class Privacy:
-    """How far a client's update may reach, and how much noise hides it. Sensitivities are those of one client's contribution: `clip` for
-    the update and sqrt(P) for its votes, a vector of P signs.
+    """How far a client's update may reach, and how much noise hides it. Sensitivities are those of one client's
+    contribution: `clip` for the update and sqrt(P) for its votes, a vector of P signs.
 
-    `noise` and `vote_noise` are noise multipliers: standard deviations in units of these sensitivities. Without `vote_noise` no votes are
-    released: a mask is computed from the noised sum, at no further cost (see `told`).
+    `noise` and `vote_noise` are noise multipliers: standard deviations in units of these sensitivities. Without
+    `vote_noise` no votes are released: a mask is computed from the noised sum, at no further cost (see `told`).
     """
 
     clip: float
@@ -61,24 +63,28 @@ class Privacy:
                 raise AccordError(f"{name} must be above 0 and finite, got {value!r}: {why}")
         check_delta(self.delta)
 
-    # -------------------------------------------------------------------------------------------------------- what it refuses
+    # ---------------------------------------------------------------------------------------- what it refuses
 
     def check_layout(self, layout: Layout) -> None:
         """Refuses a model with buffers: they would be averaged without clip or noise."""
         if layout.buffers:
             name = layout.buffers[0].name
-            raise AccordError(f"privacy covers parameters, and the model has buffers such as {name}: use group normalisation, or none")
+            raise AccordError(
+                f"privacy covers parameters, and the model has buffers such as {name}: use group normalisation, or none"
+            )
 
-    # ------------------------------------------------------------------------------------------------------------- a round
+    # ------------------------------------------------------------------------------------------------ a round
 
     def bound(self, reports: Reports) -> Reports:
-        """The reports with every `delta: [..., K, P]` scaled down to the norm `clip` where it is longer. Signs stay as they are."""
+        """The reports with every `delta: [..., K, P]` scaled down to the norm `clip` where it is longer. Signs stay as
+        they are."""
         norms = torch.linalg.vector_norm(reports.delta, dim=-1, keepdim=True, dtype=torch.float64)
         scale = (self.clip * _BELOW / norms).clamp(max=1.0)
         return replace(reports, delta=reports.delta * scale.to(reports.delta.dtype))
 
     def check_record(self, record: Record) -> None:
-        """Refuses a record that tells more of a client than one update and one vector of votes, the two that noise is put on."""
+        """Refuses a record that tells more of a client than one update and one vector of votes, the two that noise is
+        put on."""
         fields = {path: field for path, field in record.fields().items() if field.kind not in ("count", "weight")}
         fields.pop("buffers.change")  # of a model with buffers, which is refused, or empty
         if fields.pop("average.delta", _NOTHING).kind != "update":
@@ -88,22 +94,26 @@ class Privacy:
             raise AccordError(f"vote_noise has no meaning without votes, got {self.vote_noise}: this mask counts none")
         if beyond:
             raise AccordError(
-                f"mask must be gma or and_mask with privacy, whose votes have a bound: with this one clients would send {beyond[0]} too"
+                "mask must be gma or and_mask with privacy, whose votes have a bound: with this one clients would send"
+                f" {beyond[0]} too"
             )
 
     def check_sums(self, record: Record, reports: Reports) -> None:
-        """Refuses sums that only call themselves updates or votes: noise is for the clipped updates as they are, and their signs."""
+        """Refuses sums that only call themselves updates or votes: noise is for the clipped updates as they are, and
+        their signs."""
         own = {"update": reports.total.value, "votes": reports.votes.value if self._votes_in(record) else None}
         for path, field in record.fields().items():
             if field.kind in own and field.value is not own[field.kind]:
-                raise AccordError(f"privacy covers the sum of the clipped updates and of their signs, and {path} is another sum")
+                raise AccordError(
+                    f"privacy covers the sum of the clipped updates and of their signs, and {path} is another sum"
+                )
 
     def _votes_in(self, record: Record) -> bool:
         return any(field.kind == "votes" for field in record.fields().values())
 
     def released(self, record: Record, round: Round) -> Record:
-        """The record as the server may see it: noise on its sums, and counts that were fixed before the round. Noise goes on once, so a
-        record that has it stays as it is."""
+        """The record as the server may see it: noise on its sums, and counts that were fixed before the round. Noise
+        goes on once, so a record that has it stays as it is."""
         if isinstance(record, Released):
             return record
         self.check_record(record)
@@ -116,7 +126,11 @@ class Privacy:
                 return replace(field, value=noised)
             if field.kind == "votes":
                 return replace(field, value=self._votes(field.value, noised, cohort, round))
-            return replace(field, value=torch.full_like(field.value, cohort)) if field.kind in ("count", "weight") else field
+            return (
+                replace(field, value=torch.full_like(field.value, cohort))
+                if field.kind in ("count", "weight")
+                else field
+            )
 
         return Released(**dict(record.mapped(seen)))
 
@@ -126,8 +140,9 @@ class Privacy:
         return votes + self._noise("votes", self.vote_noise * math.sqrt(votes.shape[-1]), votes, round)
 
     def told(self, noised: Tensor, cohort: float) -> Tensor:
-        """Net votes computed from the noised sum alone, `[..., P]`: on a coordinate, the cohort times the share of pure noise that is
-        smaller than what was seen. With tau 0.4 a coordinate passes whole where four noises in ten would have been smaller."""
+        """Net votes computed from the noised sum alone, `[..., P]`: on a coordinate, the cohort times the share of pure
+        noise that is smaller than what was seen. With tau 0.4 a coordinate passes whole where four noises in ten would
+        have been smaller."""
         return cohort * noised.sign() * torch.erf(noised.abs() / (self.noise * self.clip * math.sqrt(2.0)))
 
     def _noise(self, what: str, deviation: float, like: Tensor, round: Round) -> Tensor:
@@ -135,11 +150,11 @@ class Privacy:
         key = draws.device_key(round.seed, f"privacy: {what}", round.number)
         return (draws.normal(like.shape[-1], key, torch.device("cpu")) * deviation).to(like)
 
-    # ---------------------------------------------------------------------------------------------------------- what it costs
+    # ------------------------------------------------------------------------------------------ what it costs
 
     def multiplier(self, masked: bool) -> float:
-        """The noise multiplier of all that a round releases. Update and votes together are one Gaussian mechanism: in units of their own
-        noise their sensitivities are 1 / noise and 1 / vote_noise, which add in squares."""
+        """The noise multiplier of all that a round releases. Update and votes together are one Gaussian mechanism: in
+        units of their own noise their sensitivities are 1 / noise and 1 / vote_noise, which add in squares."""
         if not masked or self.vote_noise is None:
             return self.noise
         return 1.0 / math.hypot(1.0 / self.noise, 1.0 / self.vote_noise)
@@ -149,12 +164,13 @@ class Privacy:
         return {"epsilon": epsilon(self.multiplier(masked), clients, sample, rounds, self.delta), "delta": self.delta}
 
     def signal(self, cohort: int, size: int) -> float:
-        """The most that a coordinate's votes can stand out of their noise: C / (vote_noise sqrt(P)), when all clients agree. The same holds
-        for the noised sum, when all clients send one update that is spread evenly."""
+        """The most that a coordinate's votes can stand out of their noise: C / (vote_noise sqrt(P)), when all clients
+        agree. The same holds for the noised sum, when all clients send one update that is spread evenly."""
         return cohort / ((self.vote_noise or self.noise) * math.sqrt(size))
 
     def of_round(self, record: Record, norms: Sequence[float]) -> dict[str, Any]:
-        """What a simulation tells of a round, from the record without noise. It is for tuning, and no part of what is released."""
+        """What a simulation tells of a round, from the record without noise. It is for tuning, and no part of what is
+        released."""
         noise = self.noise * self.clip
         row = {
             "clipped": sum(norm > self.clip for norm in norms) / max(len(norms), 1),
@@ -169,12 +185,21 @@ class Privacy:
         """What a run will cost in privacy, and what will be left of the votes, before it begins."""
         cohort = sample or clients
         spent = self.spent(masked, clients, sample, rounds)
-        lines = [f"privacy: {spent_text(spent)} after {rounds} rounds of {cohort} of {clients} clients, any one of them replaced"]
+        lines = [
+            f"privacy: {spent_text(spent)} after {rounds} rounds of {cohort} of {clients} clients, any one of them"
+            " replaced"
+        ]
         if masked:
             signal = f"signal to noise of a coordinate {self.signal(cohort, size):.2g}"
-            how = f"the mask is computed from the noised sum, {signal} if all clients send one update that is spread evenly"
+            how = (
+                f"the mask is computed from the noised sum, {signal} if all clients send one update that is spread"
+                " evenly"
+            )
             if self.vote_noise is not None:
-                how = f"{cohort} net votes meet noise of {self.vote_noise * math.sqrt(size):.4g}, {signal} if all clients agree"
+                how = (
+                    f"{cohort} net votes meet noise of {self.vote_noise * math.sqrt(size):.4g}, {signal} if all clients"
+                    " agree"
+                )
             lines.append(f"privacy: {how}")
         return lines
 

@@ -1,11 +1,11 @@
 """A record as whole numbers modulo 2^bits, which is what a secure-aggregation protocol can add (Bonawitz et al., 2017).
 
-A float x becomes round(x * scale) modulo 2^bits. The scale leaves room for the sum of as many clients as were declared, so that no sum of
-theirs can wrap around; who goes beyond what was declared gets a sentence, not a wrong sum. Whole numbers add without rounding: the
-only error is that of rounding each value once.
+A float x becomes round(x * scale) modulo 2^bits. The scale leaves room for the sum of as many clients as were declared,
+so that no sum of theirs can wrap around; who goes beyond what was declared gets a sentence, not a wrong sum. Whole
+numbers add without rounding: the only error is that of rounding each value once.
 
-This is the arithmetic, not a protocol: `masked` shows that shares which look random add to the right sum, with masks from keyed draws. A
-protocol must agree on secret keys, and must recover the masks of clients that drop out.
+This is the arithmetic, not a protocol: `masked` shows that shares which look random add to the right sum, with masks
+from keyed draws. A protocol must agree on secret keys, and must recover the masks of clients that drop out.
 """
 
 import math
@@ -43,9 +43,13 @@ class FixedPoint:
         if self.bits > MOST_BITS:
             raise AccordError(f"bits must be at most {MOST_BITS}, which a float64 holds exactly, got {self.bits}")
         if not 0.0 < self.bound < math.inf:
-            raise AccordError(f"bound must be above 0 and finite, got {self.bound}: it is the largest number a client may hold")
+            raise AccordError(
+                f"bound must be above 0 and finite, got {self.bound}: it is the largest number a client may hold"
+            )
         if not self.levels:
-            raise AccordError(f"bits must be at least {votes_bits(self.clients)} to add {self.clients} clients, got {self.bits}")
+            raise AccordError(
+                f"bits must be at least {votes_bits(self.clients)} to add {self.clients} clients, got {self.bits}"
+            )
 
     @property
     def levels(self) -> int:
@@ -58,28 +62,36 @@ class FixedPoint:
         return self.bound / self.levels
 
     def encode(self, x: Tensor) -> Tensor:
-        """Floats as whole numbers from 0 to 2^bits - 1, int64. A value beyond the bound is refused: cut in silence, it would be wrong."""
+        """Floats as whole numbers from 0 to 2^bits - 1, int64. A value beyond the bound is refused: cut in silence, it
+        would be wrong."""
         largest = float(x.abs().max()) if x.numel() else 0.0
         if not largest <= self.bound:  # NaN is neither above nor below
-            raise AccordError(f"a value to be summed must lie between {-self.bound:g} and {self.bound:g}, got one of size {largest:g}")
+            raise AccordError(
+                f"a value to be summed must lie between {-self.bound:g} and {self.bound:g}, got one of size {largest:g}"
+            )
         return self._residue((x.double() * (self.levels / self.bound)).round().long().clamp(-self.levels, self.levels))
 
     def decode(self, total: Tensor, count: int) -> Tensor:
-        """The sum of `count` encoded values, float64; the sum of the whole numbers may have been taken modulo 2^bits or not."""
+        """The sum of `count` encoded values, float64; the sum of the whole numbers may have been taken modulo 2^bits or
+        not."""
         if not 0 < count <= self.clients:
-            raise AccordError(f"a sum of 1 to {self.clients} clients was declared, got {count}: more could wrap around unseen")
+            raise AccordError(
+                f"a sum of 1 to {self.clients} clients was declared, got {count}: more could wrap around unseen"
+            )
         residue = self._residue(total)
         signed = torch.where(residue >= 1 << self.bits - 1, residue - (1 << self.bits), residue)
         if bool((signed.abs() > count * self.levels).any()):
-            raise AccordError(f"the sum is larger than {count} clients can make it: a share is missing, or was added twice")
+            raise AccordError(
+                f"the sum is larger than {count} clients can make it: a share is missing, or was added twice"
+            )
         return signed.double() * self.step
 
     def _residue(self, x: Tensor) -> Tensor:
         return x & ((1 << self.bits) - 1)  # the lowest bits of a negative number, too, are its residue
 
     def masks(self, size: int, client: str, cohort: Sequence[str], secret: int) -> Tensor:
-        """What a client adds to its share, `[size]`: a mask for every other client, which the first of the two adds and the second takes
-        off. Over the whole cohort they cancel."""
+        """What a client adds to its share, `[size]`: a mask for every other client, which the first of the two adds and
+        the second takes off. Over the whole cohort they cancel."""
         if client not in cohort or len(set(cohort)) < len(cohort):
             raise AccordError(f"a cohort must name each client once, {client!r} among them, got {list(cohort)}")
         total, mine = torch.zeros(size, dtype=torch.int64), list(cohort).index(client)
@@ -87,7 +99,8 @@ class FixedPoint:
             if other == client:
                 continue
             pair = sorted((mine, theirs))
-            drawn = draws.raw(size, secret, "secure sum", cohort[pair[0]], cohort[pair[1]]).astype(np.int64)  # the same 64 bits, signed
+            # the same 64 bits, signed
+            drawn = draws.raw(size, secret, "secure sum", cohort[pair[0]], cohort[pair[1]]).astype(np.int64)
             total += torch.from_numpy(drawn) if mine < theirs else -torch.from_numpy(drawn)
         return self._residue(total)
 
@@ -114,8 +127,9 @@ def votes_form(clients: int) -> FixedPoint:
 class SecureSum:
     """A record's fields as whole numbers: `encode` at every client, add the records, `decode` the total.
 
-    `bound` is the largest size of a coordinate of any float field; with privacy, `clip` is one. Votes and counts are whole already and take
-    `votes_bits`; a sample weight must stay below `weight_bound`. The number of clients goes along in the clear.
+    `bound` is the largest size of a coordinate of any float field; with privacy, `clip` is one. Votes and counts are
+    whole already and take `votes_bits`; a sample weight must stay below `weight_bound`. The number of clients goes
+    along in the clear.
     """
 
     clients: int
@@ -135,11 +149,15 @@ class SecureSum:
         """One client's record as whole numbers, int64, which add as records do."""
         for path, field in record.fields().items():
             if field.how != "sum":
-                raise AccordError(f"a secure sum adds, and {path} combines by {field.how}: choose a rule that needs sums alone")
+                raise AccordError(
+                    f"a secure sum adds, and {path} combines by {field.how}: choose a rule that needs sums alone"
+                )
         whole = record.mapped(lambda field: replace(field, value=self.form(field.kind).encode(field.value)))
         return Record(clients=Field(torch.ones(1, dtype=torch.int64)), record=whole)
 
     def decode(self, total: Record) -> Record:
         """The sum of encoded records as the record that the server lowers, in float64."""
         count = int(total["clients"])
-        return total.part("record").mapped(lambda field: replace(field, value=self.form(field.kind).decode(field.value, count)))
+        return total.part("record").mapped(
+            lambda field: replace(field, value=self.form(field.kind).decode(field.value, count))
+        )

@@ -1,7 +1,7 @@
 """Records as the plain data that the page draws. All arithmetic is done here; the page only chooses and shows.
 
-Runs that differ by seed alone make one setting. Of every curve the page gets at most so many rounds, of every setting's clients so many
-dots: five hundred runs still make a file that can be mailed.
+Runs that differ by seed alone make one setting. Of every curve the page gets at most so many rounds, of every setting's
+clients so many dots: five hundred runs still make a file that can be mailed.
 """
 
 import json
@@ -44,8 +44,8 @@ class Sources:
 
 
 def look(paths: Sequence[Path], *, waiting: bool = False) -> Sources:
-    """Run folders and results at or below the paths, and the runs of results that are named. Only who waits for runs may give a folder
-    without any."""
+    """Run folders and results at or below the paths, and the runs of results that are named. Only who waits for runs
+    may give a folder without any."""
     runs: list[Path] = []
     results: list[Path] = []
     for path in paths:
@@ -68,7 +68,8 @@ def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[st
     runs = [read(folder) for folder in sources.runs]
     first = next((run.kind for run in runs if run.kind), "")
     kinds: dict[str, dict[str, list[Recorded]]] = {}
-    for run in runs:  # figures of different data or of different metrics are no comparison; a run without any stands with the first
+    # figures of different data or of different metrics are no comparison; a run without any stands with the first
+    for run in runs:
         kinds.setdefault(run.kind or first, {}).setdefault(run.group, []).append(run)
     settings: list[dict[str, Any]] = []
     maps: list[dict[str, Any]] = []
@@ -108,7 +109,13 @@ def _setting(members: Sequence[Recorded], most: int, notices: list[str]) -> dict
         "metric": metric,
         "smaller": first is not None and metric in first["smaller_is_better"],
         "runs": [
-            {"folder": str(run.folder), "seed": run.seed, "rounds": run.rounds, "status": run.status, "ending": run.ending}
+            {
+                "folder": str(run.folder),
+                "seed": run.seed,
+                "rounds": run.rounds,
+                "status": run.status,
+                "ending": run.ending,
+            }
             for run in members
         ],
         "figures": {rule: _figures(evaluated, rule) for rule in RULES},
@@ -127,7 +134,10 @@ def _figures(runs: Sequence[Recorded], rule: str) -> dict[str, Any]:
         gaps = {gap: values[a] - values[b] for gap, (a, b) in GAPS.items() if a in values and b in values}
         for name, value in {**values, **gaps}.items():
             of_seeds.setdefault(name, []).append(value)
-    spreads = {name: [_short(np.mean(of)), _short(np.std(of, ddof=1)) if len(of) > 1 else None] for name, of in of_seeds.items()}
+    spreads = {
+        name: [_short(np.mean(of)), _short(np.std(of, ddof=1)) if len(of) > 1 else None]
+        for name, of in of_seeds.items()
+    }
     return {"values": spreads, "rounds": [[selected.rounds[0], selected.rounds[-1]] for selected in chosen]}
 
 
@@ -137,10 +147,18 @@ def _curves(runs: Sequence[Recorded], most: int) -> dict[str, Any]:
     by_seed = [dict(run.history) for run in runs]
     drawn: dict[str, Any] = {}
     for split in TITLES:
-        names = [name for name in runs[0].history[0][1]["splits"].get(split, {}) if name not in ("clients", "samples")] if runs else []
+        names = (
+            [name for name in runs[0].history[0][1]["splits"].get(split, {}) if name not in ("clients", "samples")]
+            if runs
+            else []
+        )
         for name in names:
-            at = [[seed[number]["splits"][split][name]["by_sample"] for seed in by_seed if number in seed] for number in rounds]
-            values = [[np.nan if value is None else value for value in seeds] for seeds in at]  # a model that diverged has no figure
+            at = [
+                [seed[number]["splits"][split][name]["by_sample"] for seed in by_seed if number in seed]
+                for number in rounds
+            ]
+            # a model that diverged has no figure
+            values = [[np.nan if value is None else value for value in seeds] for seeds in at]
             drawn.setdefault(name, {})[split] = {
                 "mean": [_short(np.mean(seeds)) for seeds in values],
                 "low": [_short(np.min(seeds)) for seeds in values],
@@ -169,10 +187,13 @@ def _clients(runs: Sequence[Recorded], metric: str, notices: list[str]) -> dict[
 
 
 def _agreement(runs: Sequence[Recorded]) -> dict[str, Any] | None:
-    """How far clients agreed, by parameter and round, averaged over seeds. Only the lines of the rounds that are shown are parsed."""
+    """How far clients agreed, by parameter and round, averaged over seeds. Only the lines of the rounds that are shown
+    are parsed."""
     files = [(run.folder / "metrics.jsonl").read_text().split("\n")[: run.rounds] for run in runs]
     rounds = thinned(range(1, max(map(len, files), default=0) + 1), _ROUNDS_OF_A_MAP)
-    told = [[row for lines in files if number <= len(lines) and (row := _by_layer(lines[number - 1]))] for number in rounds]
+    told = [
+        [row for lines in files if number <= len(lines) and (row := _by_layer(lines[number - 1]))] for number in rounds
+    ]
     layers = list(dict.fromkeys(name for of in told for row in of for name in row))
     if not layers:
         return None
@@ -182,7 +203,8 @@ def _agreement(runs: Sequence[Recorded]) -> dict[str, Any] | None:
 
 def _by_layer(line: str) -> dict[str, float]:
     """A round's agreement, overall and by parameter; nothing for a round without a mask, or that was skipped."""
-    if "agreement_by_layer" not in line or not line.endswith("}"):  # a run that is started over may be cut short just here
+    # a run that is started over may be cut short just here
+    if "agreement_by_layer" not in line or not line.endswith("}"):
         return {}
     row = json.loads(line)
     return {"all": row["agreement"], **row["agreement_by_layer"]}

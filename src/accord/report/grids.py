@@ -14,9 +14,13 @@ Flat = Mapping[str, Any]
 
 
 def grids(runs: Sequence[Recorded], first: int = 0) -> list[dict[str, Any]]:
-    """The grids among runs that differ by more than their seeds. A cell is (column, row, the run's place counted from `first`)."""
+    """The grids among runs that differ by more than their seeds. A cell is (column, row, the run's place counted from
+    `first`)."""
     settings = [flat(run.settings) for run in runs]
-    axes = sorted({key for own in settings for key in own if _is_axis(key, settings)}, key=lambda key: (not key.endswith("tau"), key))
+    axes = sorted(
+        {key for own in settings for key in own if _is_axis(key, settings)},
+        key=lambda key: (not key.endswith("tau"), key),
+    )
     found: list[dict[str, Any]] = []
     in_a_plane: set[int] = set()
     for x, y in combinations(axes, 2):
@@ -24,7 +28,9 @@ def grids(runs: Sequence[Recorded], first: int = 0) -> list[dict[str, Any]]:
         for name, of in zip(_names(families, {x, y}, runs, settings), families, strict=True):
             in_a_plane |= set(of)
             rows = _values(y, of, settings)
-            found.append(_grid(name, x, y, rows, [(run, _place(y, rows, settings[run])) for run in of], settings, first))
+            found.append(
+                _grid(name, x, y, rows, [(run, _place(y, rows, settings[run])) for run in of], settings, first)
+            )
     for x in axes:
         families = [of for of in _families(settings, {x}) if _varies(x, of, settings) and not set(of) <= in_a_plane]
         if families:
@@ -43,7 +49,9 @@ def _families(settings: Sequence[Flat], free: set[str]) -> list[list[int]]:
     """Runs that are alike in everything but the free keys."""
     families: dict[str, list[int]] = {}
     for run, own in enumerate(settings):
-        families.setdefault(repr(sorted((key, repr(value)) for key, value in own.items() if key not in free)), []).append(run)
+        families.setdefault(
+            repr(sorted((key, repr(value)) for key, value in own.items() if key not in free)), []
+        ).append(run)
     return list(families.values())
 
 
@@ -54,25 +62,37 @@ def _varies(key: str, family: Sequence[int], settings: Sequence[Flat]) -> bool:
 def _values(key: str, family: Sequence[int], settings: Sequence[Flat]) -> list[str]:
     """The values of a key in order, as the axis writes them."""
     there = {settings[run].get(key) for run in family}
-    return [_DEFAULT] * (None in there) + [f"{value:g}" for value in sorted(value for value in there if value is not None)]
+    return [_DEFAULT] * (None in there) + [
+        f"{value:g}" for value in sorted(value for value in there if value is not None)
+    ]
 
 
 def _place(key: str, values: Sequence[str], own: Flat) -> int:
     return values.index(f"{own[key]:g}" if key in own else _DEFAULT)
 
 
-def _names(families: Sequence[Sequence[int]], free: set[str], runs: Sequence[Recorded], settings: Sequence[Flat]) -> list[str]:
+def _names(
+    families: Sequence[Sequence[int]], free: set[str], runs: Sequence[Recorded], settings: Sequence[Flat]
+) -> list[str]:
     """`fedavg + gma` for a family in which tau is free; with the settings that tell it apart from its namesakes."""
     names = []
     for of in families:
         name = runs[of[0]].label
         tau = next((settings[of[0]].get(key, 0.4) for key in free if key.rpartition(".")[2] == "tau"), None)
         names.append(name if tau is None else name.replace(f"({tau:g})", ""))
-    return told_apart(names, [{key: value for key, value in settings[of[0]].items() if key not in free} for of in families])
+    return told_apart(
+        names, [{key: value for key, value in settings[of[0]].items() if key not in free} for of in families]
+    )
 
 
 def _grid(
-    title: str, x: str, y: str, rows: Sequence[str], placed: Sequence[tuple[int, int]], settings: Sequence[Flat], first: int
+    title: str,
+    x: str,
+    y: str,
+    rows: Sequence[str],
+    placed: Sequence[tuple[int, int]],
+    settings: Sequence[Flat],
+    first: int,
 ) -> dict[str, Any]:
     columns = _values(x, [run for run, _ in placed], settings)
     cells = [[_place(x, columns, settings[run]), row, first + run] for run, row in placed]

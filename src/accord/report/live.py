@@ -36,7 +36,8 @@ class Watched:
                 stamp = [*map(_stamp, sources.runs), *map(_stamp, sources.results)]
                 if stamp != self._stamp:
                     self._data, self._stamp = gather(sources, self._run), stamp
-            except (AccordError, OSError):  # runs are being started over: what was there last is shown until they are there again
+            except (AccordError, OSError):
+                # Runs are being started over: what was there last is shown until they are there again.
                 self._stamp = None
             return self._data
 
@@ -60,7 +61,10 @@ def serve(paths: Sequence[Path], port: int, tell: Callable[[str], None]) -> None
         server = _Server(port, watched)
     except OSError as error:
         server = _Server(0, watched)
-        tell(f"Port {port} cannot be had ({(error.strerror or str(error)).lower()}): port {server.server_port} is taken instead.")
+        tell(
+            f"Port {port} cannot be had ({(error.strerror or str(error)).lower()}): port {server.server_port} is taken"
+            " instead."
+        )
     tell(f"http://{HERE}:{server.server_port}/  (Ctrl-C stops)")
     with server:
         try:
@@ -84,7 +88,8 @@ class _Answer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        # A page of somebody else's may send a browser here under a name of its own: only this machine's own names are answered.
+        # A page of somebody else's may send a browser here under a name of its own: only this machine's own names are
+        # answered.
         if self.headers.get("Host") not in {f"{name}:{self.server.server_port}" for name in (HERE, "localhost")}:
             self._send(HTTPStatus.FORBIDDEN, "text/plain", b"only for this machine")
         elif self.path == "/":

@@ -1,7 +1,7 @@
 """The page: data, style, the plotting library and the page's own script in one file that asks nobody for anything.
 
-Apache ECharts lies in `assets/echarts` as its authors publish it. The page's policy lets a browser run these scripts and no others, and
-connect to nobody; a live page may ask the server that it came from.
+Apache ECharts lies in `assets/echarts` as its authors publish it. The page's policy lets a browser run these scripts
+and no others, and connect to nobody; a live page may ask the server that it came from.
 """
 
 import base64
@@ -39,9 +39,15 @@ def embedded(data: Any) -> str:
 
 def policy(live: bool) -> str:
     """What a browser may do for this page."""
-    scripts = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in (_library(), _script()))
+    scripts = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        for text in (_library(), _script())
+    )
     connect = "'self'" if live else "'none'"
-    return f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; connect-src {connect}; base-uri 'none'"
+    return (
+        f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; connect-src {connect};"
+        " base-uri 'none'"
+    )
 
 
 @cache

@@ -21,7 +21,8 @@ def holds_results(file: Path) -> bool:
 
 
 def runs_of(file: Path) -> list[Path]:
-    """The run folders that results came from, in the folder beside them that all studies share; none of a damaged file."""
+    """The run folders that results came from, in the folder beside them that all studies share; none of a damaged
+    file."""
     try:
         names = json.loads(file.read_text(encoding="utf-8")).get("runs", [])
         folders = [file.parent / POOL / str(name) for name in names]

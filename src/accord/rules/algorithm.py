@@ -32,9 +32,11 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A federated algorithm: what clients do, how their updates are averaged, how far each coordinate is trusted, how the server steps.
+    """A federated algorithm: what clients do, how their updates are averaged, how far each coordinate is trusted, how
+    the server steps.
 
-    Each part may be yours: see `accord.core.protocols`. With `pools` it trains on the federation's data in one place (`Federation.pool`).
+    Each part may be yours: see `accord.core.protocols`. With `pools` it trains on the federation's data in one place
+    (`Federation.pool`).
     """
 
     local: Local = sgd()
@@ -55,18 +57,26 @@ class Algorithm:
             self._check_privacy(self.privacy)
 
     def _check_privacy(self, privacy: Privacy) -> None:
-        """Refuses parts that would release more than is clipped and noised, or of which the accounting would not be true."""
+        """Refuses parts that would release more than is clipped and noised, or of which the accounting would not be
+        true."""
         if self.local.remembers or self.pools or not self.local.reports_updates:
-            raise AccordError(f"{self.name} asks more of clients than an update, and privacy covers an update and votes alone")
+            raise AccordError(
+                f"{self.name} asks more of clients than an update, and privacy covers an update and votes alone"
+            )
         if self.asks_twice:
-            raise AccordError(f"{self.average.label} asks clients twice, and what it tells them in between has no noise: not with privacy")
+            raise AccordError(
+                f"{self.average.label} asks clients twice, and what it tells them in between has no noise: not with"
+                " privacy"
+            )
         if self.mask is None and privacy.vote_noise is not None:
             raise AccordError(f"vote_noise has no meaning without a mask, got {privacy.vote_noise}: nobody votes")
         layout = Layout.flat(1)
         sample = self.sample_reports(layout)
         privacy.check_record(self.lift(sample, self.init(layout, 1, torch.zeros(1))))
 
-    def with_privacy(self, clip: float, noise: float, delta: float = 1e-5, vote_noise: float | None = None) -> "Algorithm":
+    def with_privacy(
+        self, clip: float, noise: float, delta: float = 1e-5, vote_noise: float | None = None
+    ) -> "Algorithm":
         """The same algorithm with user-level differential privacy (docs/privacy.md).
 
         >>> private = fedavg(mask=gma(0.4), weighting="uniform").with_privacy(clip=1.0, noise=1.0)
@@ -103,7 +113,8 @@ class Algorithm:
         return {**here, "server": self.server.init(vector)}
 
     def weighted(self, reports: Reports) -> Reports:
-        """The reports with the average's weights, which a mask weighs by too. With privacy, updates are clipped first."""
+        """The reports with the average's weights, which a mask weighs by too. With privacy, updates are clipped
+        first."""
         bounded = reports if self.privacy is None else self.privacy.bound(reports)
         weights = self.average.weights(bounded)
         return bounded if weights is bounded.weight else replace(bounded, weight=weights)
@@ -112,8 +123,12 @@ class Algorithm:
         """One record of a cohort, or of any part of it: records of parts add up."""
         weighted = self.weighted(reports)
         if self.privacy is not None and not torch.equal(weighted.weight, weighted.one):
-            raise AccordError(f"weighting must be 'uniform' with privacy, got {self.average!r}: who counts more would be protected less")
-        parts = {"mask": self.mask.lift(weighted, memory["mask"])} if self.mask else {}  # first: votes are counted while updates are summed
+            raise AccordError(
+                f"weighting must be 'uniform' with privacy, got {self.average!r}: who counts more would be protected"
+                " less"
+            )
+        # first: votes are counted while updates are summed
+        parts = {"mask": self.mask.lift(weighted, memory["mask"])} if self.mask else {}
         record = Record(
             local=self.local.lift(reports, memory["local"]),
             average=self.average.lift(weighted, memory["average"]),
@@ -126,11 +141,13 @@ class Algorithm:
 
     @property
     def asks_twice(self) -> bool:
-        """Whether clients are asked again once all have reported. Such clients keep what they reported in `extra` until then."""
+        """Whether clients are asked again once all have reported. Such clients keep what they reported in `extra` until
+        then."""
         return self.average.passes == 2
 
     def again(self, record: Record, kept: Sequence[State]) -> Record:
-        """The record after the second exchange, if there is one: clients see the first one's sums, and add to others from what they kept.
+        """The record after the second exchange, if there is one: clients see the first one's sums, and add to others
+        from what they kept.
 
         `kept` has the `extra` of some clients each, `[..., K, P]`, in the order in which they are added.
         """
@@ -148,11 +165,13 @@ class Algorithm:
         return Record(**{**dict(record), "average": Record(**dict(record.part("average")), **dict(second))})
 
     def released(self, record: Record, round: Round) -> Record:
-        """What the server may see of a cohort: the record itself or, with privacy, the record with its noise, which is put on once."""
+        """What the server may see of a cohort: the record itself or, with privacy, the record with its noise, which is
+        put on once."""
         return record if self.privacy is None else self.privacy.released(record, round)
 
     def lower(self, record: Record, memory: Memory, round: Round) -> tuple[Lowered, Tensor, Memory]:
-        """The averaged update and its mask, the change of the buffers (never masked), and what all parts but the server remember now."""
+        """The averaged update and its mask, the change of the buffers (never masked), and what all parts but the server
+        remember now."""
         record = self.released(record, round)
         update, average = self.average.lower(record.part("average"), memory["average"], round)
         mask, mask_memory = self.mask.lower(record.part("mask"), memory["mask"], round) if self.mask else (None, {})
@@ -162,9 +181,12 @@ class Algorithm:
         return Lowered(update, mask), moved, {**memory, "local": local, "average": average, "mask": mask_memory}
 
     def step(self, lowered: Lowered, memory: Memory) -> tuple[Tensor, Memory]:
-        """What the server adds to the model, lr times its direction, with the mask where `placement` puts it; and the memory after it."""
+        """What the server adds to the model, lr times its direction, with the mask where `placement` puts it; and the
+        memory after it."""
         update, mask, before = lowered.update, lowered.mask, self.server.placement == "before"
-        state, direction = self.server.direction(memory["server"], update if mask is None or not before else mask * update)
+        state, direction = self.server.direction(
+            memory["server"], update if mask is None or not before else mask * update
+        )
         if mask is not None and not before:
             direction = mask * direction
         return self.server.lr * direction, {**memory, "server": state}

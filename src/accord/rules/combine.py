@@ -12,7 +12,8 @@ from accord.rules.algorithm import Algorithm, Lowered
 
 
 def combine(rule: Average | Mask, deltas: Tensor, weights: Tensor | None = None) -> Lowered:
-    """Averages `deltas: [K, P]` by `weights: [K]` (equal if left out) and, when the rule is a mask, says how far to trust each coordinate.
+    """Averages `deltas: [K, P]` by `weights: [K]` (equal if left out) and, when the rule is a mask, says how far to
+    trust each coordinate.
 
     The server's step is `update` for an average and `mask * update` for a mask.
 
@@ -28,10 +29,13 @@ def combine(rule: Average | Mask, deltas: Tensor, weights: Tensor | None = None)
     deltas = torch.as_tensor(deltas)
     if rule.needs:
         raise AccordError(
-            f"rule must make do with the clients' updates, got {rule!r}, which needs their gradients too: use it in an Algorithm"
+            f"rule must make do with the clients' updates, got {rule!r}, which needs their gradients too: use it in an"
+            " Algorithm"
         )
     if deltas.ndim != 2 or 0 in deltas.shape:
-        raise AccordError(f"deltas must have shape [clients, parameters] with at least one of each, got {tuple(deltas.shape)}")
+        raise AccordError(
+            f"deltas must have shape [clients, parameters] with at least one of each, got {tuple(deltas.shape)}"
+        )
     if not deltas.dtype.is_floating_point:
         raise AccordError(f"deltas must be floating-point numbers, got {deltas.dtype}")
     clients, size = deltas.shape
@@ -46,7 +50,12 @@ def combine(rule: Average | Mask, deltas: Tensor, weights: Tensor | None = None)
     round = Round(1, Layout.flat(size, wide), clients)
     memory = algorithm.init(round.layout, clients, deltas[0])
     record = algorithm.lift(reports, memory)
-    if not bool(algorithm.weighted(reports).total.value.isfinite().all()):  # a sum tells of every value that is not finite
+    # a sum tells of every value that is not finite
+    if not bool(algorithm.weighted(reports).total.value.isfinite().all()):
         bad = [k for k in range(clients) if not bool(deltas[k].isfinite().all())]
-        raise AccordError(f"deltas of clients {bad} hold NaN or infinity: leave them out" if bad else "the sum of the deltas is not finite")
+        raise AccordError(
+            f"deltas of clients {bad} hold NaN or infinity: leave them out"
+            if bad
+            else "the sum of the deltas is not finite"
+        )
     return algorithm.lower(record, memory, round)[0]

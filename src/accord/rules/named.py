@@ -1,7 +1,8 @@
 """The papers' algorithms by name.
 
-The four parts are swapped, never subclassed: `fedadam(mask=gma(0.4))` is FedAdam with the papers' mask, and FedProx differs from FedAvg by
-one number. An `average` takes the place of the mean; `weighting`, which is the mean's, then has no say.
+The four parts are swapped, never subclassed: `fedadam(mask=gma(0.4))` is FedAdam with the papers' mask, and FedProx
+differs from FedAvg by one number. An `average` takes the place of the mean; `weighting`, which is the mean's, then has
+no say.
 """
 
 from collections.abc import Callable
@@ -16,18 +17,26 @@ from accord.rules.servers import Placement, adagrad, adam, momentum, step, yogi
 Weighting = Literal["samples", "uniform"]
 
 
-def fedavg(lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples", average: Average | None = None) -> Algorithm:
+def fedavg(
+    lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples", average: Average | None = None
+) -> Algorithm:
     """Federated averaging (McMahan et al., 2017)."""
     return Algorithm(sgd(), average or mean(weighting), mask, step(lr), "fedavg")
 
 
-def fedsgd(lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples", average: Average | None = None) -> Algorithm:
+def fedsgd(
+    lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples", average: Average | None = None
+) -> Algorithm:
     """One full-batch step per client and round; `epochs` and `batch` have no say."""
     return Algorithm(sgd(full_batch=True), average or mean(weighting), mask, step(lr), "fedsgd")
 
 
 def fedprox(
-    mu: float = 0.01, lr: float = 1.0, mask: Mask | None = None, weighting: Weighting = "samples", average: Average | None = None
+    mu: float = 0.01,
+    lr: float = 1.0,
+    mask: Mask | None = None,
+    weighting: Weighting = "samples",
+    average: Average | None = None,
 ) -> Algorithm:
     """FedAvg whose clients are pulled back to the round's start (Li et al., 2020)."""
     return Algorithm(prox(mu), average or mean(weighting), mask, step(lr), "fedprox")
@@ -81,7 +90,9 @@ def fedadam(
     average: Average | None = None,
 ) -> Algorithm:
     """Adam on the server (Reddi et al., 2021)."""
-    return Algorithm(sgd(), average or mean(weighting), mask, adam(lr, beta1, beta2, eps, eps_inside, placement), "fedadam")
+    return Algorithm(
+        sgd(), average or mean(weighting), mask, adam(lr, beta1, beta2, eps, eps_inside, placement), "fedadam"
+    )
 
 
 def fedyogi(
@@ -96,7 +107,9 @@ def fedyogi(
     average: Average | None = None,
 ) -> Algorithm:
     """Yogi on the server (Reddi et al., 2021)."""
-    return Algorithm(sgd(), average or mean(weighting), mask, yogi(lr, beta1, beta2, eps, eps_inside, placement), "fedyogi")
+    return Algorithm(
+        sgd(), average or mean(weighting), mask, yogi(lr, beta1, beta2, eps, eps_inside, placement), "fedyogi"
+    )
 
 
 def fedgma(
@@ -106,22 +119,24 @@ def fedgma(
     variant: Literal["workshop", "poster"] = "workshop",
     weighting: Weighting = "samples",
 ) -> Algorithm:
-    """FedGMA as first published (Tenison et al., 2021): FedAvg, then a step of `eta_s` along the clients' masked gradients. What the later
-    papers call gradient masked averaging is `fedavg(mask=gma())`."""
+    """FedGMA as first published (Tenison et al., 2021): FedAvg, then a step of `eta_s` along the clients' masked
+    gradients. What the later papers call gradient masked averaging is `fedavg(mask=gma())`."""
     return Algorithm(sgd(), masked_gradient(p, eta_s, gradient, variant, weighting), None, step(), "fedgma")
 
 
 def pooled() -> Algorithm:
-    """The baseline with all training data in one place: every round trains on as many samples as a cohort would hold, drawn from all."""
+    """The baseline with all training data in one place: every round trains on as many samples as a cohort would hold,
+    drawn from all."""
     return Algorithm(name="pooled", pools=True)
 
 
 def local_only() -> Algorithm:
-    """The baseline without a federation: every client trains alone, on from its own last model. Its unseen and test figures are those of
-    the clients' models, averaged."""
+    """The baseline without a federation: every client trains alone, on from its own last model. Its unseen and test
+    figures are those of the clients' models, averaged."""
     return Algorithm(own_model(), mean(), None, step(0.0), "local_only")
 
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
-    make.__name__: make for make in (fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, fedgma, pooled, local_only)
+    make.__name__: make
+    for make in (fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, fedgma, pooled, local_only)
 }

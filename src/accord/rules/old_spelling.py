@@ -12,7 +12,20 @@ from accord.core.errors import OldSpelling
 _KEYS = {
     "server": ("lr", "beta", "beta1", "beta2", "eps", "eps_inside", "placement"),
     "local": ("mu", "option", "at", "penalty", "warmup", "warmup_penalty", "reduction"),
-    "average": ("weighting", "share", "attackers", "keep", "agree", "alpha", "constraint", "passes", "p", "eta_s", "gradient", "variant"),
+    "average": (
+        "weighting",
+        "share",
+        "attackers",
+        "keep",
+        "agree",
+        "alpha",
+        "constraint",
+        "passes",
+        "p",
+        "eta_s",
+        "gradient",
+        "variant",
+    ),
     "mask": ("tau", "scope", "memory", "rescale", "k", "by"),
 }
 MOVED = {key: f"{part}.{key}" for part, keys in _KEYS.items() for key in keys} | {
@@ -21,7 +34,8 @@ MOVED = {key: f"{part}.{key}" for part, keys in _KEYS.items() for key in keys} |
     "like": "mask.mask.name",
 }
 _OF_A_CONTROL = ("tau", "tau_to", "tau_over", "scope", "memory", "rescale", "k")  # keys that `scaled` gave to its mask
-_SHORT = {"mask": "name", "tau": "from"}  # `mask = "gma"` is short for a table with that name; a tau that moves has a first value
+# `mask = "gma"` is short for a table with that name; a tau that moves has a first value
+_SHORT = {"mask": "name", "tau": "from"}
 
 
 def moved(key: str, mask: str | None, ramps: bool) -> str:
@@ -71,8 +85,8 @@ def canonical(key: str) -> str:
 
 
 def modern_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Some of an experiment's settings by `section.key`, with keys of 0.1 where they are now. Those of a mask stay where only the other
-    settings say which mask is meant."""
+    """Some of an experiment's settings by `section.key`, with keys of 0.1 where they are now. Those of a mask stay
+    where only the other settings say which mask is meant."""
     mask = named(settings.get("algorithm.mask.name", settings.get("algorithm.mask")))
     own = [key.removeprefix("algorithm.") for key in settings if key.startswith("algorithm.")]
     found, places = dict[str, Any](), dict[str, str]()
@@ -94,4 +108,6 @@ def tell(places: Mapping[str, str]) -> None:
     """Warns of keys of 0.1, if there are any, and says where they are now."""
     if places:
         now = ", ".join(f"algorithm.{new} (was algorithm.{old})" for old, new in places.items())
-        warnings.warn(f"[algorithm] is spelled as in accord 0.1, which is read until 0.4: write {now}", OldSpelling, stacklevel=3)
+        warnings.warn(
+            f"[algorithm] is spelled as in accord 0.1, which is read until 0.4: write {now}", OldSpelling, stacklevel=3
+        )

@@ -1,6 +1,8 @@
-"""Parts, data sets and models by name: accord's own, and what installed packages register as entry points; and a user's `module:object`.
+"""Parts, data sets and models by name: accord's own, and what installed packages register as entry points; and a user's
+`module:object`.
 
-A package registers a mask in its pyproject.toml; the groups are accord.locals, .averages, .masks, .servers, .data and .models:
+A package registers a mask in its pyproject.toml; the groups are accord.locals, .averages, .masks, .servers, .data and
+.models:
 
     [project.entry-points."accord.masks"]
     cosine = "mypackage.rules:cosine"
@@ -28,7 +30,8 @@ from accord.rules.servers import SERVERS
 
 @dataclass(frozen=True)
 class Names(Mapping[str, Any]):
-    """What a name can stand for. Names of packages are known without importing them: a broken one is told of when it is asked for."""
+    """What a name can stand for. Names of packages are known without importing them: a broken one is told of when it is
+    asked for."""
 
     what: str
     group: str
@@ -49,7 +52,9 @@ class Names(Mapping[str, Any]):
             return entry.load()
         except Exception as error:  # anything may go wrong in a package
             whose = f"the package {entry.dist.name}" if entry.dist else "a package"
-            raise AccordError(f"the {self.what} {name!r}, which {whose} registers as {entry.value}, cannot be loaded: {error}") from None
+            raise AccordError(
+                f"the {self.what} {name!r}, which {whose} registers as {entry.value}, cannot be loaded: {error}"
+            ) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys([*self.own, *self._registered]))
@@ -69,7 +74,8 @@ NETWORKS = Names("model", "accord.models", MODELS)
 
 
 def imported(name: str, folder: Path | None = None) -> Callable[..., Any]:
-    """The object that `module:object` names. `folder` and the working directory are searched after what is installed."""
+    """The object that `module:object` names. `folder` and the working directory are searched after what is
+    installed."""
     module_name, _, attribute = name.partition(":")
     folders = list(dict.fromkeys(str(place.resolve()) for place in (folder, Path.cwd()) if place is not None))
     sys.path += [place for place in folders if place not in sys.path]  # for good: workers import what they are sent
@@ -78,9 +84,12 @@ def imported(name: str, folder: Path | None = None) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise AccordError(f"{name}: the module cannot be imported: {error}") from None  # it is one that the module needs
+            # it is one that the module needs
+            raise AccordError(f"{name}: the module cannot be imported: {error}") from None
         parent, _, last = error.name.rpartition(".")
-        there = [found.name for found in pkgutil.iter_modules(list(sys.modules[parent].__path__) if parent else folders)]
+        there = [
+            found.name for found in pkgutil.iter_modules(list(sys.modules[parent].__path__) if parent else folders)
+        ]
         close = nearest(last, there)
         where = f"in {parent}" if parent else f"installed, nor in {' or '.join(folders)}"
         hint = f": did you mean {close!r}?" if close else ""
@@ -90,14 +99,19 @@ def imported(name: str, folder: Path | None = None) -> Callable[..., Any]:
     _check_home(module_name.partition(".")[0], folders)
     made = getattr(module, attribute, None)
     if not callable(made):
-        there = [key for key, value in vars(module).items() if isinstance(value, type) and value.__module__ == module.__name__]
+        there = [
+            key
+            for key, value in vars(module).items()
+            if isinstance(value, type) and value.__module__ == module.__name__
+        ]
         raise AccordError(f"{name}: {module.__file__} has no class {attribute!r}: {did_you_mean(attribute, there)}")
     found: Callable[..., Any] = made
     return found
 
 
 def _check_home(package: str, folders: list[str]) -> None:
-    """Refuses a module of the user's that another of the same name stands in for: of an installed package, or of another folder."""
+    """Refuses a module of the user's that another of the same name stands in for: of an installed package, or of
+    another folder."""
     beside = PathFinder.find_spec(package, folders)
     used = getattr(sys.modules[package], "__file__", None)
     if beside is not None and beside.origin is not None and used != beside.origin:

@@ -11,11 +11,13 @@ from accord.runs.selection import primary_metric, select
 from accord.runs.text import Cells, spread
 
 _GAPS = {"out_of_sample": "train - held-out", "participation": "held-out - unseen"}
-_NOT_TOLD_APART_BY = ("seed", "schema", "label", "rounds", "train.rounds", "run")  # settings that runs of one kind may differ in
+# settings that runs of one kind may differ in
+_NOT_TOLD_APART_BY = ("seed", "schema", "label", "rounds", "train.rounds", "run")
 
 
 def rule_for(runs: Sequence[Recorded], rule: str | None) -> str:
-    """The rule asked for, once some run is seen to have a figure by it; else the first that every run has figures by."""
+    """The rule asked for, once some run is seen to have a figure by it; else the first that every run has figures
+    by."""
     evaluated = [run for run in runs if run.history]
     if rule is None:
         return "held-out" if all(run.chosen("held-out") for run in evaluated) else "last10"
@@ -88,9 +90,13 @@ def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> l
     alike: dict[str, list[Mapping[str, Any]]] = {}
     for name, own in zip(names, settings, strict=True):
         alike.setdefault(name, []).append(own)
-    apart = {name: {key for own in of for key in {**of[0], **own} if own.get(key) != of[0].get(key)} for name, of in alike.items()}
+    apart = {
+        name: {key for own in of for key in {**of[0], **own} if own.get(key) != of[0].get(key)}
+        for name, of in alike.items()
+    }
     return [
-        ", ".join([name, *(f"{key}={own[key]}" for key in own if key in apart[name])]) for name, own in zip(names, settings, strict=True)
+        ", ".join([name, *(f"{key}={own[key]}" for key in own if key in apart[name])])
+        for name, own in zip(names, settings, strict=True)
     ]
 
 

@@ -1,4 +1,5 @@
-"""What a run ran on. Its results have the same bits only where engine, torch, processor and threads are the same: see `changes`."""
+"""What a run ran on. Its results have the same bits only where engine, torch, processor and threads are the same: see
+`changes`."""
 
 import os
 import platform
@@ -37,7 +38,8 @@ def environment(device: torch.device, engine: str, speed: Iterable[str] = ()) ->
         "safetensors": safetensors.__version__,
         "system": f"{platform.system()} {platform.machine()}",
         "engine": engine,
-        "speed": " ".join(sorted({*speed} - {"native"})) or "plain",  # the kernel has its own entry, also if it was chosen elsewhere
+        # the kernel has its own entry, also if it was chosen elsewhere
+        "speed": " ".join(sorted({*speed} - {"native"})) or "plain",
         "native": kernels.state() if device.type == "cpu" else "off",
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "cpu": _processor(),
@@ -48,14 +50,17 @@ def environment(device: torch.device, engine: str, speed: Iterable[str] = ()) ->
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """What has changed of all that decides a result's bits, with both values: `threads 4 (before: 2)`. Empty if nothing has. What an older
-    record does not tell counts as unchanged."""
+    """What has changed of all that decides a result's bits, with both values: `threads 4 (before: 2)`. Empty if nothing
+    has. What an older record does not tell counts as unchanged."""
     deciding = _DECIDING + (_DECIDING_ON_CPU if now["device"] == "cpu" else ())
-    return ", ".join(f"{key} {now[key]} (before: {before[key]})" for key in deciding if before.get(key, now[key]) != now[key])
+    return ", ".join(
+        f"{key} {now[key]} (before: {before[key]})" for key in deciding if before.get(key, now[key]) != now[key]
+    )
 
 
 def _processor() -> str:
-    """The processor's name, with the numbers that tell models of one name apart (virtual machines often give them all the same)."""
+    """The processor's name, with the numbers that tell models of one name apart (virtual machines often give them all
+    the same)."""
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:  # not Linux

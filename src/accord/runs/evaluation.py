@@ -1,8 +1,10 @@
-"""Three-way evaluation: training data, held-out data of the same clients, and clients that never took part (docs/mathematics.md).
+"""Three-way evaluation: training data, held-out data of the same clients, and clients that never took part
+(docs/mathematics.md).
 
-An evaluation is plain data, ready for JSON: per split and metric the mean over samples and over clients, the worst client and the
-10/50/90 % quantiles; and the two gaps, out-of-sample (train minus held-out) and participation (held-out minus unseen). Parts of a split,
-such as the unseen clients of one population, and further test sets get a row each of their own.
+An evaluation is plain data, ready for JSON: per split and metric the mean over samples and over clients, the worst
+client and the 10/50/90 % quantiles; and the two gaps, out-of-sample (train minus held-out) and participation (held-out
+minus unseen). Parts of a split, such as the unseen clients of one population, and further test sets get a row each of
+their own.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -37,7 +39,8 @@ def summarise(table: Table, parts: Parts | None = None) -> Evaluation:
         if first in evaluation["splits"] and second in evaluation["splits"]:
             a, b = evaluation["splits"][first], evaluation["splits"][second]
             evaluation["gaps"][gap] = {
-                metric: {by: a[metric][by] - b[metric][by] for by in ("by_sample", "by_client")} for metric in table.sums
+                metric: {by: a[metric][by] - b[metric][by] for by in ("by_sample", "by_client")}
+                for metric in table.sums
             }
     return evaluation
 
@@ -65,24 +68,31 @@ def by_population(populations: Mapping[str, str], groups: Collection[tuple[str, 
     parts: Parts = {}
     for split in ("heldout", "unseen"):
         for population in sorted(set(populations.values())) if len(set(populations.values())) > 1 else []:
-            parts[f"{TITLES[split]}, {population}"] = {(s, c) for s, c in groups if s == split and populations.get(c) == population}
+            parts[f"{TITLES[split]}, {population}"] = {
+                (s, c) for s, c in groups if s == split and populations.get(c) == population
+            }
     return parts
 
 
 def by_turn(took_part: Collection[str], groups: Collection[tuple[str, str]]) -> Parts:
-    """Held-out data of the clients that took part in the round just done, and of those that did not, where there are both."""
+    """Held-out data of the clients that took part in the round just done, and of those that did not, where there are
+    both."""
     heldout = {group for group in groups if group[0] == "heldout"}
     in_it = {(split, client) for split, client in heldout if client in took_part}
-    return {"held-out, in this round": in_it, "held-out, not in it": heldout - in_it} if in_it and in_it != heldout else {}
+    return (
+        {"held-out, in this round": in_it, "held-out, not in it": heldout - in_it} if in_it and in_it != heldout else {}
+    )
 
 
 def merge_alone(own: Sequence[Table], shared: Sequence[Table]) -> Table:
-    """One table for clients that each have a model of their own: their own data under their own model, all other data under the mean of
-    several clients' models."""
+    """One table for clients that each have a model of their own: their own data under their own model, all other data
+    under the mean of several clients' models."""
     groups = [group for table in own for group in table.groups] + shared[0].groups
     samples = np.concatenate([table.samples for table in own] + [shared[0].samples])
     sums = {
-        metric: np.concatenate([table.sums[metric] for table in own] + [np.mean([table.sums[metric] for table in shared], axis=0)])
+        metric: np.concatenate(
+            [table.sums[metric] for table in own] + [np.mean([table.sums[metric] for table in shared], axis=0)]
+        )
         for metric in shared[0].sums
     }
     return Table(groups, samples, sums, shared[0].smaller)

@@ -17,23 +17,26 @@ from accord.engines.contract import Job
 
 SCHEMA = 1  # of run folders; a change that gives old settings another meaning raises it
 _PLAIN = (str, int, float, bool, type(None))
-# Where functions of accord's own lived when runs began to be named after them. A folder's name must not change when a file moves, so they
-# keep that spelling for good; what is defined since goes by the module it is in.
+# Where functions of accord's own lived when runs began to be named after them. A folder's name must not change when a
+# file moves, so they keep that spelling for good; what is defined since goes by the module it is in.
 _FIRST_HOMES = {"accord.core.losses": "accord.losses", "accord.data.standardise": "accord.data.fitting"}
 
 
 def describe(value: Any) -> Any:
     """Anything a run depends on as plain data that is the same in every process.
 
-    A dataclass becomes `{"kind": name, ...}` with the fields that differ from their defaults alone: a new option then changes no old name.
-    Functions are known by their code and what they close over, modules by their structure, settings and weights.
+    A dataclass becomes `{"kind": name, ...}` with the fields that differ from their defaults alone: a new option then
+    changes no old name. Functions are known by their code and what they close over, modules by their structure,
+    settings and weights.
     """
     if isinstance(value, float) and value.is_integer():
         return int(value)  # 1.0 and 1 are one setting
     if isinstance(value, _PLAIN):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        changed = {f.name: describe(getattr(value, f.name)) for f in fields(value) if getattr(value, f.name) != _default(f)}
+        changed = {
+            f.name: describe(getattr(value, f.name)) for f in fields(value) if getattr(value, f.name) != _default(f)
+        }
         return {"kind": type(value).__name__, **changed}
     if isinstance(value, Mapping):
         return {str(key): describe(entry) for key, entry in value.items()}
@@ -47,7 +50,13 @@ def describe(value: Any) -> Any:
         return ["partial", describe(value.func), describe(value.args), describe(value.keywords)]
     if isinstance(value, FunctionType):
         closed_over = [describe(cell.cell_contents) for cell in value.__closure__ or ()]
-        return [_home(value), value.__qualname__, _code(value.__code__), closed_over, describe(value.__defaults__ or ())]
+        return [
+            _home(value),
+            value.__qualname__,
+            _code(value.__code__),
+            closed_over,
+            describe(value.__defaults__ or ()),
+        ]
     if callable(value) and hasattr(value, "__qualname__"):
         return [_home(value), value.__qualname__]
     raise AccordError(
@@ -61,15 +70,27 @@ def _home(value: Any) -> str:
 
 
 def _default(field: "Field[Any]") -> Any:
-    return field.default if field.default is not MISSING else field.default_factory() if field.default_factory is not MISSING else MISSING
+    return (
+        field.default
+        if field.default is not MISSING
+        else field.default_factory()
+        if field.default_factory is not MISSING
+        else MISSING
+    )
 
 
 def _module(module: nn.Module) -> list[str]:
     """A module's class and a hash of its parts: their settings, what is trainable, every weight and buffer."""
-    settings = [(name, {k: v for k, v in vars(m).items() if isinstance(v, (*_PLAIN, tuple))}) for name, m in module.named_modules()]
+    settings = [
+        (name, {k: v for k, v in vars(m).items() if isinstance(v, (*_PLAIN, tuple))})
+        for name, m in module.named_modules()
+    ]
     trainable = [(name, p.requires_grad) for name, p in module.named_parameters()]
     tensors = [*module.parameters(), *module.buffers()]
-    return [type(module).__qualname__, _digest(f"{module!r}{settings}{trainable}{[t.dtype for t in tensors]}", *tensors)]
+    return [
+        type(module).__qualname__,
+        _digest(f"{module!r}{settings}{trainable}{[t.dtype for t in tensors]}", *tensors),
+    ]
 
 
 def _code(code: CodeType) -> str:
@@ -93,7 +114,9 @@ def fingerprint(settings: Any) -> str:
 def run_name(job: Job, settings: dict[str, Any]) -> str:
     """`mnist-fedadam-gma-1f0c2d3e4b-s0`: readable parts first, then what tells settings apart."""
     return folder_name(
-        [job.fed.name, job.algorithm.name, type(job.algorithm.mask).__name__ if job.algorithm.mask else ""], settings, job.seed
+        [job.fed.name, job.algorithm.name, type(job.algorithm.mask).__name__ if job.algorithm.mask else ""],
+        settings,
+        job.seed,
     )
 
 

@@ -1,4 +1,5 @@
-"""A run's folder: its settings, metrics, checkpoints and `done` mark. Whatever happens to the process, what lies here is whole.
+"""A run's folder: its settings, metrics, checkpoints and `done` mark. Whatever happens to the process, what lies here
+is whole.
 
     experiment.toml      what the user wrote, word for word (runs of the command line)
     experiment.json      the settings with every default filled in
@@ -58,7 +59,9 @@ def read_lines(path: Path) -> list[Json]:
 class RunFolder:
     """One run's folder, locked by this process until `close`."""
 
-    def __init__(self, path: Path, settings: Json, rounds: int, *, toml: str | None = None, resume: bool = True) -> None:
+    def __init__(
+        self, path: Path, settings: Json, rounds: int, *, toml: str | None = None, resume: bool = True
+    ) -> None:
         self.path, self._settings, self._rounds, self._toml = path, {"schema": SCHEMA, **settings}, rounds, toml
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -69,7 +72,8 @@ class RunFolder:
             self.state: Json | None = self._read_state()
             done: Json = read_json(path / "done") if (path / "done").exists() else {"rounds": 0}
             self.finished_at: int = done["rounds"]
-            self.over = self.finished_at >= rounds or "flat_since" in done  # a flat run has no more rounds, however many are asked for
+            # a flat run has no more rounds, however many are asked for
+            self.over = self.finished_at >= rounds or "flat_since" in done
             self._check(resume)
         except BaseException:
             self.close()
@@ -82,7 +86,9 @@ class RunFolder:
             return None
         state: Json = read_json(self.path / "state.json")
         if state.get("schema") != SCHEMA:
-            raise AccordError(f"{self.path} was written with schema {state.get('schema')}, this accord reads schema {SCHEMA}")
+            raise AccordError(
+                f"{self.path} was written with schema {state.get('schema')}, this accord reads schema {SCHEMA}"
+            )
         return state
 
     def _check(self, resume: bool) -> None:
@@ -93,18 +99,22 @@ class RunFolder:
             return
         if self.finished_at:
             raise AccordError(
-                f"{self.path} is done after {self.finished_at} rounds: add --resume to extend it to {rounds}, or --fresh to start over"
+                f"{self.path} is done after {self.finished_at} rounds: add --resume to extend it to {rounds}, or"
+                " --fresh to start over"
             )
         if (self.path / "metrics.jsonl").exists():
             reached = self.state["round"] if self.state else 0
             raise AccordError(
-                f"{self.path} holds a run that stopped after round {reached}: add --resume to go on, or --fresh to start over"
+                f"{self.path} holds a run that stopped after round {reached}: add --resume to go on, or --fresh to"
+                " start over"
             )
 
     def begin(self, environment: Json) -> dict[str, Tensor]:
-        """Readies the folder for writing: settings in place, metrics cut back to the checkpoint. Gives the checkpoint's tensors, if any."""
+        """Readies the folder for writing: settings in place, metrics cut back to the checkpoint. Gives the checkpoint's
+        tensors, if any."""
         tensors = self.tensors()  # first of all: a folder whose checkpoint is damaged is left as it is
-        for left_over in [*self.path.glob(".*.part"), *self.path.glob("checkpoint-*.safetensors")]:  # of a process that was killed
+        # of a process that was killed
+        for left_over in [*self.path.glob(".*.part"), *self.path.glob("checkpoint-*.safetensors")]:
             if self.state is None or left_over.name != self.state["tensors"]:
                 left_over.unlink()
         (self.path / "done").unlink(missing_ok=True)
@@ -121,9 +131,12 @@ class RunFolder:
         return tensors
 
     def _as_recorded(self, row: Json) -> Json:
-        """A row as a straight run would have written it: without the evaluation that a run gets only because it ends there."""
+        """A row as a straight run would have written it: without the evaluation that a run gets only because it ends
+        there."""
         extends = row.get("off_schedule") and row["round"] < self._rounds
-        return {key: value for key, value in row.items() if key not in ("evaluation", "off_schedule")} if extends else row
+        return (
+            {key: value for key, value in row.items() if key not in ("evaluation", "off_schedule")} if extends else row
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         """The checkpoint's tensors; none if there is no checkpoint yet."""
@@ -139,14 +152,18 @@ class RunFolder:
         path = self.path / "environment.json"
         seen = read_json(path) if path.exists() and self.state else []
         if seen and (changed := changes(seen[-1], environment)):
-            told = f"the run goes on with {changed}: its results may differ in their last digits from those of an uninterrupted run"
+            told = (
+                f"the run goes on with {changed}: its results may differ in their last digits from those of an"
+                " uninterrupted run"
+            )
             warnings.warn(told, OtherEnvironment, stacklevel=2)
         if not seen or {k: v for k, v in seen[-1].items() if k != "from_round"} != environment:
             first = self.state["round"] + 1 if self.state else 1
             write_json(path, [*seen, {"from_round": first, **environment}])
 
     def log(self, row: Json, timing: Json) -> None:
-        """Adds a round's rows. They count once a checkpoint covers them; until then a restart drops and repeats them."""
+        """Adds a round's rows. They count once a checkpoint covers them; until then a restart drops and repeats
+        them."""
         assert self._metrics is not None and self._timing is not None, "begin() comes first"
         for handle, entry in ((self._metrics, row), (self._timing, timing)):
             handle.write(json.dumps(plain(entry)) + "\n")
@@ -164,8 +181,11 @@ class RunFolder:
             if old.name != name:
                 old.unlink()
 
-    def finish(self, rounds: int, models: dict[str, dict[str, Tensor]], clients: list[Json], flat_since: int | None) -> None:
-        """The run is complete: its models, its clients' evaluations, and the mark that says so, last. A flat one says since when."""
+    def finish(
+        self, rounds: int, models: dict[str, dict[str, Tensor]], clients: list[Json], flat_since: int | None
+    ) -> None:
+        """The run is complete: its models, its clients' evaluations, and the mark that says so, last. A flat one says
+        since when."""
         for name, state in models.items():
             write_tensors(self.path / f"{name}.safetensors", state)
         write_json(self.path / "clients.json", clients)

@@ -66,8 +66,9 @@ class Recorded:
 
 
 def label_of_0_1(algorithm: Mapping[str, Any]) -> str:
-    """The label of a run of accord 0.1, which wrote none: from the settings of a file, as they are spelled now, or from what `describe`
-    made of an algorithm in Python. Names are read, never looked up: reading a folder imports nothing."""
+    """The label of a run of accord 0.1, which wrote none: from the settings of a file, as they are spelled now, or from
+    what `describe` made of an algorithm in Python. Names are read, never looked up: reading a folder imports
+    nothing."""
     algorithm = _as_tables(modern(algorithm))
     average, mask = algorithm.get("average", {}), algorithm.get("mask") or {}
     kind = average.get("kind", average.get("name", "mean"))
@@ -82,11 +83,13 @@ def _mask_of_0_1(mask: Mapping[str, Any]) -> str:
         by = f", {mask['by']}" if mask.get("by", "mean") != "mean" else ""
         return f"scaled({_mask_of_0_1(mask.get('mask', {}))}{by})"
     tau = mask.get("tau", 0.4)
-    shown = f"{tau.get('lr', tau.get('from', 0.4)):g} {tau.get('kind', 'ramp')}" if isinstance(tau, Mapping) else f"{tau:g}"
+    shown = (
+        f"{tau.get('lr', tau.get('from', 0.4)):g} {tau.get('kind', 'ramp')}" if isinstance(tau, Mapping) else f"{tau:g}"
+    )
     return f"{'and_mask' if kind == 'and' else kind}({shown})"
 
 
-# ------------------------------------------------------------------------------------------------------------------- finding
+# ---------------------------------------------------------------------------------------------------- finding
 
 
 def find(paths: Sequence[Path]) -> list[Path]:
@@ -95,7 +98,11 @@ def find(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.exists():
             raise AccordError(f"there is no folder {path}: give a run folder, or a folder that holds some")
-        inside = [path] if (path / "experiment.json").exists() else sorted(file.parent for file in path.rglob("experiment.json"))
+        inside = (
+            [path]
+            if (path / "experiment.json").exists()
+            else sorted(file.parent for file in path.rglob("experiment.json"))
+        )
         if not inside:
             raise AccordError(f"{path} holds no runs: a run folder has a file experiment.json")
         found += [folder for folder in inside if folder not in found]
@@ -133,7 +140,9 @@ def _load(folder: Path) -> Recorded:
     if (folder / "done").exists():
         done = read_json(folder / "done")
         if reached != done["rounds"]:
-            raise AccordError(f"metrics.jsonl ends with round {reached}, but the run was done after round {done['rounds']}")
+            raise AccordError(
+                f"metrics.jsonl ends with round {reached}, but the run was done after round {done['rounds']}"
+            )
         status, flat = "done", done.get("flat_since")
     run = Recorded(folder, settings, history_of(rows), reached, status, flat)
     if run.label and run.history:  # asked for here, so that what is missing is missed here

@@ -27,7 +27,8 @@ class Snapshot:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished (or stopped) run. `print(run)` shows train, held-out and unseen figures, both gaps and the worst client."""
+    """A finished (or stopped) run. `print(run)` shows train, held-out and unseen figures, both gaps and the worst
+    client."""
 
     title: str
     rounds: int
@@ -53,9 +54,12 @@ class Run:
         return select(self.history, rule)
 
     def model(self, which: str = "last") -> nn.Module:
-        """The trained module, a fresh copy in evaluation mode: the `last` round's, or the one best on `held-out` data."""
+        """The trained module, a fresh copy in evaluation mode: the `last` round's, or the one best on `held-out`
+        data."""
         snapshot = self._snapshot(which)
-        return self._layout.load(copy.deepcopy(self._module).cpu(), snapshot.vector.cpu(), snapshot.buffers.cpu()).eval()
+        return self._layout.load(
+            copy.deepcopy(self._module).cpu(), snapshot.vector.cpu(), snapshot.buffers.cpu()
+        ).eval()
 
     def save(self, path: str | Path, which: str = "last") -> Path:
         """Writes the trained model's state dict as safetensors."""
@@ -69,7 +73,9 @@ class Run:
         except ImportError:
             raise AccordError("run.plot() needs matplotlib: pip install 'accord-fl[plot]'") from None
         if not self.history:
-            raise AccordError(f"there is nothing to plot: the run ended after round {self.rounds}, before its first evaluation")
+            raise AccordError(
+                f"there is nothing to plot: the run ended after round {self.rounds}, before its first evaluation"
+            )
         metric = primary_metric(self.history[0][1])
         figure = Figure(figsize=(6, 4), layout="constrained")
         axes = figure.subplots()

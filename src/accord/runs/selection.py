@@ -15,7 +15,8 @@ History = list[tuple[int, Evaluation]]  # (round, evaluation), in order
 
 @dataclass(frozen=True)
 class Selected:
-    """A figure and how it was chosen: the rule's name, the rounds it rests on, and per split the metric averaged over samples."""
+    """A figure and how it was chosen: the rule's name, the rounds it rests on, and per split the metric averaged over
+    samples."""
 
     rule: str
     rounds: list[int]
@@ -66,8 +67,9 @@ RULE_NAMES = ("held-out", "last10", "oracle", "window(a,b)")
 
 
 def select(history: History, rule: str = "held-out") -> Selected:
-    """The run's figures by a named rule: `held-out` (the round best on participating clients' held-out data), `last10` (mean over the
-    last ten rounds), `window(a,b)` (mean over rounds a to b) or `oracle` (best on the test set, which is what the papers report)."""
+    """The run's figures by a named rule: `held-out` (the round best on participating clients' held-out data), `last10`
+    (mean over the last ten rounds), `window(a,b)` (mean over rounds a to b) or `oracle` (best on the test set, which is
+    what the papers report)."""
     if not history:
         raise AccordError("nothing was evaluated yet")
     window = re.fullmatch(r"window\(\s*(\d+)\s*,\s*(\d+)\s*\)", rule)

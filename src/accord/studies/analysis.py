@@ -5,10 +5,9 @@ analysis = "participation"
 participants = [5]
 [settings]            # settings of its runs, if it trains
 "train.rounds" = 100
-[places.aggregation]  # where the paper's numbers stand among its rows: what a value of a column of published.csv is called here
-gma = { rule = "fedavg + gma(0.4)" }
-[places.split]        # `column` is the column of the number, everything else says which row it is in
-"participating trial mean" = { column = "participating (%)" }
+[places.aggregation]  # where the paper's numbers stand among its rows: what a value of a column of published.csv is
+called here gma = { rule = "fedavg + gma(0.4)" } [places.split]        # `column` is the column of the number,
+everything else says which row it is in "participating trial mean" = { column = "participating (%)" }
 """
 
 import inspect
@@ -69,11 +68,16 @@ class Analysis:
         return found
 
     def ours(self, printed: Printed, result: Result) -> float | None:
-        """The analysis's own number in the place of a printed one: of its table or, where that has no such row, of a single point."""
+        """The analysis's own number in the place of a printed one: of its table or, where that has no such row, of a
+        single point."""
         row = self.place(printed)
         column = row.pop("column", None)
         rows = result.table if all(key in result.table[0] for key in row) else result.points
-        found = [each[column] for each in rows if column in each and all(each.get(key) == value for key, value in row.items())]
+        found = [
+            each[column]
+            for each in rows
+            if column in each and all(each.get(key) == value for key, value in row.items())
+        ]
         return found[0] if found else None
 
     def changed(self, overrides: Sequence[str]) -> "Analysis":
@@ -99,15 +103,27 @@ def make(name: str, tables: dict[str, Any]) -> Analysis:
             raise AccordError(f"{name} has a key {key!r} that analyses do not have: {did_you_mean(key, KEYS)}")
     analysis, options = tables["analysis"], tables.get("options", {})
     if not isinstance(options, dict):
-        raise AccordError(f"{name} has options = {shown(options)}, which must be a section: write [options] on a line of its own")
+        raise AccordError(
+            f"{name} has options = {shown(options)}, which must be a section: write [options] on a line of its own"
+        )
     if not isinstance(analysis, str) or analysis not in ANALYSES:
-        raise AccordError(f"{name} asks for an analysis {analysis!r} that there is not: {did_you_mean(str(analysis), ANALYSES)}")
-    takes = {key: p.default for key, p in inspect.signature(ANALYSES[analysis]).parameters.items() if key not in ("given", "train")}
+        raise AccordError(
+            f"{name} asks for an analysis {analysis!r} that there is not: {did_you_mean(str(analysis), ANALYSES)}"
+        )
+    takes = {
+        key: p.default
+        for key, p in inspect.signature(ANALYSES[analysis]).parameters.items()
+        if key not in ("given", "train")
+    }
     for option, value in options.items():
         if option not in takes:
-            raise AccordError(f"{name} has an option {option!r} that {analysis} does not take: {did_you_mean(option, takes)}")
+            raise AccordError(
+                f"{name} has an option {option!r} that {analysis} does not take: {did_you_mean(option, takes)}"
+            )
         if not _fits(value, takes[option]):
-            raise AccordError(f"{name} has {option} = {shown(value)}, which {analysis} cannot take: it takes such as {takes[option]}")
+            raise AccordError(
+                f"{name} has {option} = {shown(value)}, which {analysis} cannot take: it takes such as {takes[option]}"
+            )
     about = {key: tables.get(key) for key in ("paper", "table")}
     settings = flat(tables.get("settings", {}))
     title, told = tables.get("title", name), tables.get("about", "")
@@ -122,10 +138,14 @@ def _check_places(name: str, places: Any) -> None:
     for column, names in places.items() if isinstance(places, dict) else [(places, None)]:
         if column not in known:
             raise AccordError(
-                f"{name} has places by {column!r}, which is no column of the papers' numbers: {did_you_mean(str(column), known)}"
+                f"{name} has places by {column!r}, which is no column of the papers' numbers:"
+                f" {did_you_mean(str(column), known)}"
             )
         if not isinstance(names, dict) or not all(isinstance(of, dict) for of in names.values()):
-            raise AccordError(f'{name} has places.{column} = {names!r}, which must be such as {{ gma = {{ rule = "fedavg + gma(0.4)" }} }}')
+            raise AccordError(
+                f'{name} has places.{column} = {names!r}, which must be such as {{ gma = {{ rule = "fedavg + gma(0.4)"'
+                " } }"
+            )
 
 
 def _fits(value: Any, usual: Any) -> bool:
@@ -143,6 +163,15 @@ def written(analysis: Analysis, result: Result, files: Sequence[Path], command: 
         columns = {key: value for key, value in number.columns.items() if value}
         ours = analysis.ours(number, result)
         printed.append({**columns, "value": number.value, **({} if ours is None else {"ours": ours})})
-    told = {key: value for key, value in asdict(analysis).items() if key in ("name", "title", "paper", "table", "options", "settings")}
-    found = {"rows": list(result.table), "notes": list(result.notes), "files": [str(file) for file in files], "printed": printed}
+    told = {
+        key: value
+        for key, value in asdict(analysis).items()
+        if key in ("name", "title", "paper", "table", "options", "settings")
+    }
+    found = {
+        "rows": list(result.table),
+        "notes": list(result.notes),
+        "files": [str(file) for file in files],
+        "printed": printed,
+    }
     return plain({"analysis": analysis.analysis, "protocol": PROTOCOL, **told, "command": command, **found})

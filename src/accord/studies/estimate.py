@@ -14,16 +14,28 @@ def kind_of(run: One) -> str:
     """What the time of a round hangs on: runs of one kind take equally long."""
     settings = run.experiment.settings
     clients = "natural clients" if settings.data.clients is None else f"{settings.data.clients} clients"
-    return f"{settings.data.name}, {settings.model.name}, {settings.train.sample} of {clients}, {settings.train.epochs} epochs"
+    return (
+        f"{settings.data.name}, {settings.model.name}, {settings.train.sample} of {clients}, {settings.train.epochs}"
+        " epochs"
+    )
 
 
 def per_round(run: One) -> float:
-    """Seconds a round: the second of three, since the first sets things up, and a share of the evaluation after the third."""
+    """Seconds a round: the second of three, since the first sets things up, and a share of the evaluation after the
+    third."""
     experiment, seed = run.experiment, run.seed
     where, plan = experiment.settings.run, experiment.plan(seed)
     tried = replace(plan, rounds=3, evaluate_every=4)  # the last round is evaluated, whatever the plan
     fed = experiment.federation(seed)
-    job = make_job(experiment.module(fed, seed), fed, experiment.algorithm, experiment.training, tried, where.device, speed=where.speed)
+    job = make_job(
+        experiment.module(fed, seed),
+        fed,
+        experiment.algorithm,
+        experiment.training,
+        tried,
+        where.device,
+        speed=where.speed,
+    )
     moments: list[float] = []
 
     def note(_: Event) -> None:

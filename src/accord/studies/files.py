@@ -17,7 +17,9 @@ def path_of(name: str) -> Path:
     path = Path(name) if name.endswith(".toml") else FILES / f"{name}.toml"
     if not path.exists():
         known = sorted(file.stem for file in FILES.glob("*.toml"))
-        raise AccordError(f"there is no study {name!r}: {did_you_mean(name, known)} (accord reproduce --list tells them all)")
+        raise AccordError(
+            f"there is no study {name!r}: {did_you_mean(name, known)} (accord reproduce --list tells them all)"
+        )
     return path
 
 
@@ -32,8 +34,8 @@ def _in_order(path: Path) -> list[tuple[bool, int, str]]:
 
 
 def tables_at(path: Path) -> dict[str, Any]:
-    """A file's tables, with those of the files it includes below them. An axis takes over the named values of an included one:
-    `dataset = ["mnist", "fmnist"]`. Entries of `when` are added to the included ones."""
+    """A file's tables, with those of the files it includes below them. An axis takes over the named values of an
+    included one: `dataset = ["mnist", "fmnist"]`. Entries of `when` are added to the included ones."""
     try:
         own = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -61,7 +63,9 @@ def _included(by: Path, name: Any) -> Path:
     for path in (by.parent / name, FILES / name):
         if path.is_file():
             return path
-    raise AccordError(f"{by.name} includes {name!r}, which is neither beside it nor among accord's own studies ({FILES})")
+    raise AccordError(
+        f"{by.name} includes {name!r}, which is neither beside it nor among accord's own studies ({FILES})"
+    )
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +74,11 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         if key == "when":
             out[key] = [*out.get(key, []), *copy.deepcopy(value)]
             continue
-        out[key] = _merged(out[key], value) if isinstance(value, dict) and isinstance(out.get(key), dict) else copy.deepcopy(value)
+        out[key] = (
+            _merged(out[key], value)
+            if isinstance(value, dict) and isinstance(out.get(key), dict)
+            else copy.deepcopy(value)
+        )
     return out
 
 

@@ -1,7 +1,8 @@
 """Grids that grow: where the best point of a grid lies on its edge, a better one may lie beyond it.
 
-The rule: if, in a place of the table, any rival's chosen value of a key is the smallest or the largest of those tried, all rivals of the
-place get the next value on that side, as far from the edge as the edge is from its neighbour (as a ratio).
+The rule: if, in a place of the table, any rival's chosen value of a key is the smallest or the largest of those tried,
+all rivals of the place get the next value on that side, as far from the edge as the edge is from its neighbour (as a
+ratio).
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ def edges(grid: dict[str, list[Any]], point: Settings) -> dict[str, float]:
 
 
 def grown(study: Study, results: Sequence[Result], rule: str) -> Study:
-    """The study with wider grids where a rival's choice by the rule lies on the edge; the study itself where none does."""
+    """The study with wider grids where a rival's choice by the rule lies on the edge; the study itself where none
+    does."""
     wider: dict[Place, dict[str, list[Any]]] = {place: dict(keys) for place, keys in study.wider.items()}
     for result in results:
         if rule not in result.figures:

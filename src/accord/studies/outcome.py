@@ -1,8 +1,10 @@
-"""What a study came to: per cell the figures by each selection rule, beside what was printed, and paired differences between rivals.
+"""What a study came to: per cell the figures by each selection rule, beside what was printed, and paired differences
+between rivals.
 
-Settings are chosen in the same way for every method: among the points of the grid, the one whose runs are best on average over seeds. By
-the main rule, `held-out`, "best" is what participating clients' held-out data say; by `oracle` it is what the test set says, which is how
-the papers report and nobody could do in practice; `last10` goes by held-out data in the last ten rounds.
+Settings are chosen in the same way for every method: among the points of the grid, the one whose runs are best on
+average over seeds. By the main rule, `held-out`, "best" is what participating clients' held-out data say; by `oracle`
+it is what the test set says, which is how the papers report and nobody could do in practice; `last10` goes by held-out
+data in the last ten rounds.
 """
 
 import math
@@ -22,7 +24,8 @@ from accord.studies.published import Printed, elsewhere, find, own_rules
 from accord.studies.statistics import Estimate, estimate
 from accord.studies.study import Cell, Named, Settings, Study
 
-# Of what a results file holds and how its figures were chosen. Results of different protocols are not to be judged together.
+# Of what a results file holds and how its figures were chosen. Results of different protocols are not to be judged
+# together.
 PROTOCOL = 1
 MAIN_RULE = "held-out"  # what claims are judged by, whatever the table's own rule
 _GAPS = {"out_of_sample": "train - heldout", "participation": "heldout - unseen"}
@@ -83,11 +86,17 @@ def _result(study: Study, named: Named) -> Result:
             done.append(load(run.folder))
             histories.setdefault(points.index(point), {})[run.seed] = done[-1].history
     whole = {index: by_seed for index, by_seed in histories.items() if len(by_seed) == len(study.seeds)}
-    figures = {rule: chosen for rule in dict.fromkeys((*study.rules, MAIN_RULE)) if (chosen := _figures(rule, whole, points)) is not None}
+    figures = {
+        rule: chosen
+        for rule in dict.fromkeys((*study.rules, MAIN_RULE))
+        if (chosen := _figures(rule, whole, points)) is not None
+    }
     ended = [run.rounds for run in done]
     span = (min(ended), max(ended)) if ended else None
     printed = find(study.paper, study.table, cell.values)
-    return Result(cell, figures, printed, len(done), runs, span, sum(run.flat is not None for run in done), named.missing)
+    return Result(
+        cell, figures, printed, len(done), runs, span, sum(run.flat is not None for run in done), named.missing
+    )
 
 
 def _figures(rule: str, histories: Mapping[int, Mapping[int, History]], points: Sequence[Settings]) -> Figures | None:
@@ -117,12 +126,13 @@ def _average(by_seed: Mapping[int, Mapping[str, float]], split: str) -> float:
     return sum(values) / len(values)
 
 
-# ---------------------------------------------------------------------------------------------------------------- differences
+# ------------------------------------------------------------------------------------------------ differences
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one rival is ahead of another, paired by seed: the mean, and a 95 % interval (Student's t) where there are seeds enough."""
+    """How far one rival is ahead of another, paired by seed: the mean, and a 95 % interval (Student's t) where there
+    are seeds enough."""
 
     by_seed: dict[int, float]
 
@@ -159,12 +169,14 @@ class Comparison:
     against: str
     difference: Difference | None
     printed: float | None = None  # the difference as the paper has it
-    controls: dict[str, Difference | None] = field(default_factory=dict)  # against rivals that take a step as short: see `CONTROLS`
+    # against rivals that take a step as short: see `CONTROLS`
+    controls: dict[str, Difference | None] = field(default_factory=dict)
     compare: str = ""  # the axis that the rivals are values of
 
 
 def compare(study: Study, results: Sequence[Result], metric: str, rule: str) -> list[Comparison]:
-    """Every rival against `study.against`, wherever both have figures. `metric` is a split, or a gap: see `measured`."""
+    """Every rival against `study.against`, wherever both have figures. `metric` is a split, or a gap: see
+    `measured`."""
     found: dict[tuple[tuple[str, str], ...], dict[str, Result]] = {}
     for result in results:
         where = tuple((axis, value) for axis, value in result.cell.values.items() if axis != study.compare)
@@ -177,7 +189,11 @@ def compare(study: Study, results: Sequence[Result], metric: str, rule: str) -> 
                 continue
             printed = result.printed[0].value - base.printed[0].value if result.printed and base.printed else None
             gap = _gap(result, base, metric, rule)
-            controls = {kind: _gap(result, rivals[f"{name}-{kind}"], metric, rule) for kind in CONTROLS if f"{name}-{kind}" in rivals}
+            controls = {
+                kind: _gap(result, rivals[f"{name}-{kind}"], metric, rule)
+                for kind in CONTROLS
+                if f"{name}-{kind}" in rivals
+            }
             comparisons.append(Comparison(dict(where), name, study.against, gap, printed, controls, study.compare))
     return comparisons
 
@@ -195,7 +211,8 @@ def _measured_by_seed(figures: Figures, metric: str) -> dict[int, float]:
 
 
 def measured(values: Mapping[str, float], metric: str) -> float | None:
-    """A metric of one run, the more the better: a split (`test`), or a gap with its sign turned (`train - test`, `participation`)."""
+    """A metric of one run, the more the better: a split (`test`), or a gap with its sign turned (`train - test`,
+    `participation`)."""
     first, minus, second = _GAPS.get(metric, metric).partition(" - ")
     if first not in values or (minus and second not in values):
         return None

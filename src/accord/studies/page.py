@@ -1,4 +1,5 @@
-"""The replication report: how many numbers are answered, a verdict on every claim, ours beside theirs, and what was not run."""
+"""The replication report: how many numbers are answered, a verdict on every claim, ours beside theirs, and what was not
+run."""
 
 from collections.abc import Sequence
 
@@ -14,9 +15,10 @@ from accord.studies.verdict import MARGIN, SEEDS, Claim, claims, judge
 
 _HEAD = f"""# Replication
 
-Written by `accord verdicts` from the results of `accord reproduce`; the commands stand with the tables. A number is answered
-when its cell has been run with {SEEDS} seeds or more. Claims are judged as docs/judge.md says: the mean over cells of the paired
-difference with its 95 % interval, a margin of {100 * MARGIN:g} points, chosen on held-out data; beside it by the table's own rule.
+Written by `accord verdicts` from the results of `accord reproduce`; the commands stand with the tables. A number
+is answered when its cell has been run with {SEEDS} seeds or more. Claims are judged as docs/judge.md says: the mean
+over cells of the paired difference with its 95 % interval, a margin of {100 * MARGIN:g} points, chosen on held-out
+data; beside it by the table's own rule.
 
 ## Claims
 
@@ -29,9 +31,13 @@ def page(results: Sequence[Results]) -> str:
     studies = [one for one in results if isinstance(one, StudyResults)]
     analyses = [one for one in results if isinstance(one, AnalysisResults)]
     by_name = {one.study.name: one for one in studies}
-    answered = {number for one in results for number in one.answered(SEEDS)}  # a number may have its place in several studies
+    # a number may have its place in several studies
+    answered = {number for one in results for number in one.answered(SEEDS)}
     lines = [f"{len(answered)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n")]
-    lines += [f"| {claim.text} | {claim.source} | {' | '.join(_verdicts(claim, by_name.get(claim.study)))} |" for claim in claims()]
+    lines += [
+        f"| {claim.text} | {claim.source} | {' | '.join(_verdicts(claim, by_name.get(claim.study)))} |"
+        for claim in claims()
+    ]
     lines += [line for one in studies for line in _study(one)]
     lines += [line for one in analyses for line in _analysis(one)]
     return "\n".join([*lines, *_not_run(studies, analyses)]) + "\n"
@@ -55,8 +61,15 @@ def _study(one: StudyResults) -> list[str]:
     for rule in dict.fromkeys((*one.study.rules, MAIN_RULE)):
         comparisons = compare(one.study, one.results, "test", rule)
         if comparisons:
-            about = f"Ahead of {one.study.against} on the test set, by {rule}, paired over seeds, points (95 % interval of each by itself);"
-            lines += ["", f"{about} called ahead or behind after Holm's correction over the {len(comparisons)} rows:", ""]
+            about = (
+                f"Ahead of {one.study.against} on the test set, by {rule}, paired over seeds, points (95 % interval of"
+                " each by itself);"
+            )
+            lines += [
+                "",
+                f"{about} called ahead or behind after Holm's correction over the {len(comparisons)} rows:",
+                "",
+            ]
             lines += markdown(comparison_cells(comparisons))
     return lines
 
@@ -79,7 +92,8 @@ def _analysis(one: AnalysisResults) -> list[str]:
 
 
 def _not_run(studies: Sequence[StudyResults], analyses: Sequence[AnalysisResults]) -> list[str]:
-    """Studies without results, and of those that have some the cells that are missing, with the reason as far as the files tell it."""
+    """Studies without results, and of those that have some the cells that are missing, with the reason as far as the
+    files tell it."""
     lines = []
     for one in studies:
         for why in dict.fromkeys(result.missing for result in one.results if result.missing):

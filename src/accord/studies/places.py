@@ -1,4 +1,5 @@
-"""Where each of the papers' numbers stands among the studies: its study, its cell or row, the table's rule, and the data it takes."""
+"""Where each of the papers' numbers stands among the studies: its study, its cell or row, the table's rule, and the
+data it takes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

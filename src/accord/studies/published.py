@@ -1,7 +1,7 @@
 """What the papers print: 746 numbers from their tables, in `published.csv` beside this file.
 
-Sources: Tenison et al., Gradient masked averaging for federated learning (TMLR 2023) as `tmlr`; Tenison's thesis as `thesis`; the paper on
-corrective gradient weights as `corrective`. A column that a table leaves open is empty.
+Sources: Tenison et al., Gradient masked averaging for federated learning (TMLR 2023) as `tmlr`; Tenison's thesis as
+`thesis`; the paper on corrective gradient weights as `corrective`. A column that a table leaves open is empty.
 """
 
 import csv
@@ -53,8 +53,8 @@ def numbers() -> tuple[Printed, ...]:
 
 
 def find(paper: str | None, table: str | None, values: Mapping[str, str]) -> list[Printed]:
-    """The numbers of a table that belong to a cell: whose columns have the cell's values, as far as the table has such columns. Those on
-    the test set come first."""
+    """The numbers of a table that belong to a cell: whose columns have the cell's values, as far as the table has such
+    columns. Those on the test set come first."""
     if paper is None or table is None:
         return []
     known = set(numbers()[0].columns)
@@ -64,7 +64,8 @@ def find(paper: str | None, table: str | None, values: Mapping[str, str]) -> lis
 
 
 def own_rules(paper: str | None, table: str | None) -> tuple[str, ...]:
-    """The selection rules by which a table's numbers were made, the last rounds first; none where the paper does not say."""
+    """The selection rules by which a table's numbers were made, the last rounds first; none where the paper does not
+    say."""
     rules = {number.rule for number in find(paper, table, {})} - {None}
     return tuple(sorted(filter(None, rules), key=_last_round, reverse=True))
 
@@ -75,7 +76,11 @@ def _last_round(rule: str) -> int:
 
 def elsewhere(printed: Printed) -> list[Printed]:
     """What other documents print in the same place, where that is another value."""
-    return [other for other in _by_where()[printed.where] if other.document != printed.document and other.value != printed.value]
+    return [
+        other
+        for other in _by_where()[printed.where]
+        if other.document != printed.document and other.value != printed.value
+    ]
 
 
 @functools.cache

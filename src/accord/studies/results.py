@@ -1,4 +1,5 @@
-"""Results of `accord reproduce`, read back from their files. A file that is damaged or of another protocol is refused, not skipped."""
+"""Results of `accord reproduce`, read back from their files. A file that is damaged or of another protocol is refused,
+not skipped."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -45,7 +46,9 @@ class AnalysisResults:
     seeds: int
 
     def answered(self, seeds: int) -> set[int]:
-        return {id(number) for number in find(self.paper, self.place, {})} if self.place and self.seeds >= seeds else set()
+        return (
+            {id(number) for number in find(self.paper, self.place, {})} if self.place and self.seeds >= seeds else set()
+        )
 
 
 Results = StudyResults | AnalysisResults
@@ -87,14 +90,18 @@ def _analysis(content: Mapping[str, Any]) -> AnalysisResults:
     seeds = content["settings"].get("run.seeds", [])
     count = len(seeds) if isinstance(seeds, list) else 1
     table, printed = analysis_cells(content["rows"]), printed_cells(content["printed"])
-    return AnalysisResults(**texts, table=table, printed=printed, paper=content["paper"], place=content["table"], seeds=count)
+    return AnalysisResults(
+        **texts, table=table, printed=printed, paper=content["paper"], place=content["table"], seeds=count
+    )
 
 
 def _study(content: Mapping[str, Any]) -> StudyResults:
     results = [_result(cell) for cell in content["cells"]]
     if len({tuple(result.cell.values.items()) for result in results}) < len(results):
         raise ValueError("a cell is there twice")
-    axes: dict[str, dict[str, dict[str, Any]]] = {axis: {result.cell.values[axis]: {} for result in results} for axis in content["axes"]}
+    axes: dict[str, dict[str, dict[str, Any]]] = {
+        axis: {result.cell.values[axis]: {} for result in results} for axis in content["axes"]
+    }
     study = Study(
         name=content["study"],
         title=content["title"],
@@ -122,4 +129,7 @@ def _result(content: Mapping[str, Any]) -> Result:
 
 def _by_seed(content: Mapping[str, Mapping[str, float | None]]) -> dict[int, dict[str, float]]:
     """Figures by seed, without those that were not a number (a model that diverged): JSON has null in their place."""
-    return {int(seed): {split: float(value) for split, value in values.items() if value is not None} for seed, values in content.items()}
+    return {
+        int(seed): {split: float(value) for split, value in values.items() if value is not None}
+        for seed, values in content.items()
+    }

@@ -1,4 +1,5 @@
-"""Results whose truth is known, to find out how often the judge is right: docs/judge.md and tests/studies/test_judge.py."""
+"""Results whose truth is known, to find out how often the judge is right: docs/judge.md and
+tests/studies/test_judge.py."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from accord.studies.verdict import Claim, judge
 class Truth:
     """A table of `shape` (data sets, sizes, algorithms) in which a rival is ahead by `gain`, all in points of accuracy.
 
-    Cells differ by `tau`, seeds by `sd`. `shared` is the correlation of a seed's differences over the algorithms of a data set and
-    size, which have its partition and its sampled clients in common. `uneven` is the spread of the logarithm of cells' noise."""
+    Cells differ by `tau`, seeds by `sd`. `shared` is the correlation of a seed's differences over the algorithms of a
+    data set and size, which have its partition and its sampled clients in common. `uneven` is the spread of the
+    logarithm of cells' noise."""
 
     gain: float
     seeds: int

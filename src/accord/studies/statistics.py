@@ -2,12 +2,13 @@
 
 Two things set this apart from a textbook meta-analysis; `docs/judge.md` has the simulations.
 
-- Three or four seeds tell a cell's variance badly, and weights of 1 / variance then reward cells that look precise by luck. Within-cell
-  variances are pooled instead; random-effects weights are then equal, the estimate is the mean of the cells' means, and the interval of
-  Hartung, Knapp, Sidik and Jonkman is Student's t over cells.
-- Cells share their seeds, and with a seed the partition and the clients sampled, so they are not independent: 60 cells with the same four
-  seeds are not 240 draws. The variance of the mean is therefore that over cells plus that over seeds (clustering by both, without the
-  subtraction that makes it exact and sometimes negative), with degrees of freedom by Satterthwaite.
+- Three or four seeds tell a cell's variance badly, and weights of 1 / variance then reward cells that look precise by
+  luck. Within-cell variances are pooled instead; random-effects weights are then equal, the estimate is the mean of the
+  cells' means, and the interval of Hartung, Knapp, Sidik and Jonkman is Student's t over cells.
+- Cells share their seeds, and with a seed the partition and the clients sampled, so they are not independent: 60 cells
+  with the same four seeds are not 240 draws. The variance of the mean is therefore that over cells plus that over seeds
+  (clustering by both, without the subtraction that makes it exact and sometimes negative), with degrees of freedom by
+  Satterthwaite.
 """
 
 from collections.abc import Sequence
@@ -57,12 +58,19 @@ class Heterogeneity:
     i2: float  # the share of the spread of cell means that is not the seeds'
 
 
-def estimate(differences: Array, along: Sequence[float] | None = None, places: Sequence[str] = (), level: float = 0.95) -> Estimate:
-    """The mean over cells, or the slope `along` a number of each cell, where `places` that differ each have a level of their own. Where
-    cells are no more than what is fitted (one for a mean, two for a slope), the seeds' variance is all there is."""
+def estimate(
+    differences: Array, along: Sequence[float] | None = None, places: Sequence[str] = (), level: float = 0.95
+) -> Estimate:
+    """The mean over cells, or the slope `along` a number of each cell, where `places` that differ each have a level of
+    their own. Where cells are no more than what is fitted (one for a mean, two for a slope), the seeds' variance is all
+    there is."""
     means, counts = np.nanmean(differences, axis=1), np.isfinite(differences).sum(axis=1)
     cells = len(means)
-    levels = np.array([[place == one for one in dict.fromkeys(places)] for place in places]) if places else np.ones((cells, 1))
+    levels = (
+        np.array([[place == one for one in dict.fromkeys(places)] for place in places])
+        if places
+        else np.ones((cells, 1))
+    )
     design = levels if along is None else np.column_stack([levels, along])
     solver = np.linalg.pinv(design)
     weights = solver[-1]  # of the cells' means in the estimate: 1 / cells each for the mean
@@ -87,8 +95,9 @@ def estimate(differences: Array, along: Sequence[float] | None = None, places: S
 
 
 def heterogeneity(differences: Array) -> Heterogeneity | None:
-    """Cochran's Q over at least two cells of at least two seeds. Q / (cells - 1) is compared with F, not Q with chi-square, since the
-    variance is estimated; and with the degrees of freedom of Brown and Forsythe (corrected by Mehrotra), since cells' variances differ."""
+    """Cochran's Q over at least two cells of at least two seeds. Q / (cells - 1) is compared with F, not Q with
+    chi-square, since the variance is estimated; and with the degrees of freedom of Brown and Forsythe (corrected by
+    Mehrotra), since cells' variances differ."""
     cells = len(differences)
     counts = np.isfinite(differences).sum(axis=1)
     if cells < 2 or counts.min() < 2:
@@ -104,7 +113,9 @@ def heterogeneity(differences: Array) -> Heterogeneity | None:
     upper = noise**2 / ((variances**2).sum() + (share @ variances) ** 2 - 2 * (share @ variances**2))
     lower = noise**2 / (parts**2 / (counts - 1)).sum()
     f = between / noise
-    return Heterogeneity(f * (cells - 1), float(scipy_stats().f.sf(f, upper, lower)), tau, max(0.0, 1 - 1 / f) if f else 0.0)
+    return Heterogeneity(
+        f * (cells - 1), float(scipy_stats().f.sf(f, upper, lower)), tau, max(0.0, 1 - 1 / f) if f else 0.0
+    )
 
 
 def explains(means: Array, labels: Sequence[str]) -> float:

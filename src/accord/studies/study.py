@@ -1,12 +1,12 @@
 """A study as its file tells it: a grid of cells, each of them several runs.
 
-A cell is one combination of the values of the study's axes (data set, skew, algorithm, rule): what a table prints in one place. Each value
-of an axis brings settings of an experiment. A cell is run with every seed and, so that no method is tuned more than another, with every
-combination of the study's grid.
+A cell is one combination of the values of the study's axes (data set, skew, algorithm, rule): what a table prints in
+one place. Each value of an axis brings settings of an experiment. A cell is run with every seed and, so that no method
+is tuned more than another, with every combination of the study's grid.
 
-A file has `settings` of all cells, `axes` whose values bring settings, `when` for settings of some cells alone, and `keep` or `skip` where
-not every combination is a cell. All studies' runs lie in one folder, under names that their settings give them: what one has trained,
-another finds.
+A file has `settings` of all cells, `axes` whose values bring settings, `when` for settings of some cells alone, and
+`keep` or `skip` where not every combination is a cell. All studies' runs lie in one folder, under names that their
+settings give them: what one has trained, another finds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,7 +61,8 @@ class Named:
 
 @dataclass(frozen=True)
 class Study:
-    """What a file asks for. `compare` is the axis whose values are rivals, `against` the value that the others are measured by."""
+    """What a file asks for. `compare` is the axis whose values are rivals, `against` the value that the others are
+    measured by."""
 
     name: str
     title: str
@@ -109,14 +110,15 @@ class Study:
         return tuple(value for axis, value in values.items() if axis != self.compare)
 
     def _grid(self, values: Mapping[str, str]) -> dict[str, list[Any]]:
-        """The grid for a cell: the general one, what the file has for a value of an axis (`[grid.fedadam]`) in place of it, and what it
-        has grown by, which is the same for all rivals."""
+        """The grid for a cell: the general one, what the file has for a value of an axis (`[grid.fedadam]`) in place of
+        it, and what it has grown by, which is the same for all rivals."""
         grid = dict(self.grids.get("", {}))
         for value in values.values():
             grid |= self.grids.get(value, {})
         for key, more in self.wider.get(self.place(values), {}).items():
             grid[key] = [*grid[key], *more]
-        return {key: values for key, values in grid.items() if values}  # an empty list takes a key out of an included grid
+        # an empty list takes a key out of an included grid
+        return {key: values for key, values in grid.items() if values}
 
     def only(self, chosen: Mapping[str, Sequence[str]]) -> "Study":
         """The study with some of its axes' values."""
@@ -126,26 +128,35 @@ class Study:
                 raise AccordError(f"{self.name} has no axis {axis!r}: {did_you_mean(axis, axes)}")
             for value in wanted:
                 if value not in axes[axis]:
-                    raise AccordError(f"{axis} of {self.name} has no value {value!r}: {did_you_mean(value, axes[axis])}")
+                    raise AccordError(
+                        f"{axis} of {self.name} has no value {value!r}: {did_you_mean(value, axes[axis])}"
+                    )
             axes[axis] = {name: settings for name, settings in axes[axis].items() if name in wanted}
         return replace(self, axes=axes)
 
     def changed(self, overrides: Iterable[str] = (), seeds: Sequence[int] | None = None, grid: bool = True) -> "Study":
-        """The study with settings that go before all others, other seeds, or no grid: then the settings say what a method runs with."""
+        """The study with settings that go before all others, other seeds, or no grid: then the settings say what a
+        method runs with."""
         given = modern_paths({f"{section}.{key}": value for section, key, value in map(override, overrides)})
         axes = {axis: {name: {**more, **given} for name, more in values.items()} for axis, values in self.axes.items()}
-        grids = {name: {k: v for k, v in of.items() if k not in given} for name, of in self.grids.items()} if grid else {}
+        grids = (
+            {name: {k: v for k, v in of.items() if k not in given} for name, of in self.grids.items()} if grid else {}
+        )
         when = tuple((chosen, {**more, **given}) for chosen, more in self.when)
         return replace(self, axes=axes, when=when, grids=grids, seeds=tuple(self.seeds if seeds is None else seeds))
 
     def experiments(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, Experiment]]:
         """What the cell tries: a point of the grid, and the experiment it comes to."""
         for point in cell.points:
-            given = [(*key.split(".", 1), value) for key, value in {**cell.settings, **point, "run.folder": str(folder)}.items()]
+            given = [
+                (*key.split(".", 1), value)
+                for key, value in {**cell.settings, **point, "run.folder": str(folder)}.items()
+            ]
             yield point, assemble({}, given, self._text(cell, point), self.home)
 
     def runs(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, One]]:
-        """The cell's runs, each with its point of the grid. They have names only where the data set is there to be named."""
+        """The cell's runs, each with its point of the grid. They have names only where the data set is there to be
+        named."""
         for point, experiment in self.experiments(cell, folder):
             for seed in self.seeds:
                 yield point, One(experiment, seed, {**cell.values, **point}, experiment.folder(seed))
@@ -176,7 +187,7 @@ def _within(values: Mapping[str, str], chosen: Chosen) -> bool:
     return all(values.get(axis) in wanted for axis, wanted in chosen.items())
 
 
-# ------------------------------------------------------------------------------------------------------------------- reading
+# ---------------------------------------------------------------------------------------------------- reading
 
 
 def available() -> dict[str, Study]:
@@ -195,7 +206,10 @@ def make(name: str, tables: dict[str, Any], home: Path | None = None) -> Study:
     for key in tables:
         if key not in _KEYS:
             raise AccordError(f"{name} has a key {key!r} that studies do not have: {did_you_mean(key, _KEYS)}")
-    axes = {axis: {value: modern_paths(flat(more)) for value, more in values.items()} for axis, values in tables.get("axes", {}).items()}
+    axes = {
+        axis: {value: modern_paths(flat(more)) for value, more in values.items()}
+        for axis, values in tables.get("axes", {}).items()
+    }
     if not axes:
         raise AccordError(f"{name} has no [axes]: a study needs at least one, or an analysis in their place")
     compare = tables.get("compare", list(axes)[-1])
@@ -223,9 +237,13 @@ def make(name: str, tables: dict[str, Any], home: Path | None = None) -> Study:
 
 
 def _when(name: str, entry: Any) -> tuple[Chosen, Settings]:
-    """Which cells an entry of `when` is about, and their settings. A file that is included may name cells that this study has not."""
+    """Which cells an entry of `when` is about, and their settings. A file that is included may name cells that this
+    study has not."""
     if not isinstance(entry, dict) or set(entry) != {"cells", "settings"}:
-        raise AccordError(f"{name} has an entry of `when` that is not {{ cells = {{ AXIS = [VALUES] }}, settings = {{ ... }} }}: {entry!r}")
+        raise AccordError(
+            f"{name} has an entry of `when` that is not {{ cells = {{ AXIS = [VALUES] }}, settings = {{ ... }} }}:"
+            f" {entry!r}"
+        )
     return _chosen(name, "when", entry["cells"]), modern_paths(flat(entry["settings"]))
 
 
@@ -237,7 +255,10 @@ def _there(name: str, key: str, entry: Any, axes: Mapping[str, Mapping[str, Any]
             raise AccordError(f"{name} has {key} with an axis {axis!r} that it has not: {did_you_mean(axis, axes)}")
         for value in values:
             if value not in axes[axis]:
-                raise AccordError(f"{name} has {key} with a value {value!r} that {axis} has not: {did_you_mean(str(value), axes[axis])}")
+                raise AccordError(
+                    f"{name} has {key} with a value {value!r} that {axis} has not:"
+                    f" {did_you_mean(str(value), axes[axis])}"
+                )
     return chosen
 
 
@@ -251,4 +272,7 @@ def _chosen(name: str, key: str, entry: Any) -> Chosen:
 def _grids(table: Mapping[str, Any]) -> dict[str, dict[str, list[Any]]]:
     """The general grid under "", and those of single values of axes under their names."""
     general = {key: value for key, value in table.items() if isinstance(value, list)}
-    return {"": modern_paths(general), **{key: modern_paths(value) for key, value in table.items() if isinstance(value, Mapping)}}
+    return {
+        "": modern_paths(general),
+        **{key: modern_paths(value) for key, value in table.items() if isinstance(value, Mapping)},
+    }

@@ -12,9 +12,18 @@ from accord.studies.study import Study
 
 
 def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:
-    """A row per cell. Accuracy in percent on the test set, by each rule; unseen clients by the main one; then what was printed."""
+    """A row per cell. Accuracy in percent on the test set, by each rule; unseen clients by the main one; then what was
+    printed."""
     others = [other for other in study.rules if other != rule]
-    head = [*study.axes, f"test, {rule}", *(f"test, {other}" for other in others), f"unseen, {rule}", "rounds", "chosen", "printed"]
+    head = [
+        *study.axes,
+        f"test, {rule}",
+        *(f"test, {other}" for other in others),
+        f"unseen, {rule}",
+        "rounds",
+        "chosen",
+        "printed",
+    ]
     rows = [head]
     for result in results:
         figures = [_figure(result, "test", by) for by in (rule, *others)]
@@ -42,7 +51,8 @@ def _rounds(result: Result) -> str:
 
 
 def _printed(numbers: Sequence[Printed]) -> str:
-    """What the paper has: several numbers where it prints several for one cell, and what another document has in the same place."""
+    """What the paper has: several numbers where it prints several for one cell, and what another document has in the
+    same place."""
     words = []
     for number in numbers:
         words.append(_number(number))
@@ -57,7 +67,8 @@ def _number(printed: Printed) -> str:
 
 
 def printed_cells(printed: Sequence[Mapping[str, Any]]) -> Cells:
-    """A paper's numbers of one table: a column for everything that is not the same in all of them, the number, and ours."""
+    """A paper's numbers of one table: a column for everything that is not the same in all of them, the number, and
+    ours."""
     keys = list(dict.fromkeys(key for row in printed for key in row if key not in ("value", "ours")))
     apart = [key for key in keys if len({row.get(key) for row in printed}) > 1]
     ours = ["ours"] if any(row.get("ours") is not None for row in printed) else []
@@ -69,7 +80,8 @@ def printed_cells(printed: Sequence[Mapping[str, Any]]) -> Cells:
 
 
 def comparison_cells(comparisons: Sequence[Comparison]) -> Cells:
-    """A row per rival and place. `called` is ahead or behind where the difference is clear after Holm's correction over all rows."""
+    """A row per rival and place. `called` is ahead or behind where the difference is clear after Holm's correction over
+    all rows."""
     where = list(comparisons[0].where)
     controls = [kind for kind in CONTROLS if any(kind in c.controls for c in comparisons)]
     rows = [[*where, "rival", "ahead by", "called", *(f"of its {kind} control by" for kind in controls), "printed"]]
@@ -81,7 +93,8 @@ def comparison_cells(comparisons: Sequence[Comparison]) -> Cells:
 
 
 def after_holm(comparisons: Sequence[Comparison]) -> list[str]:
-    """Of each: `ahead`, `behind`, or nothing where it is neither at 5 % after Holm's correction over all that have seeds enough."""
+    """Of each: `ahead`, `behind`, or nothing where it is neither at 5 % after Holm's correction over all that have
+    seeds enough."""
     tested = [c.difference for c in comparisons if c.difference is not None and c.difference.seeds > 1]
     corrected = iter(holm([difference.interval.p for difference in tested]))
     called = []

@@ -1,13 +1,16 @@
 """A paper's claim and a verdict on it, by rules set before the results were seen (docs/judge.md).
 
-A claim pools its cells: a random-effects estimate of the paired difference with its 95 % interval (`statistics.estimate`).
+A claim pools its cells: a random-effects estimate of the paired difference with its 95 % interval
+(`statistics.estimate`).
 
     ahead       confirmed: the interval lies above 0. Refuted: it lies below 0, or within the margin around 0.
     not behind  confirmed: it lies above minus the margin. Refuted: it lies below minus the margin.
-    grows       as ahead, for the change of the difference from the axis's smallest value to its largest; falls: with the sign turned.
+    grows       as ahead, for the change of the difference from the axis's smallest value to its largest; falls: with
+    the sign turned.
 
-Else the claim is open. Cells need three seeds to count, and a claim about several cells needs two that count. Where cells differ by
-more than their seeds explain, and an axis tells them apart, each of its values has a verdict of its own and the pool has none.
+Else the claim is open. Cells need three seeds to count, and a claim about several cells needs two that count. Where
+cells differ by more than their seeds explain, and an axis tells them apart, each of its values has a verdict of its own
+and the pool has none.
 """
 
 import math
@@ -48,7 +51,9 @@ class Claim:
 
     def __post_init__(self) -> None:
         if self.expects not in EXPECTS:
-            raise AccordError(f"the claim {self.text!r} expects {self.expects!r}: {did_you_mean(self.expects, EXPECTS)}")
+            raise AccordError(
+                f"the claim {self.text!r} expects {self.expects!r}: {did_you_mean(self.expects, EXPECTS)}"
+            )
         if self.expects in ("grows", "falls") and not self.axis:
             raise AccordError(f"the claim {self.text!r} needs an axis that it {self.expects} with")
 
@@ -77,7 +82,10 @@ def claims() -> list[Claim]:
     for claim in content["claim"]:
         for key in claim:
             if key not in Claim.__dataclass_fields__:
-                raise AccordError(f"a claim has a key {key!r} that claims do not have: {did_you_mean(key, Claim.__dataclass_fields__)}")
+                raise AccordError(
+                    f"a claim has a key {key!r} that claims do not have:"
+                    f" {did_you_mean(key, Claim.__dataclass_fields__)}"
+                )
     return [Claim(**claim) for claim in content["claim"]]
 
 
@@ -91,7 +99,9 @@ def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = 
     cells = [c for c in run if c.difference is not None and c.difference.seeds >= SEEDS]
     total = max(places or 0, len(run))
     if len(cells) < min(2, total):
-        return Verdict("open", f"{len(cells)} of {total} cells with {SEEDS} seeds or more, and a verdict needs {min(2, total)}")
+        return Verdict(
+            "open", f"{len(cells)} of {total} cells with {SEEDS} seeds or more, and a verdict needs {min(2, total)}"
+        )
     if claim.expects in ("grows", "falls"):
         return _trend(claim, cells)
     spread = heterogeneity(_matrix([c.difference for c in cells]))
@@ -101,7 +111,10 @@ def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = 
     notes = [f"{len(cells)} of {total} cells have been run"] * (len(cells) < total)
     if spread is not None:
         more = "cells differ by more than their seeds explain" + ", along no one axis" * (not axis)
-        notes.append((f"{more}: " if differ else "") + f"Q p = {spread.p:.2g}, tau {100 * spread.tau:.2f}, I2 {100 * spread.i2:.0f} %")
+        notes.append(
+            (f"{more}: " if differ else "")
+            + f"Q p = {spread.p:.2g}, tau {100 * spread.tau:.2f}, I2 {100 * spread.i2:.0f} %"
+        )
     return Verdict(verdict.kind, "; ".join([verdict.why, *notes]))
 
 
@@ -148,12 +161,17 @@ def _control(claim: Claim, kind: str, cells: Sequence[Comparison], level: float)
         return f", ahead of a shorter step by {text}"
     if found.high < 0:
         return f", behind a shorter step by {text}"
-    return f", a shorter step does the same: {text}" if found.within(MARGIN) else f", not told apart from a shorter step: {text}"
+    return (
+        f", a shorter step does the same: {text}"
+        if found.within(MARGIN)
+        else f", not told apart from a shorter step: {text}"
+    )
 
 
 def _telling_axis(cells: Sequence[Comparison]) -> str:
-    """The axis that explains most of how cells differ; none if the best explains no more than chance would. An axis with a value for each
-    cell explains everything, so it counts only where there is no other, and then the cells are judged one by one."""
+    """The axis that explains most of how cells differ; none if the best explains no more than chance would. An axis
+    with a value for each cell explains everything, so it counts only where there is no other, and then the cells are
+    judged one by one."""
     values = {axis: [c.where[axis] for c in cells] for axis in cells[0].where}
     grouping = {axis: labels for axis, labels in values.items() if 1 < len(set(labels)) < len(cells)}
     if not grouping:
@@ -165,12 +183,15 @@ def _telling_axis(cells: Sequence[Comparison]) -> str:
 
 
 def _trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
-    """The change of the difference along an axis, with a level of its own for every combination of the other axes. Where one value is
-    ten times another, the logarithm counts. Where the axis is the rivals' own, the one they are measured by is on it too, with 0."""
+    """The change of the difference along an axis, with a level of its own for every combination of the other axes.
+    Where one value is ten times another, the logarithm counts. Where the axis is the rivals' own, the one they are
+    measured by is on it too, with 0."""
     points: list[tuple[str, str, Difference]] = []
     for c in cells:
         assert c.difference is not None
-        points.append((c.rival if claim.axis == c.compare else c.where[claim.axis], str(_rest(c, claim.axis)), c.difference))
+        points.append(
+            (c.rival if claim.axis == c.compare else c.where[claim.axis], str(_rest(c, claim.axis)), c.difference)
+        )
     if claim.axis == cells[0].compare:
         for c in {str(c.where): c for c in cells}.values():
             assert c.difference is not None

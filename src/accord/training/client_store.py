@@ -1,8 +1,8 @@
 """What clients remember between rounds, in memory or on disk, committed together with the run's checkpoint.
 
-A client's state is staged while its round goes on, and counts once the round was accepted. On disk every state is a new version in a file
-of its own; the versions that a checkpoint names stay until the next checkpoint names others, so a run that is killed between two
-checkpoints finds the clients exactly as the checkpoint left them.
+A client's state is staged while its round goes on, and counts once the round was accepted. On disk every state is a new
+version in a file of its own; the versions that a checkpoint names stay until the next checkpoint names others, so a run
+that is killed between two checkpoints finds the clients exactly as the checkpoint left them.
 """
 
 import os
@@ -19,10 +19,12 @@ Versions = dict[str, int]  # client -> round of the version that counts
 
 
 class ClientStore:
-    """Client states by client id. With a folder they live there, however many clients there are; without one, in memory."""
+    """Client states by client id. With a folder they live there, however many clients there are; without one, in
+    memory."""
 
     def __init__(self, clients: list[str], folder: Path | None = None, versions: Versions | None = None) -> None:
-        self._number = {client: number for number, client in enumerate(clients)}  # ids may hold characters a file name cannot
+        # ids may hold characters a file name cannot
+        self._number = {client: number for number, client in enumerate(clients)}
         self._folder = folder
         self._memory: dict[tuple[str, int], State] = {}
         self._staged: Versions = {}
@@ -45,7 +47,9 @@ class ClientStore:
         try:
             return load_file(file)
         except (OSError, SafetensorError) as error:
-            raise AccordError(f"what client {client} remembers cannot be read from {file} ({error}): start over with --fresh") from None
+            raise AccordError(
+                f"what client {client} remembers cannot be read from {file} ({error}): start over with --fresh"
+            ) from None
 
     def versions(self, client: str) -> tuple[int, int]:
         """The rounds of the state that counts and of the one that the last checkpoint names; 0 where there is none."""
@@ -65,7 +69,9 @@ class ClientStore:
     def accept(self) -> None:
         """The round counts: what was staged is what its clients remember."""
         for client, round in self._staged.items():
-            if client in self._current and (self._folder is None or self._current[client] != self._committed.get(client)):
+            if client in self._current and (
+                self._folder is None or self._current[client] != self._committed.get(client)
+            ):
                 self._remove(client, self._current[client])
             self._current[client] = round
         self._staged.clear()

@@ -1,4 +1,5 @@
-"""Who takes part in a round: C of N clients, some of them out of reach, slow, or lost on the way back. All by keyed draws."""
+"""Who takes part in a round: C of N clients, some of them out of reach, slow, or lost on the way back. All by keyed
+draws."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from accord.engines.contract import Outcome
 class Conditions:
     """How reliable clients are. Each share is a probability per client and round.
 
-    `available`: the client can be sampled at all. `lost`: a sampled client's report never arrives. `stragglers`: a sampled client gets
-    only part of its local steps done, a share drawn evenly between `least` and 1.
+    `available`: the client can be sampled at all. `lost`: a sampled client's report never arrives. `stragglers`: a
+    sampled client gets only part of its local steps done, a share drawn evenly between `least` and 1.
     """
 
     available: float = 1.0
@@ -40,7 +41,8 @@ class Invited:
 
 
 def invite(clients: Sequence[str], sample: int | None, conditions: Conditions, seed: int, round: int) -> list[Invited]:
-    """The round's clients, in the federation's order; all who can be reached if there are fewer than `sample` or it is None."""
+    """The round's clients, in the federation's order; all who can be reached if there are fewer than `sample` or it is
+    None."""
     reachable = list(clients)
     if conditions.available < 1.0:
         reach = draws.uniform(len(clients), seed, "available", round) < conditions.available
@@ -63,7 +65,8 @@ def _conditions_of(client: str, conditions: Conditions, seed: int, round: int) -
 
 
 def cohort_row(number: int, invited: Sequence[Invited], outcome: Outcome) -> dict[str, Any]:
-    """What a round's record tells of its clients: who took part, who was left out and why, and their mean training loss."""
+    """What a round's record tells of its clients: who took part, who was left out and why, and their mean training
+    loss."""
     left_out = {guest.client: LOST for guest in invited if guest.lost}
     left_out |= {row.client: row.left_out_because for row in outcome.rows if row.left_out_because}
     accepted = [row for row in outcome.rows if row.left_out_because is None]

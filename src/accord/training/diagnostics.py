@@ -11,9 +11,11 @@ from accord.core.round import Round
 from accord.rules.algorithm import Algorithm, Lowered, Memory
 
 
-def of_round(algorithm: Algorithm, record: Record, lowered: Lowered, memory: Memory, change: Tensor, round: Round) -> dict[str, Any]:
-    """Norms of the averaged update and of the server's step; where a mask knows it, the clients' mean agreement, overall and by parameter,
-    and the share of coordinates under tau."""
+def of_round(
+    algorithm: Algorithm, record: Record, lowered: Lowered, memory: Memory, change: Tensor, round: Round
+) -> dict[str, Any]:
+    """Norms of the averaged update and of the server's step; where a mask knows it, the clients' mean agreement,
+    overall and by parameter, and the share of coordinates under tau."""
     norms = torch._foreach_norm([lowered.update, change])  # one kernel for both
     seen = algorithm.mask.agreement(record.part("mask"), memory["mask"], round) if algorithm.mask else None
     if seen is None:
@@ -28,7 +30,9 @@ def of_round(algorithm: Algorithm, record: Record, lowered: Lowered, memory: Mem
         "step_norm": step_norm,
         "agreement": sum(sums) / agreement.numel(),
         "below_tau": 1.0 - passed / enough.numel(),
-        "agreement_by_layer": {name: total / part.numel() for name, total, part in zip(names, sums, parts, strict=True)},
+        "agreement_by_layer": {
+            name: total / part.numel() for name, total, part in zip(names, sums, parts, strict=True)
+        },
     }
 
 

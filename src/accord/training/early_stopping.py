@@ -1,7 +1,7 @@
 """Whether a run is flat: held-out data of participating clients has said nothing new for so many rounds.
 
-Told by the evaluations on record and by nothing else, so a run that was killed and resumed, or that went along with others, ends where a
-straight run ends.
+Told by the evaluations on record and by nothing else, so a run that was killed and resumed, or that went along with
+others, ends where a straight run ends.
 """
 
 import math
@@ -15,8 +15,8 @@ from accord.runs.selection import score
 
 @dataclass(frozen=True)
 class Rise:
-    """The last time that held-out data was better, by more than a margin, than the time before. Many small gains add up: each is measured
-    against the last that counted."""
+    """The last time that held-out data was better, by more than a margin, than the time before. Many small gains add
+    up: each is measured against the last that counted."""
 
     margin: float
     round: int = 0

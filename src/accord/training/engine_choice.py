@@ -25,8 +25,9 @@ _WORTH_A_PROCESS = 1_000_000  # parameters times a client's samples: below, hand
 
 
 def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) -> Engine:
-    """The engine of that name, ready to train; "auto" picks the best one there is for the job, and tells which and why. On a CPU
-    torch's threads are set to what suits the job: whoever calls this within `steady` has them back after it."""
+    """The engine of that name, ready to train; "auto" picks the best one there is for the job, and tells which and why.
+    On a CPU torch's threads are set to what suits the job: whoever calls this within `steady` has them back after
+    it."""
     if name not in ENGINES:
         raise AccordError(f"there is no engine {name!r}: choose one of {', '.join(ENGINES)}")
     if job.algorithm.local.engine == Causal.name:
@@ -52,7 +53,9 @@ def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) 
 def _causal(name: str, job: Job, tell: Callable[[str], None] | None) -> Engine:
     if name not in ("auto", "sequential"):
         warnings.warn(
-            f"clients of causalfed need their server at every step: engine {name!r} cannot train them, {Causal.name!r} does", stacklevel=3
+            f"clients of causalfed need their server at every step: engine {name!r} cannot train them, {Causal.name!r}"
+            " does",
+            stacklevel=3,
         )
     threads = take_threads(Causal.name, job)
     if tell:

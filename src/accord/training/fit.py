@@ -66,29 +66,36 @@ def fit(
 ) -> Run:
     """Trains `model` over the clients of `fed` and evaluates it three ways.
 
-    `sample` clients (None: all) take part in a round and do `epochs` of SGD in batches of `batch` (None: all at once), at most `steps`.
-    Every `evaluate_every` rounds, and after the last, the model meets training data, held-out data, unseen clients and the test set. With a
-    `folder` the run is recorded there under a name made of its settings, and goes on from its last checkpoint if it is there already; a run
-    that has been that far is read back, with all the rounds it has.
-    `loss(output, target)` and each of `metrics` give one number per sample; the first metric judges the model, and more of it is better
-    unless `accord.smaller_is_better` marks it. `start` is a state dict, or a safetensors file, to begin from.
-    `attack` makes some clients harm, such as `accord.attack.sign_flip(share=0.2)`; they are evaluated like all others (docs/robustness.md).
-    `speed` names ways to be faster that cost something: `native`, `compile`, `channels-last`, `bf16` (docs/engines.md).
-    A checkpoint is written every `checkpoint_every` rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops
-    after the round and can be resumed. With `until_flat` a run is done before its `rounds` once held-out data has not become better, by
-    more than `flat_margin`, in so many rounds. `verbose` tells on standard error how the run goes; left out, it does so on a terminal, and
-    elsewhere says only, and once, which engine trains.
+    `sample` clients (None: all) take part in a round and do `epochs` of SGD in batches of `batch` (None: all at once),
+    at most `steps`. Every `evaluate_every` rounds, and after the last, the model meets training data, held-out data,
+    unseen clients and the test set. With a `folder` the run is recorded there under a name made of its settings, and
+    goes on from its last checkpoint if it is there already; a run that has been that far is read back, with all the
+    rounds it has. `loss(output, target)` and each of `metrics` give one number per sample; the first metric judges the
+    model, and more of it is better unless `accord.smaller_is_better` marks it. `start` is a state dict, or a
+    safetensors file, to begin from. `attack` makes some clients harm, such as `accord.attack.sign_flip(share=0.2)`;
+    they are evaluated like all others (docs/robustness.md). `speed` names ways to be faster that cost something:
+    `native`, `compile`, `channels-last`, `bf16` (docs/engines.md). A checkpoint is written every `checkpoint_every`
+    rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops after the round and can be
+    resumed. With `until_flat` a run is done before its `rounds` once held-out data has not become better, by more than
+    `flat_margin`, in so many rounds. `verbose` tells on standard error how the run goes; left out, it does so on a
+    terminal, and elsewhere says only, and once, which engine trains.
 
     >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
     """
     algorithm = fedavg() if algorithm is None else algorithm
-    kinds: list[tuple[str, object, type]] = [("model", model, nn.Module), ("fed", fed, Federation), ("algorithm", algorithm, Algorithm)]
+    kinds: list[tuple[str, object, type]] = [
+        ("model", model, nn.Module),
+        ("fed", fed, Federation),
+        ("algorithm", algorithm, Algorithm),
+    ]
     for what, value, kind in [*kinds, ("metrics", metrics or {}, Mapping)]:
         if not isinstance(value, kind):
             raise AccordError(f"{what} must be of type {kind.__name__}, got {value!r}")
     conditions = conditions or Conditions()
-    plan = Plan(rounds, sample, evaluate_every, checkpoint_every, min_clients, conditions, budget, seed, until_flat, flat_margin)
+    plan = Plan(
+        rounds, sample, evaluate_every, checkpoint_every, min_clients, conditions, budget, seed, until_flat, flat_margin
+    )
     training = Training(epochs, batch, steps, lr, momentum, weight_decay, clip)
     if start is not None:
         model = warm_start(model, start)
@@ -132,7 +139,9 @@ def carry_out(
     tell: Callable[[str], None] | None = None,
 ) -> Run:
     """`fit` for those who have a training and a plan already. `tell` is told which engine trains, and why."""
-    job = make_job(model, fed, algorithm, training, plan, device, speed=speed, attack=attack, loss=loss, metrics=metrics)
+    job = make_job(
+        model, fed, algorithm, training, plan, device, speed=speed, attack=attack, loss=loss, metrics=metrics
+    )
     if tell and algorithm.privacy:
         masked, clients = algorithm.mask is not None, len(fed.clients)
         for line in algorithm.privacy.sentences(masked, clients, plan.sample, plan.rounds, job.layout.size):

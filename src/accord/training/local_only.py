@@ -18,7 +18,11 @@ def table_of_own(engine: Engine, fed: Federation, seed: int, own: Callable[[str]
     own_tables, shared_tables = [], []
     for index, client in enumerate(fed.clients):
         kept = own(client)
-        mine = [(split, client, rows[client]) for split, rows in (("train", fed.train), ("heldout", fed.heldout)) if client in rows]
+        mine = [
+            (split, client, rows[client])
+            for split, rows in (("train", fed.train), ("heldout", fed.heldout))
+            if client in rows
+        ]
         own_tables.append(engine.evaluate(kept["w"], kept["b"], mine))
         if index in tried:
             shared_tables.append(engine.evaluate(kept["w"], kept["b"], shared))

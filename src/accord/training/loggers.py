@@ -1,7 +1,7 @@
 """What a run tells to other programs while it goes on: TensorBoard, MLflow, Weights & Biases (`run.log`).
 
-Each is a hook that gets a round's numbers by name. A resumed run goes on in the same place; rounds that it repeats overwrite what was told
-of them, as far as the program can.
+Each is a hook that gets a round's numbers by name. A resumed run goes on in the same place; rounds that it repeats
+overwrite what was told of them, as far as the program can.
 """
 
 import json
@@ -17,8 +17,13 @@ from accord.training.loop import Event, Hook
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """A round's row as flat numbers: `train_loss`, `agreement_by_layer/conv1.weight`, `unseen/accuracy`, `gap/participation/accuracy`."""
-    told = {key: value for key, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool) and key != "round"}
+    """A round's row as flat numbers: `train_loss`, `agreement_by_layer/conv1.weight`, `unseen/accuracy`,
+    `gap/participation/accuracy`."""
+    told = {
+        key: value
+        for key, value in row.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and key != "round"
+    }
     told |= {f"agreement_by_layer/{layer}": value for layer, value in row.get("agreement_by_layer", {}).items()}
     evaluation = row.get("evaluation") or {"splits": {}, "gaps": {}}
     for split, metrics in evaluation["splits"].items():
@@ -49,7 +54,8 @@ def tensorboard(folder: Path, settings: Mapping[str, Any]) -> Hook:
 
 
 def mlflow(folder: Path, settings: Mapping[str, Any]) -> Hook:
-    """A run of MLflow, where `MLFLOW_TRACKING_URI` points, or wherever MLflow keeps runs otherwise. `mlflow.json` says which it is."""
+    """A run of MLflow, where `MLFLOW_TRACKING_URI` points, or wherever MLflow keeps runs otherwise. `mlflow.json` says
+    which it is."""
     client = _mlflow_client()
     kept = folder / "mlflow.json"
     started: list[str] = []
@@ -83,8 +89,8 @@ _FILES_ALLOWED = "MLFLOW_ALLOW_FILE_STORE"
 
 
 def _mlflow_client() -> Any:
-    """MLflow's client. Where nobody said where runs go, and MLflow's own place, a database, needs more than its client, they go to files
-    in `mlruns`; MLflow opens such a folder only if it is told to."""
+    """MLflow's client. Where nobody said where runs go, and MLflow's own place, a database, needs more than its client,
+    they go to files in `mlruns`; MLflow opens such a folder only if it is told to."""
     try:
         import mlflow as library
         from mlflow.exceptions import MlflowException
@@ -96,8 +102,8 @@ def _mlflow_client() -> Any:
         if library.is_tracking_uri_set():
             why = str(error).strip().splitlines()[0].partition(". ")[0]
             raise AccordError(
-                f"MLflow cannot keep runs at {library.get_tracking_uri()}: {why} (set MLFLOW_TRACKING_URI to a server's address, or to a "
-                f"folder's with {_FILES_ALLOWED}=true, or leave it out)"
+                f"MLflow cannot keep runs at {library.get_tracking_uri()}: {why} (set MLFLOW_TRACKING_URI to a server's"
+                f" address, or to a folder's with {_FILES_ALLOWED}=true, or leave it out)"
             ) from None
     before = os.environ.get(_FILES_ALLOWED)
     os.environ[_FILES_ALLOWED] = "true"
@@ -111,7 +117,8 @@ def _mlflow_client() -> Any:
 
 
 def wandb(folder: Path, settings: Mapping[str, Any]) -> Hook:
-    """A run of Weights & Biases, named after the run's folder. `WANDB_MODE=offline` keeps it here, in the run's folder."""
+    """A run of Weights & Biases, named after the run's folder. `WANDB_MODE=offline` keeps it here, in the run's
+    folder."""
     try:
         import wandb as library
     except ImportError:
@@ -120,14 +127,20 @@ def wandb(folder: Path, settings: Mapping[str, Any]) -> Hook:
 
     def tell(event: Event) -> None:
         if not started:
-            started.append(library.init(project="accord", id=folder.name, resume="allow", dir=str(folder), config=flat(settings)))
+            started.append(
+                library.init(project="accord", id=folder.name, resume="allow", dir=str(folder), config=flat(settings))
+            )
             event.at_end(lambda how: started.pop().finish(exit_code=how == "failed"))
         started[0].log(numbers(event.row), step=event.round)
 
     return tell
 
 
-LOGS: dict[str, Callable[[Path, Mapping[str, Any]], Hook]] = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
+LOGS: dict[str, Callable[[Path, Mapping[str, Any]], Hook]] = {
+    "tensorboard": tensorboard,
+    "mlflow": mlflow,
+    "wandb": wandb,
+}
 
 
 def _missing(name: str) -> AccordError:

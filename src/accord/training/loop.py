@@ -40,7 +40,8 @@ class Event:
     row: dict[str, Any]  # as in metrics.jsonl
     seconds: float
     snapshot: Callable[[], nn.Module] = field(repr=False)  # the model as it is now
-    at_end: Callable[["Ending"], None] = field(repr=False)  # what is to be called, once, when the run ends, however it does
+    # what is to be called, once, when the run ends, however it does
+    at_end: Callable[["Ending"], None] = field(repr=False)
 
 
 Ending = Callable[[str], None]  # is told "finished", "stopped" (it can go on) or "failed"
@@ -57,7 +58,8 @@ class Asked:
 
 
 class Loop:
-    """One run: the job, where it stands, and where it is recorded. `go` drives it; so can whoever drives several at once."""
+    """One run: the job, where it stands, and where it is recorded. `go` drives it; so can whoever drives several at
+    once."""
 
     def __init__(self, job: Job, plan: Plan, engine: Engine, folder: RunFolder | None, hooks: Sequence[Hook]) -> None:
         self.job, self.plan, self.engine, self.folder, self.hooks = job, plan, engine, folder, hooks
@@ -75,7 +77,7 @@ class Loop:
         self._invited: tuple[int, list[Invited]] = 0, []  # a round, and who is invited to it
         self._endings: list[Ending] = []
 
-    # ----------------------------------------------------------------------------------------------------------- the rounds
+    # --------------------------------------------------------------------------------------------- the rounds
 
     def go(self) -> Run:
         """Runs the rounds that are left."""
@@ -92,8 +94,8 @@ class Loop:
             self.engine.close()
 
     def rounds(self) -> Iterator[Asked]:
-        """Takes up the run, asks for the rounds that are left, and completes the record. What is asked for must be absorbed before the
-        next round can be asked for."""
+        """Takes up the run, asks for the rounds that are left, and completes the record. What is asked for must be
+        absorbed before the next round can be asked for."""
         self.stopped = None
         if self.folder and self.folder.over:
             self._restore(self.folder.tensors())
@@ -107,7 +109,9 @@ class Loop:
             yield self._ask(self.progress.round + 1)
         if self.stopped is None and self.folder:
             if "evaluation" not in self.rows[-1]:  # it had been stopped here, and is asked for no more
-                self.rows[-1] = plain(self.rows[-1] | {"evaluation": self._evaluate(self.rows[-1]), "off_schedule": True})
+                self.rows[-1] = plain(
+                    self.rows[-1] | {"evaluation": self._evaluate(self.rows[-1]), "off_schedule": True}
+                )
                 self.folder.amend(self.rows)
             self._finish(self.folder)
         self.end("finished" if self.stopped is None else "stopped")
@@ -138,11 +142,15 @@ class Loop:
     def _guests(self, number: int) -> list[Invited]:
         """Who is invited to that round. The last answer is kept: an engine that looks ahead asks for it once more."""
         if self._invited[0] != number:
-            self._invited = number, invite(self.job.fed.clients, self.plan.sample, self.plan.conditions, self.job.seed, number)
+            self._invited = (
+                number,
+                invite(self.job.fed.clients, self.plan.sample, self.plan.conditions, self.job.seed, number),
+            )
         return self._invited[1]
 
     def absorb(self, asked: Asked, outcome: Outcome, seconds: float) -> None:
-        """Takes in a round that took its engine so many seconds: the step, the evaluation if it is due, and all that is recorded."""
+        """Takes in a round that took its engine so many seconds: the step, the evaluation if it is due, and all that is
+        recorded."""
         number, started = asked.work.round, time.monotonic()
         self.progress, row = self._learn(asked, outcome)
         trained = time.monotonic()
@@ -161,7 +169,14 @@ class Loop:
             timing = {"round": number, "train_seconds": training, "evaluate_seconds": now - trained}
             halved = getattr(self.engine, "lanes_at_once", None)  # only lanes can be too many for a device
             self.folder.log(row, timing if halved is None else {**timing, "lanes_at_once": halved})
-        event = Event(number, number if self.flat else self.plan.rounds, row, training + now - trained, self._module, self._endings.append)
+        event = Event(
+            number,
+            number if self.flat else self.plan.rounds,
+            row,
+            training + now - trained,
+            self._module,
+            self._endings.append,
+        )
         answers = [hook(event) for hook in self.hooks]  # every hook is asked, also after one that wants to stop
         if not self.complete:
             if any(answers):
@@ -172,14 +187,15 @@ class Loop:
             self._checkpoint(self.folder)
 
     def _due(self, number: int, now: float) -> bool:
-        """Whether it is time for a checkpoint: after so many rounds, or, if nobody said how many, after so many seconds. A checkpoint waits
-        for the disk, which takes longer than many rounds of a small model."""
+        """Whether it is time for a checkpoint: after so many rounds, or, if nobody said how many, after so many
+        seconds. A checkpoint waits for the disk, which takes longer than many rounds of a small model."""
         if self.plan.checkpoint_every is not None:
             return number % self.plan.checkpoint_every == 0
         return now - self._saved >= _CHECKPOINT_SECONDS
 
     def stop(self, why: str) -> None:
-        """Ends the run where it stands, so that it can go on later; one that has all its rounds is completed instead."""
+        """Ends the run where it stands, so that it can go on later; one that has all its rounds is completed
+        instead."""
         if self.complete or self.stopped:
             return
         self.stopped = why
@@ -201,7 +217,9 @@ class Loop:
         progress, job, number = self.progress, self.job, asked.work.round
         row = cohort_row(number, asked.invited, outcome) | dict(outcome.told)
         if job.attack:
-            row["attackers"] = sum(client.client in job.attack.clients for client in outcome.rows if client.left_out_because is None)
+            row["attackers"] = sum(
+                client.client in job.attack.clients for client in outcome.rows if client.left_out_because is None
+            )
         needed = 1 if job.fed.pooled else max(self.plan.min_clients, job.algorithm.average.least)
         if outcome.record is None or row["accepted"] < needed:
             return self._skipped(row, f"{row['accepted']} of the {needed} reports it needs")
@@ -209,7 +227,9 @@ class Loop:
         record = job.algorithm.released(outcome.record, round)
         lowered, buffers, memory = job.algorithm.lower(record, progress.memory, round)
         change, memory = job.algorithm.step(lowered, memory)
-        after = replace(progress, round=number, vector=progress.vector + change, buffers=progress.buffers + buffers, memory=memory)
+        after = replace(
+            progress, round=number, vector=progress.vector + change, buffers=progress.buffers + buffers, memory=memory
+        )
         if not after.sound():
             return self._skipped(row, "its step, or what the server would remember, is not finite")
         self.store.accept()
@@ -231,7 +251,10 @@ class Loop:
         present = [guest for guest in invited if not guest.lost]
         if fed.pooled:
             return [Member("pooled", fed.pooled_rows([guest.client for guest in present], self.job.seed, number))]
-        return [Member(guest.client, fed.train[guest.client], partial(self._own, guest.client), guest.share) for guest in present]
+        return [
+            Member(guest.client, fed.train[guest.client], partial(self._own, guest.client), guest.share)
+            for guest in present
+        ]
 
     def _own(self, client: str) -> State:
         local = self.job.algorithm.local
@@ -242,20 +265,25 @@ class Loop:
             return local.fresh(self.first.vector, self.first.buffers)
         return {name: value.to(self.job.device) for name, value in kept.items()}
 
-    # ----------------------------------------------------------------------------------------------------------- evaluation
+    # --------------------------------------------------------------------------------------------- evaluation
 
     def _evaluate(self, row: dict[str, Any]) -> dict[str, Any]:
         """Three ways, after the round that `row` tells of."""
         self.last_table = table = self._evaluated()
         groups = set(table.groups)
-        summary = summarise(table, by_turn(self._took_part(row), groups) | by_population(self.job.fed.populations, groups))
+        summary = summarise(
+            table, by_turn(self._took_part(row), groups) | by_population(self.job.fed.populations, groups)
+        )
         algorithm, clients = self.job.algorithm, len(self.job.fed.clients)
         if algorithm.privacy:
-            summary["privacy"] = algorithm.privacy.spent(algorithm.mask is not None, clients, self.plan.sample, row["round"])
+            summary["privacy"] = algorithm.privacy.spent(
+                algorithm.mask is not None, clients, self.plan.sample, row["round"]
+            )
         return summary
 
     def _took_part(self, row: dict[str, Any]) -> set[str]:
-        """The clients whose reports made this round's step. Told by the row alone, so that a resumed run tells the same."""
+        """The clients whose reports made this round's step. Told by the row alone, so that a resumed run tells the
+        same."""
         if "skipped" in row or self.job.fed.pooled:
             return set()
         return {guest.client for guest in self._guests(row["round"])} - set(row["left_out"])
@@ -265,7 +293,7 @@ class Loop:
             return table_of_own(self.engine, self.job.fed, self.job.seed, self._own)
         return self.engine.evaluate(self.progress.vector, self.progress.buffers, list(self.job.fed.groups()))
 
-    # ------------------------------------------------------------------------------------------------------------- on disk
+    # ------------------------------------------------------------------------------------------------ on disk
 
     def _checkpoint(self, folder: RunFolder) -> None:
         folder.checkpoint(self.progress.tensors(), {**self.progress.numbers(), "clients": self.store.sync()})
@@ -295,7 +323,8 @@ class Loop:
     def result(self) -> Run:
         """The run as it stands."""
         progress, job = self.progress, self.job
-        if self.rows and self.rows[-1].get("off_schedule"):  # the last round may be the best, though a longer run would not have looked
+        # the last round may be the best, though a longer run would not have looked
+        if self.rows and self.rows[-1].get("off_schedule"):
             progress = progress.judged(self.rows[-1]["evaluation"])
         return Run(
             title=f"{job.algorithm.label} · {job.fed.name} · seed {job.seed}",

@@ -50,21 +50,27 @@ class Plan:
     def check_flat(self, heldout: bool) -> None:
         """Refuses to wait for a run to be flat where there is no held-out data to tell by."""
         if self.until_flat is not None and not heldout:
-            raise AccordError("until_flat needs held-out data of participating clients to tell when a run is flat, and there is none")
+            raise AccordError(
+                "until_flat needs held-out data of participating clients to tell when a run is flat, and there is none"
+            )
 
     def check_privacy(self) -> None:
-        """Refuses rounds whose cohort is not C of N clients: that is what the accounting of differential privacy is for."""
+        """Refuses rounds whose cohort is not C of N clients: that is what the accounting of differential privacy is
+        for."""
         for name, value, usual in [("available", self.conditions.available, 1.0), ("lost", self.conditions.lost, 0.0)]:
             if value != usual:
-                raise AccordError(f"{name} must be {usual:g} with privacy, got {value}: epsilon is known for rounds of a fixed size")
+                raise AccordError(
+                    f"{name} must be {usual:g} with privacy, got {value}: epsilon is known for rounds of a fixed size"
+                )
         if self.min_clients != 1:
             raise AccordError(
-                f"min_clients must be 1 with privacy, got {self.min_clients}: a skipped round tells how many reports were bad"
+                f"min_clients must be 1 with privacy, got {self.min_clients}: a skipped round tells how many reports"
+                " were bad"
             )
 
     def that_changes_results(self) -> "Plan":
-        """The plan with everything at its default that only says how far to go and how often to save, and without the seed, which a
-        folder's name spells out."""
+        """The plan with everything at its default that only says how far to go and how often to save, and without the
+        seed, which a folder's name spells out."""
         margin = Plan.flat_margin if self.until_flat is None else self.flat_margin
         return replace(
             self,
@@ -77,7 +83,8 @@ class Plan:
 
 
 def identity(job: Job, plan: Plan) -> dict[str, Any]:
-    """The settings of a run made in Python: model and data by their content, functions by their code, everything else by value."""
+    """The settings of a run made in Python: model and data by their content, functions by their code, everything else
+    by value."""
     shift, augment = job.fed.shift, job.fed.augment
     return {
         "model": describe(job.module),

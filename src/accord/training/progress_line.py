@@ -16,7 +16,8 @@ def narrator() -> Hook:
     """A hook that tells the round, the last figures, and the time that is left."""
     began, first, figures = time.monotonic(), 0, ""
     said = began
-    rewrites = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"  # anything else would show the codes as they are
+    # anything else would show the codes as they are
+    rewrites = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def tell(event: Event) -> None:
         nonlocal first, figures, said

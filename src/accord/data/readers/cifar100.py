@@ -1,4 +1,5 @@
-"""CIFAR-100 in its official binary form: records of a coarse label, a fine label and 3 x 32 x 32 pixels (Krizhevsky, 2009)."""
+"""CIFAR-100 in its official binary form: records of a coarse label, a fine label and 3 x 32 x 32 pixels (Krizhevsky,
+2009)."""
 
 import os
 import tarfile
@@ -23,7 +24,8 @@ CHUNK = 1 << 22
 
 
 def read_cifar100(folder: str | Path, progress: Progress | None = None) -> Samples:
-    """CIFAR-100 with its 100 fine labels from `train.bin` and `test.bin`, or from the archive, in the folder or below it."""
+    """CIFAR-100 with its 100 fine labels from `train.bin` and `test.bin`, or from the archive, in the folder or below
+    it."""
     folder = Path(folder)
     if not folder.is_dir():
         raise AccordError(f"{folder} is not a folder")
@@ -41,12 +43,18 @@ def read_cifar100(folder: str | Path, progress: Progress | None = None) -> Sampl
 
 def _held(folder: Path, progress: Progress | None) -> tuple[dict[str, bytes], dict[str, str]]:
     """What the files hold, and where each was found: plain files side by side, else the archive."""
-    walked = sorted(((Path(at), set(names)) for at, _, names in os.walk(folder)), key=lambda place: (len(place[0].parts), place[0]))
+    walked = sorted(
+        ((Path(at), set(names)) for at, _, names in os.walk(folder)), key=lambda place: (len(place[0].parts), place[0])
+    )
     # these are names that other data sets use too, so a folder with the official name is taken before any other
-    whole = sorted((at for at, names in walked if names.issuperset(PARTS)), key=lambda at: at.name != "cifar-100-binary")
+    whole = sorted(
+        (at for at, names in walked if names.issuperset(PARTS)), key=lambda at: at.name != "cifar-100-binary"
+    )
     if whole:
         found = {name: whole[0] / name for name in (*PARTS, NAMES) if (whole[0] / name).is_file()}
-        return {name: _plain(path, progress) for name, path in found.items()}, {name: str(path) for name, path in found.items()}
+        return {name: _plain(path, progress) for name, path in found.items()}, {
+            name: str(path) for name, path in found.items()
+        }
     for archive in (at / ARCHIVE for at, names in walked if ARCHIVE in names):
         held = _unpacked(archive, progress)
         if missing := [part for part in PARTS if part not in held]:
@@ -72,7 +80,9 @@ def _unpacked(archive: Path, progress: Progress | None) -> dict[str, bytes]:
             return {
                 name: _read(file, member.size, f"{name} in {ARCHIVE}", progress)
                 for member in members
-                if member.isfile() and (name := Path(member.name).name) in (*PARTS, NAMES) and (file := members.extractfile(member))
+                if member.isfile()
+                and (name := Path(member.name).name) in (*PARTS, NAMES)
+                and (file := members.extractfile(member))
             }
     except (EOFError, OSError, zlib.error, tarfile.TarError) as error:
         raise AccordError(f"{archive} is damaged and cannot be read: {error}") from None
@@ -90,10 +100,15 @@ def _read(file: IO[bytes], size: int, label: str, progress: Progress | None) -> 
 def _records(data: bytes, where: str) -> np.ndarray:
     """[n, 3074] bytes."""
     if not data or len(data) % RECORD:
-        raise AccordError(f"{where} has {len(data):,} bytes: a whole number of records of {RECORD:,} bytes each is right")
+        raise AccordError(
+            f"{where} has {len(data):,} bytes: a whole number of records of {RECORD:,} bytes each is right"
+        )
     records = np.frombuffer(data, dtype=np.uint8).reshape(-1, RECORD)
     if (wrong := np.flatnonzero(records[:, 1] >= CLASSES)).size:
-        raise AccordError(f"record {wrong[0]} of {where} has the fine label {records[wrong[0], 1]}: fine labels go from 0 to {CLASSES - 1}")
+        raise AccordError(
+            f"record {wrong[0]} of {where} has the fine label {records[wrong[0], 1]}: fine labels go from 0 to"
+            f" {CLASSES - 1}"
+        )
     return records
 
 

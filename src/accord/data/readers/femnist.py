@@ -1,7 +1,8 @@
 """FEMNIST, handwritten characters by writer, from LEAF's JSON files or from TensorFlow Federated's HDF5 files.
 
-Caldas et al., "LEAF: A Benchmark for Federated Settings" (2018). In both forms a pixel is a number from 0 (ink) to 1 (paper), the
-other way round than in MNIST, and classes are the digits, then the upper-case, then the lower-case letters.
+Caldas et al., "LEAF: A Benchmark for Federated Settings" (2018). In both forms a pixel is a number from 0 (ink) to 1
+(paper), the other way round than in MNIST, and classes are the digits, then the upper-case, then the lower-case
+letters.
 """
 
 import json
@@ -39,8 +40,8 @@ def read_femnist(folder: str | Path, progress: Progress | None = None) -> Sample
 def read_leaf(folder: str | Path, progress: Progress | None = None) -> Samples:
     """LEAF's files, in the folder or below it.
 
-    `all_data_<number>.json` are the whole set and come first; without them, `train/*.json` and `test/*.json`, whose test rows have their
-    owners too; without those, the other `all_data_*.json` that LEAF's sampling leaves.
+    `all_data_<number>.json` are the whole set and come first; without them, `train/*.json` and `test/*.json`, whose
+    test rows have their owners too; without those, the other `all_data_*.json` that LEAF's sampling leaves.
     """
     folder = _folder(folder)
     if not (files := _leaf_files(folder)):
@@ -57,7 +58,9 @@ def read_leaf(folder: str | Path, progress: Progress | None = None) -> Samples:
             where = f"user {user} in {path}"
             own = data.get(user)
             if not isinstance(own, dict) or not isinstance(own.get("x"), list) or not isinstance(own.get("y"), list):
-                raise AccordError(f"{where} has no lists x and y under user_data: the file is not one of LEAF's FEMNIST files")
+                raise AccordError(
+                    f"{where} has no lists x and y under user_data: the file is not one of LEAF's FEMNIST files"
+                )
             gathered.add(user, test, own["x"], own["y"], where, CLASSES)
         del data  # the next file is not to be read before this one has left memory
     if progress:
@@ -66,14 +69,17 @@ def read_leaf(folder: str | Path, progress: Progress | None = None) -> Samples:
 
 
 def read_tff(folder: str | Path, progress: Progress | None = None) -> Samples:
-    """TFF's `fed_emnist_train.h5` and `fed_emnist_test.h5`, or the digits-only pair; a writer has rows in both files."""
+    """TFF's `fed_emnist_train.h5` and `fed_emnist_test.h5`, or the digits-only pair; a writer has rows in both
+    files."""
     folder = _folder(folder)
     if not (pair := _tff_files(folder)):
         raise AccordError(f"{folder} holds no FEMNIST of TFF's: looked in it and below for {TFF}")
     try:
         import h5py
     except ImportError:
-        raise AccordError(f'{pair[0]} is read with h5py, which is not installed: pip install "accord-fl[femnist]"') from None
+        raise AccordError(
+            f'{pair[0]} is read with h5py, which is not installed: pip install "accord-fl[femnist]"'
+        ) from None
     classes, gathered = TFF_FORMS[pair[0].name.removesuffix("_train.h5")], _Gathered()
     for path, test in zip(pair, (False, True), strict=True):
         if not path.is_file():
@@ -130,7 +136,9 @@ class _Gathered:
 
     def add(self, user: str, test: bool, pixels: Any, labels: Any, where: str, classes: tuple[str, ...]) -> None:
         if len(pixels) != len(labels):
-            raise AccordError(f"{where} has {len(pixels)} pictures in x but {len(labels)} labels in y: each picture needs one label")
+            raise AccordError(
+                f"{where} has {len(pixels)} pictures in x but {len(labels)} labels in y: each picture needs one label"
+            )
         if not len(labels):
             return  # LEAF keeps the names of users who have lost all their rows
         self.x.append(_pixels(pixels, where))
@@ -159,7 +167,9 @@ def _pixels(values: Any, where: str) -> np.ndarray:
         pixels = np.asarray(values, dtype=np.float32)
         pixels = pixels.reshape(len(pixels), -1)
     except (OverflowError, TypeError, ValueError):
-        raise AccordError(f"{where} has pictures of different lengths, or not of numbers: each is {SIDE * SIDE} numbers") from None
+        raise AccordError(
+            f"{where} has pictures of different lengths, or not of numbers: each is {SIDE * SIDE} numbers"
+        ) from None
     if pixels.shape[1] != SIDE * SIDE:
         raise AccordError(f"{where} has pictures of {pixels.shape[1]} pixels: {SIDE * SIDE} (28 x 28) are right")
     outside = ~((pixels >= 0) & (pixels <= 1))  # true of what is not a number, too

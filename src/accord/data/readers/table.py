@@ -1,4 +1,5 @@
-"""The user's own table, a CSV or Parquet file with a row for each sample: whose it is, what it is, and numbers that describe it."""
+"""The user's own table, a CSV or Parquet file with a row for each sample: whose it is, what it is, and numbers that
+describe it."""
 
 import csv
 import difflib
@@ -31,10 +32,13 @@ class Table(Samples):
     features: tuple[str, ...] = ()
 
 
-def read_table(path: str | Path, client: str = "client", label: str = "label", progress: Progress | None = None) -> Table:
+def read_table(
+    path: str | Path, client: str = "client", label: str = "label", progress: Progress | None = None
+) -> Table:
     """The samples of a table; its features are all columns but `client` and `label`, in the file's order.
 
-    Labels that are text or whole numbers are classes; if all are numbers and one has a fraction, they are targets of a regression.
+    Labels that are text or whole numbers are classes; if all are numbers and one has a fraction, they are targets of a
+    regression.
     """
     path = Path(path)
     try:
@@ -52,7 +56,7 @@ def read_table(path: str | Path, client: str = "client", label: str = "label", p
     return Table(x, y, owner=owner, owners=owners, classes=classes, features=rows.features)
 
 
-# ------------------------------------------------------------------------------------------------------------------- both kinds
+# ------------------------------------------------------------------------------------------------- both kinds
 
 
 @dataclass
@@ -71,7 +75,9 @@ class _Rows:
         if label not in self.numbers:
             number = self.numbers[label] = _number(label)
             if number is not None and not abs(number) <= LARGEST:
-                raise AccordError(f"{at} has {label.strip()} in column {label_column}: a label is text or a finite number")
+                raise AccordError(
+                    f"{at} has {label.strip()} in column {label_column}: a label is text or a finite number"
+                )
         self.clients.append(client.strip())
         self.labels.append(label)
 
@@ -107,8 +113,11 @@ def _targets(rows: _Rows) -> tuple[Tensor, tuple[str, ...]]:
 def _features(path: Path, header: Sequence[str], client: str, label: str) -> tuple[str, ...]:
     """The columns that are neither client nor label, once the header is seen to be sound."""
     for number, name in enumerate(header, start=1):
-        if not name or name.startswith("__index_level_"):  # what pandas writes without being asked; it would become a feature
-            raise AccordError(f"column {number} of {path} has no name: name it, or write the file without an index (index=False)")
+        # what pandas writes without being asked; it would become a feature
+        if not name or name.startswith("__index_level_"):
+            raise AccordError(
+                f"column {number} of {path} has no name: name it, or write the file without an index (index=False)"
+            )
         if name in header[: number - 1]:
             raise AccordError(f"{path} has two columns called {name}: each needs a name of its own")
     for name, role in ((client, "client"), (label, "label")):
@@ -123,7 +132,7 @@ def _features(path: Path, header: Sequence[str], client: str, label: str) -> tup
     return tuple(name for name in header if name not in (client, label))
 
 
-# --------------------------------------------------------------------------------------------------------------------------- CSV
+# -------------------------------------------------------------------------------------------------------- CSV
 
 
 def _csv(path: Path, client: str, label: str, progress: Progress | None) -> _Rows:
@@ -151,7 +160,9 @@ def _csv(path: Path, client: str, label: str, progress: Progress | None) -> _Row
                 progress(f"reading {path.name}", size, size)
             return rows
     except UnicodeDecodeError as error:
-        raise AccordError(f"{path} is not text in UTF-8 (it has a byte {error.object[error.start]:02x}): save it as CSV in UTF-8") from None
+        raise AccordError(
+            f"{path} is not text in UTF-8 (it has a byte {error.object[error.start]:02x}): save it as CSV in UTF-8"
+        ) from None
     except csv.Error as error:
         raise AccordError(f"line {lines.line_num} of {path} cannot be read as CSV: {error}") from None
 
@@ -182,13 +193,17 @@ def _numbers(texts: list[str], columns: Sequence[str], at: str) -> list[float]:
 def _feature(text: str, column: str, at: str) -> float:
     number = TRUTH.get(text.strip().lower(), _number(text))
     if number is None:
-        raise AccordError(f"{at} has {text.strip()!r} in column {column}: features are numbers" if text.strip() else _missing(at, column))
+        raise AccordError(
+            f"{at} has {text.strip()!r} in column {column}: features are numbers"
+            if text.strip()
+            else _missing(at, column)
+        )
     if not abs(number) <= LARGEST:
         raise AccordError(f"{at} has {text.strip()} in column {column}: features are finite numbers")
     return number
 
 
-# ----------------------------------------------------------------------------------------------------------------------- Parquet
+# ---------------------------------------------------------------------------------------------------- Parquet
 
 
 def _parquet(path: Path, client: str, label: str, progress: Progress | None) -> _Rows:
@@ -196,20 +211,26 @@ def _parquet(path: Path, client: str, label: str, progress: Progress | None) -> 
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise AccordError(f'{path} is read with pyarrow, which is not installed: pip install "accord-fl[tables]"') from None
+        raise AccordError(
+            f'{path} is read with pyarrow, which is not installed: pip install "accord-fl[tables]"'
+        ) from None
     try:
         with parquet.ParquetFile(path) as file:
             rows = _Rows(_features(path, file.schema_arrow.names, client, label))
             for name in rows.features:
                 kind = file.schema_arrow.field(name).type
-                if not any(getattr(pyarrow.types, f"is_{one}")(kind) for one in ("boolean", "integer", "floating", "decimal")):
+                if not any(
+                    getattr(pyarrow.types, f"is_{one}")(kind) for one in ("boolean", "integer", "floating", "decimal")
+                ):
                     raise AccordError(f"column {name} of {path} holds {kind}: features are numbers")
             for batch in file.iter_batches(BATCH):
                 done = len(rows.labels)
                 whose, what = (batch.column(name).to_pylist() for name in (client, label))
                 for number, (one, other) in enumerate(zip(whose, what, strict=True), start=done + 1):
                     rows.add(_text(one), _text(other), client, label, f"row {number} of {path}")
-                columns = [_floats(batch.column(name), pyarrow.float64(), name, path, done + 1) for name in rows.features]
+                columns = [
+                    _floats(batch.column(name), pyarrow.float64(), name, path, done + 1) for name in rows.features
+                ]
                 rows.values.frombytes(np.stack(columns, axis=1).astype(np.float32).tobytes())
                 if progress:
                     progress(f"reading {path.name}", len(rows.labels), file.metadata.num_rows)
@@ -229,5 +250,7 @@ def _floats(column: Any, double: Any, name: str, path: Path, first: int) -> np.n
         raise AccordError(_missing(f"row {first + column.is_null().to_pylist().index(True)} of {path}", name))
     values = column.cast(double, safe=False).to_numpy(zero_copy_only=False)
     if (bad := np.flatnonzero(~(np.abs(values) <= LARGEST))).size:
-        raise AccordError(f"row {first + bad[0]} of {path} has {values[bad[0]]} in column {name}: features are finite numbers")
+        raise AccordError(
+            f"row {first + bad[0]} of {path} has {values[bad[0]]} in column {name}: features are finite numbers"
+        )
     return values

@@ -1,4 +1,5 @@
-"""Tiny ImageNet, 200 classes of 64 x 64 pictures, from the official folder `tiny-imagenet-200` or the zip file that holds it."""
+"""Tiny ImageNet, 200 classes of 64 x 64 pictures, from the official folder `tiny-imagenet-200` or the zip file that
+holds it."""
 
 import os
 import zipfile
@@ -66,7 +67,8 @@ class _Files:
             return self.load(name)
         except (KeyError, FileNotFoundError):
             raise AccordError(f"{self.called(name)} is missing: the official folder has it") from None
-        # a zip file locked with a password raises RuntimeError, one packed in an unknown way NotImplementedError, a RuntimeError too
+        # a zip file locked with a password raises RuntimeError, one packed in an unknown way NotImplementedError, a
+        # RuntimeError too
         except (EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
             raise AccordError(f"{self.called(name)} is damaged and cannot be read: {error}") from None
 
@@ -127,7 +129,9 @@ def _train(files: _Files, kinds: dict[str, int]) -> list[tuple[str, int]]:
     having = {kind for _, kind in found}
     for wnid, kind in kinds.items():
         if kind not in having:
-            raise AccordError(f"{files.called(f'train/{wnid}/images')} holds no .JPEG picture: every class in wnids.txt has some")
+            raise AccordError(
+                f"{files.called(f'train/{wnid}/images')} holds no .JPEG picture: every class in wnids.txt has some"
+            )
     return found
 
 
@@ -136,9 +140,13 @@ def _val(files: _Files, kinds: dict[str, int]) -> list[tuple[str, int]]:
     where, noted = files.called(ANNOTATIONS), dict[str, int]()
     for number, line in enumerate(files.lines(ANNOTATIONS), start=1):
         if len(line) < 2:
-            raise AccordError(f"line {number} of {where} is {line[0]!r}: a picture's name, a tab and its class are right")
+            raise AccordError(
+                f"line {number} of {where} is {line[0]!r}: a picture's name, a tab and its class are right"
+            )
         if line[1] not in kinds:
-            raise AccordError(f"line {number} of {where} gives {line[0]} the class {line[1]}, which wnids.txt does not list")
+            raise AccordError(
+                f"line {number} of {where} gives {line[0]} the class {line[1]}, which wnids.txt does not list"
+            )
         noted[f"val/images/{line[0]}"] = kinds[line[1]]
     there = [name for name in files.names if name.startswith("val/images/") and _is_picture(name.rpartition("/")[2])]
     for name in there:
@@ -155,5 +163,9 @@ def _is_picture(name: str) -> bool:
 
 def _class_names(files: _Files, wnids: list[str]) -> tuple[str, ...]:
     """`goldfish, Carassius auratus`; the id itself where words.txt has none, or is not there."""
-    words = {line[0]: line[1].strip() for line in files.lines("words.txt") if len(line) > 1} if "words.txt" in files.names else {}
+    words = (
+        {line[0]: line[1].strip() for line in files.lines("words.txt") if len(line) > 1}
+        if "words.txt" in files.names
+        else {}
+    )
     return tuple(words.get(wnid, wnid) for wnid in wnids)

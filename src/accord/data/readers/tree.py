@@ -1,4 +1,5 @@
-"""The user's own pictures in folders: `<folder>/<client>/<class>/<picture>`, and `<folder>/test/<class>/<picture>` for a test set."""
+"""The user's own pictures in folders: `<folder>/<client>/<class>/<picture>`, and `<folder>/test/<class>/<picture>` for
+a test set."""
 
 import hashlib
 import io
@@ -23,10 +24,14 @@ FORM = "pictures go in <folder>/<client>/<class>/"
 TEST = "test"
 
 
-def read_tree(folder: str | Path, size: int | None = None, channels: int = 3, progress: Progress | None = None) -> Samples:
-    """Pictures by client and class. A client's name is its folder's, and so is a class's; of an animated gif the first picture counts.
+def read_tree(
+    folder: str | Path, size: int | None = None, channels: int = 3, progress: Progress | None = None
+) -> Samples:
+    """Pictures by client and class. A client's name is its folder's, and so is a class's; of an animated gif the first
+    picture counts.
 
-    `size` makes every picture `size x size`, whatever its shape was; without it all must be square and of one size already.
+    `size` makes every picture `size x size`, whatever its shape was; without it all must be square and of one size
+    already.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -39,14 +44,18 @@ def read_tree(folder: str | Path, size: int | None = None, channels: int = 3, pr
     kinds = {kind for client, kind, _ in listed if client >= 0}
     for _, kind, path in listed:
         if kind not in kinds:
-            raise AccordError(f"{path} is of class {kind}, which no client has: the test set's classes must be among the clients'")
+            raise AccordError(
+                f"{path} is of class {kind}, which no client has: the test set's classes must be among the clients'"
+            )
     classes = in_order(kinds)
     number = {name: place for place, name in enumerate(classes)}
     owner = torch.tensor([client for client, _, _ in listed])
     try:
         x = _pictures([path for _, _, path in listed], size, channels, progress)
     except MemoryError:
-        raise AccordError(f"{len(listed):,} pictures of this size do not fit in memory: take a smaller size, or fewer pictures") from None
+        raise AccordError(
+            f"{len(listed):,} pictures of this size do not fit in memory: take a smaller size, or fewer pictures"
+        ) from None
     return Samples(
         torch.from_numpy(x),
         torch.tensor([number[kind] for _, kind, _ in listed]),
@@ -60,7 +69,8 @@ def read_tree(folder: str | Path, size: int | None = None, channels: int = 3, pr
 def tree_digest(folder: str | Path) -> str:
     """A hash of the names, sizes and times of change of all files below: it stays the same as long as they do.
 
-    Links are followed, as they are when pictures are read, but no deeper than pictures lie: a link to a folder above it has no end.
+    Links are followed, as they are when pictures are read, but no deeper than pictures lie: a link to a folder above it
+    has no end.
     """
     digest, folder = hashlib.blake2b(digest_size=16), Path(folder)
     if not folder.is_dir():
@@ -76,7 +86,9 @@ def tree_digest(folder: str | Path) -> str:
                 status = path.stat()
             except OSError as error:
                 raise AccordError(f"{path} cannot be read: {error.strerror}") from None
-            digest.update(os.fsencode(path.relative_to(folder)) + f"\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+            digest.update(
+                os.fsencode(path.relative_to(folder)) + f"\0{status.st_size}\0{status.st_mtime_ns}\0".encode()
+            )
     return digest.hexdigest()
 
 
@@ -85,7 +97,9 @@ def decode(data: bytes, where: str, channels: int) -> "Image":
     try:
         from PIL import Image
     except ImportError:
-        raise AccordError(f'{where} is read with Pillow, which is not installed: pip install "accord-fl[images]"') from None
+        raise AccordError(
+            f'{where} is read with Pillow, which is not installed: pip install "accord-fl[images]"'
+        ) from None
     try:
         with Image.open(io.BytesIO(data)) as picture:
             mode = picture.mode
@@ -94,7 +108,9 @@ def decode(data: bytes, where: str, channels: int) -> "Image":
     except Exception:  # decoders of damaged data raise errors of every kind
         raise AccordError(f"{where} is damaged or no picture: Pillow cannot decode it") from None
     # Pillow would cut these off at 255, which turns a picture white
-    raise AccordError(f"{where} has pixels of more than 8 bits (mode {mode}): save it with 8 bits per pixel and channel")
+    raise AccordError(
+        f"{where} has pixels of more than 8 bits (mode {mode}): save it with 8 bits per pixel and channel"
+    )
 
 
 def pixels(picture: "Image") -> np.ndarray:
@@ -120,12 +136,16 @@ def _pictures(paths: list[Path], size: int | None, channels: int, progress: Prog
             picture = picture.resize((size, size), Resampling.BILINEAR)
         wide, high = picture.size
         if wide != high:
-            raise AccordError(f"{path} is {wide} x {high} pixels, not square: give a size to make all pictures size x size")
+            raise AccordError(
+                f"{path} is {wide} x {high} pixels, not square: give a size to make all pictures size x size"
+            )
         if row == 0:
             x = np.empty((len(paths), channels, high, wide), dtype=np.uint8)
         if wide != x.shape[-1]:
             first = f"{paths[0]} is {x.shape[-1]} x {x.shape[-1]}"
-            raise AccordError(f"{path} is {wide} x {high} pixels but {first}: give a size to make all pictures size x size")
+            raise AccordError(
+                f"{path} is {wide} x {high} pixels but {first}: give a size to make all pictures size x size"
+            )
         x[row] = pixels(picture)
     if progress:
         progress("reading pictures", len(paths), len(paths))
@@ -133,7 +153,8 @@ def _pictures(paths: list[Path], size: int | None, channels: int, progress: Prog
 
 
 def _listed(folder: Path) -> tuple[list[str], list[tuple[int, str, Path]]]:
-    """Clients, and (client's number, class, picture) for every picture; the test set's are client -1's and come last."""
+    """Clients, and (client's number, class, picture) for every picture; the test set's are client -1's and come
+    last."""
     inside = {path.name: path for path in _visible(folder)}
     for path in inside.values():
         if path.is_file() and path.suffix.lower() in ENDINGS:

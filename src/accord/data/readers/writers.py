@@ -1,4 +1,5 @@
-"""Who wrote MNIST's digits: QMNIST traces every one to its writer (Yadav and Bottou, "Cold Case: The Lost MNIST Digits", 2019)."""
+"""Who wrote MNIST's digits: QMNIST traces every one to its writer (Yadav and Bottou, "Cold Case: The Lost MNIST
+Digits", 2019)."""
 
 from dataclasses import replace
 
@@ -27,11 +28,13 @@ def read_writers(train: bytes, test: bytes) -> tuple[Tensor, Tensor, Tensor]:
 def by_writer(mnist: Samples, classes: Tensor, series: Tensor, writers: Tensor) -> Samples:
     """MNIST with its writers as its natural clients.
 
-    The writers of the test set are others than those of the training set, so they are clients that never train, and the test set is
-    theirs. Populations are NIST's: `hsf_0` employees of the Census Bureau, `hsf_4` high-school students.
+    The writers of the test set are others than those of the training set, so they are clients that never train, and the
+    test set is theirs. Populations are NIST's: `hsf_0` employees of the Census Bureau, `hsf_4` high-school students.
     """
     if len(mnist.y) != TRAINING + TEST:
-        raise AccordError(f"MNIST has {TRAINING + TEST:,} pictures, but here are {len(mnist.y):,}: writers are known for all or none")
+        raise AccordError(
+            f"MNIST has {TRAINING + TEST:,} pictures, but here are {len(mnist.y):,}: writers are known for all or none"
+        )
     if (differing := torch.nonzero(mnist.y.long() != classes)).numel():
         row = int(differing[0])
         raise AccordError(
@@ -43,7 +46,9 @@ def by_writer(mnist: Samples, classes: Tensor, series: Tensor, writers: Tensor) 
     if (torn := torch.nonzero(group[owner] != series)).numel():
         raise AccordError(f"writer {int(writers[torn[0]])} is in two NIST series: QMNIST's labels give each writer one")
     if both := sorted(set(writers[:TRAINING].tolist()) & set(writers[TRAINING:].tolist())):
-        raise AccordError(f"writer {both[0]} is in MNIST's training and in its test set: QMNIST's labels give each writer one of them")
+        raise AccordError(
+            f"writer {both[0]} is in MNIST's training and in its test set: QMNIST's labels give each writer one of them"
+        )
     owners = tuple(f"writer-{number:04d}" for number in numbers.tolist())
     return replace(
         mnist,
@@ -60,7 +65,8 @@ def _table(data: bytes, name: str, rows: int) -> np.ndarray:
     """The first three columns of the first rows, [rows, 3]."""
     if data[:4] != MAGIC:
         raise AccordError(
-            f"{name} begins with {data[:4].hex(' ') or 'nothing'}: an idx table of 32-bit numbers begins with {MAGIC.hex(' ')}"
+            f"{name} begins with {data[:4].hex(' ') or 'nothing'}: an idx table of 32-bit numbers begins with"
+            f" {MAGIC.hex(' ')}"
         )
     header = np.frombuffer(data[4:12], dtype=">u4").tolist() if len(data) >= 12 else []
     if len(header) != 2 or header[1] != COLUMNS or header[0] < rows:
@@ -68,5 +74,7 @@ def _table(data: bytes, name: str, rows: int) -> np.ndarray:
         raise AccordError(f"{name} declares {shape}: at least {rows:,} rows of {COLUMNS} columns are right")
     size = 12 + 4 * header[0] * COLUMNS
     if len(data) != size:
-        raise AccordError(f"{name} holds {len(data):,} bytes where its {header[0]:,} rows make {size:,}: it is cut short or not whole")
+        raise AccordError(
+            f"{name} holds {len(data):,} bytes where its {header[0]:,} rows make {size:,}: it is cut short or not whole"
+        )
     return np.frombuffer(data, dtype=">i4", offset=12).reshape(-1, COLUMNS)[:rows, :3]

@@ -1,7 +1,7 @@
 """accord's algorithms in a Flower federation (docs/flower.md).
 
-`Strategy` runs an accord `Algorithm` on a Flower server, `client_app` is its other side, and `GMA` puts a mask on a Flower strategy that
-you have already.
+`Strategy` runs an accord `Algorithm` on a Flower server, `client_app` is its other side, and `GMA` puts a mask on a
+Flower strategy that you have already.
 """
 
 from accord.core.errors import AccordError
@@ -10,7 +10,9 @@ try:
     import flwr.clientapp
     import flwr.serverapp.strategy  # noqa: F401
 except ImportError as error:
-    raise AccordError(f"accord.deploy.flower needs Flower 1.41 or newer ({error}): pip install 'accord-fl[flower]'") from None
+    raise AccordError(
+        f"accord.deploy.flower needs Flower 1.41 or newer ({error}): pip install 'accord-fl[flower]'"
+    ) from None
 
 from accord.deploy.flower.client import client_app, owned
 from accord.deploy.flower.masked import GMA, Masked

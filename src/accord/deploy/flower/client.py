@@ -45,11 +45,12 @@ def client_app(
 ) -> ClientApp:
     """The Flower app of an owner of data, for a server that runs `Strategy`.
 
-    `data(context)` gives the federation of this node's clients alone, one or several, by the names the server knows them by; it is asked
-    for every message, so keep what is dear to load. `state` is the folder in which clients remember (SCAFFOLD); left out, it is the node's
-    setting `accord-state`, the environment's `ACCORD_STATE`, or `~/.accord/state`. With `sums` the client lifts records itself and needs
-    the `algorithm` to do so; `secret` is the number that masked sums are drawn from. `rules` are
-    local rules and averages of yours that the server may name: a message names code and never brings any.
+    `data(context)` gives the federation of this node's clients alone, one or several, by the names the server knows
+    them by; it is asked for every message, so keep what is dear to load. `state` is the folder in which clients
+    remember (SCAFFOLD); left out, it is the node's setting `accord-state`, the environment's `ACCORD_STATE`, or
+    `~/.accord/state`. With `sums` the client lifts records itself and needs the `algorithm` to do so; `secret` is the
+    number that masked sums are drawn from. `rules` are local rules and averages of yours that the server may name: a
+    message names code and never brings any.
 
     >>> app = client_app(accord.models.lenet(), lambda context: mine(context.node_config["partition-id"]))
     """
@@ -65,8 +66,8 @@ def client_app(
 
 
 def owned(fed: Federation, number: int, of: int) -> Federation:
-    """What node `number` of `of` owns when one data set plays a whole federation: every `of`-th client, unseen ones among them, and nobody
-    else's rows. For examples and tests; a real owner has a federation of its own."""
+    """What node `number` of `of` owns when one data set plays a whole federation: every `of`-th client, unseen ones
+    among them, and nobody else's rows. For examples and tests; a real owner has a federation of its own."""
     if not 0 <= number < of:
         raise AccordError(f"a node's number must be at least 0 and below {of}, got {number}")
     mine = set([*fed.clients, *fed.unseen][number::of])
@@ -114,10 +115,15 @@ class _Node:
         def told() -> RecordDict:
             fed, sent = self._fed(context), tensors_in(message.content, "model")
             job = self._job(context, fed, Algorithm(), Training(), 0)
-            table = Sequential(job).evaluate(sent["vector"].to(self.device), sent["buffers"].to(self.device), list(fed.groups()))
+            table = Sequential(job).evaluate(
+                sent["vector"].to(self.device), sent["buffers"].to(self.device), list(fed.groups())
+            )
             sums = {metric: values.tolist() for metric, values in table.sums.items()}
             groups = [list(group) for group in table.groups]
-            return content({}, {"groups": groups, "samples": table.samples.tolist(), "sums": sums, "smaller": sorted(table.smaller)})
+            return content(
+                {},
+                {"groups": groups, "samples": table.samples.tolist(), "sums": sums, "smaller": sorted(table.smaller)},
+            )
 
         return Message(_said(told), reply_to=message)
 
@@ -137,7 +143,9 @@ class _Node:
         algorithm = lifted_by(self.algorithm, self.sums, task, self.rules)
         job = self._job(context, fed, algorithm, task.as_training(), task.seed)
         groups = ("model", "sent", "average", "mask")
-        model, sent, average, mask = ({name: t.to(self.device) for name, t in tensors_in(received, group).items()} for group in groups)
+        model, sent, average, mask = (
+            {name: t.to(self.device) for name, t in tensors_in(received, group).items()} for group in groups
+        )
         memory = ClientMemory(self._folder(context), task.experiment, task.client)
         pending: State = {}
 
@@ -145,7 +153,10 @@ class _Node:
             if not algorithm.local.remembers:
                 return {}
             kept = memory.at(task.version, task.kept)
-            return {name: t.to(self.device) for name, t in (kept or algorithm.local.fresh(model["vector"], model["buffers"])).items()}
+            return {
+                name: t.to(self.device)
+                for name, t in (kept or algorithm.local.fresh(model["vector"], model["buffers"])).items()
+            }
 
         told = {"local": sent, "average": average, "mask": mask, "server": {}}
         work = Work(task.round, model["vector"], model["buffers"], told, lambda client, state: pending.update(state))
@@ -169,26 +180,35 @@ class _Node:
 
     def _job(self, context: Context, fed: Federation, algorithm: Algorithm, training: Training, seed: int) -> Job:
         module = self._module(context)
-        loss, metrics = self.loss or default_loss(fed.y), default_metrics(fed.y) if self.metrics is None else self.metrics
-        known = fed if fed.train else replace(fed, train=fed.unseen)  # a node of unseen clients trains on nothing, and is only measured
+        loss, metrics = (
+            self.loss or default_loss(fed.y),
+            (default_metrics(fed.y) if self.metrics is None else self.metrics),
+        )
+        # a node of unseen clients trains on nothing, and is only measured
+        known = fed if fed.train else replace(fed, train=fed.unseen)
         return Job(module, Layout.of(module), known, algorithm, training, loss, metrics, seed, self.device)
 
     def _fed(self, context: Context) -> Federation:
         fed = self.data if isinstance(self.data, Federation) else self.data(context)
         if not isinstance(fed, Federation):
-            raise AccordError(f"data must give a federation, such as accord.data.from_arrays makes, got {type(fed).__name__}")
+            raise AccordError(
+                f"data must give a federation, such as accord.data.from_arrays makes, got {type(fed).__name__}"
+            )
         return fed
 
     def _module(self, context: Context) -> nn.Module:
         return self.model if isinstance(self.model, nn.Module) else self.model(context)
 
     def _folder(self, context: Context) -> Path:
-        chosen = self.state or context.node_config.get("accord-state") or os.environ.get("ACCORD_STATE") or "~/.accord/state"
+        chosen = (
+            self.state or context.node_config.get("accord-state") or os.environ.get("ACCORD_STATE") or "~/.accord/state"
+        )
         return Path(str(chosen)).expanduser()
 
 
 def _known(rules: Sequence[Callable[..., Any]]) -> Rules:
-    """Local rules and averages by name: these, accord's own, and what packages installed here register. A message cannot name a module."""
+    """Local rules and averages by name: these, accord's own, and what packages installed here register. A message
+    cannot name a module."""
     return ChainMap({make.__name__: make for make in rules}, *(cast(Any, PARTS[what]) for what in ("local", "average")))
 
 

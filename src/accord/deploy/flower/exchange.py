@@ -1,8 +1,8 @@
 """Messages out, replies in, as they arrive.
 
-Flower's own `send_and_receive` waits until every reply is there, and asks for them every three seconds. Here replies are handed on one by
-one, few are in memory at a time, and the server asks again after a pause that starts at a fiftieth of a second and grows while nothing
-comes.
+Flower's own `send_and_receive` waits until every reply is there, and asks for them every three seconds. Here replies
+are handed on one by one, few are in memory at a time, and the server asks again after a pause that starts at a fiftieth
+of a second and grows while nothing comes.
 """
 
 import time
@@ -18,13 +18,15 @@ AT_ONCE = 4  # replies asked for together: so many may lie in memory
 
 
 def unanswered(reply: Message | None) -> bool:
-    """Whether no reply came, or the SuperLink's word that none will: the node is gone, or the message's time is over."""
+    """Whether no reply came, or the SuperLink's word that none will: the node is gone, or the message's time is
+    over."""
     gone = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
     return reply is None or (reply.has_error() and reply.error.code in gone)
 
 
 def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> Iterator[tuple[int, Message | None]]:
-    """Sends the messages and gives (number of the message, reply) in the order of arrival; after `timeout` seconds, None for the rest."""
+    """Sends the messages and gives (number of the message, reply) in the order of arrival; after `timeout` seconds,
+    None for the rest."""
     waiting: dict[str, int] = {}
     for number, message in enumerate(messages):  # one by one: a request holds one model, not all of them
         for identifier in grid.push_messages([message]):

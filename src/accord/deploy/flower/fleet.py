@@ -1,7 +1,8 @@
-"""A federation of Flower nodes as an accord engine: it trains a cohort into one record, and evaluates a model, by messages.
+"""A federation of Flower nodes as an accord engine: it trains a cohort into one record, and evaluates a model, by
+messages.
 
-Replies are added as they arrive, in the cohort's order, so that a deployed round is the simulated one bit by bit. One that comes before
-its turn waits on disk: the server's memory does not grow with the cohort.
+Replies are added as they arrive, in the cohort's order, so that a deployed round is the simulated one bit by bit. One
+that comes before its turn waits on disk: the server's memory does not grow with the cohort.
 """
 
 import json
@@ -29,21 +30,35 @@ Answer = tuple[ClientRow, State]  # a client's row, and its record as it travell
 
 
 class Fleet:
-    """The engine. `versions(client)` gives the rounds of the client's state that counts, and of the one the last checkpoint names."""
+    """The engine. `versions(client)` gives the rounds of the client's state that counts, and of the one the last
+    checkpoint names."""
 
     name = "flower"
 
     def __init__(
-        self, job: Job, roster: Roster, sums: Sums | None, experiment: str, timeout: float, versions: Callable[[str], tuple[int, int]]
+        self,
+        job: Job,
+        roster: Roster,
+        sums: Sums | None,
+        experiment: str,
+        timeout: float,
+        versions: Callable[[str], tuple[int, int]],
     ) -> None:
-        self.job, self.roster, self.sums, self.experiment, self.timeout, self.versions = job, roster, sums, experiment, timeout, versions
+        self.job, self.roster, self.sums, self.experiment, self.timeout, self.versions = (
+            job,
+            roster,
+            sums,
+            experiment,
+            timeout,
+            versions,
+        )
         self.receiver = Receiver(job.algorithm, sums, job.layout)
         self.bytes_down = self.bytes_up = 0
 
     def close(self) -> None:
         """Nothing is held open."""
 
-    # ------------------------------------------------------------------------------------------------------------ training
+    # ----------------------------------------------------------------------------------------------- training
 
     def train(self, work: Work, cohort: Sequence[Member]) -> Outcome:
         """Sends the cohort its tasks and adds what comes back."""
@@ -64,7 +79,9 @@ class Fleet:
         asked = [member for member in cohort if member.client in self.roster.where]
         return [self._message(work, member, kind, arrays, names) for member in asked]
 
-    def _message(self, work: Work, member: Member, kind: str, arrays: dict[str, ArrayRecord], cohort: list[str]) -> Message:
+    def _message(
+        self, work: Work, member: Member, kind: str, arrays: dict[str, ArrayRecord], cohort: list[str]
+    ) -> Message:
         version, kept = self.versions(member.client)
         task = task_of(
             self.job.algorithm,
@@ -82,7 +99,11 @@ class Fleet:
         return Message(content(arrays, asdict(task)), node, kind, ttl=self.timeout, group_id=str(work.round))
 
     def outcome(
-        self, work: Work, cohort: Sequence[Member], replies: Iterable[tuple[int, Message | None]], messages: Sequence[Message]
+        self,
+        work: Work,
+        cohort: Sequence[Member],
+        replies: Iterable[tuple[int, Message | None]],
+        messages: Sequence[Message],
     ) -> Outcome:
         """A cohort's round from its replies, in whatever order they come."""
         self.bytes_down = self.bytes_up = 0
@@ -93,7 +114,10 @@ class Fleet:
         try:
             record = self.receiver.total(record, sum(row.left_out_because is not None for row in rows))
         except AccordError as error:  # sums that cannot be told: nobody's report counts
-            record, rows = None, [row if row.left_out_because else replace(row, left_out_because=str(error)) for row in rows]
+            record, rows = (
+                None,
+                [row if row.left_out_because else replace(row, left_out_because=str(error)) for row in rows],
+            )
         if record is not None and self.job.algorithm.asks_twice:
             reported = [member for member, row in zip(cohort, rows, strict=True) if row.left_out_because is None]
             record, silent = self._again(work, reported, record)
@@ -101,8 +125,8 @@ class Fleet:
         return Outcome(record, rows, {**told, "left_out_again": silent} if silent else told)
 
     def _again(self, work: Work, cohort: Sequence[Member], record: Record) -> tuple[Record, dict[str, str]]:
-        """The second exchange: those who reported are told the first one's sums, and add to others. Who does not answer now adds nothing to
-        these, and is named; its update is in the mean already."""
+        """The second exchange: those who reported are told the first one's sums, and add to others. Who does not answer
+        now adds nothing to these, and is named; its update is in the mean already."""
         algorithm = self.job.algorithm
         first = {name: field.value for name, field in algorithm.told(record).fields().items()}
         messages = self._messages(work, cohort, f"{MessageType.TRAIN}.{AGAIN}", {"first": first})
@@ -119,7 +143,11 @@ class Fleet:
         return algorithm.joined(record, second or self.receiver.unmoved), silent
 
     def _answers(
-        self, work: Work, cohort: Sequence[Member], replies: Iterable[tuple[int, Message | None]], messages: Sequence[Message]
+        self,
+        work: Work,
+        cohort: Sequence[Member],
+        replies: Iterable[tuple[int, Message | None]],
+        messages: Sequence[Message],
     ) -> Iterator[Answer]:
         """What every client of the cohort answered, in the cohort's order, as soon as it can be told."""
         self.bytes_down += sum(map(payload, messages))
@@ -156,7 +184,14 @@ class Fleet:
             if "error" in told:
                 return _silent(client, _one_line(str(told["error"]))), {}
             return row_in(told, client, work.round), tensors_in(reply.content, "record")
-        except (AccordError, ValueError, TypeError, KeyError, OSError, EOFError) as error:  # whatever a broken client may send
+        except (
+            AccordError,
+            ValueError,
+            TypeError,
+            KeyError,
+            OSError,
+            EOFError,
+        ) as error:  # whatever a broken client may send
             return _silent(client, f"its reply cannot be read: {_one_line(str(error))}"), {}
 
     def _part(self, work: Work, shard: Sequence[Member], answers: Iterator[Answer]) -> Part:
@@ -174,10 +209,11 @@ class Fleet:
             rows.append(row)
         return Part(record, rows)
 
-    # ---------------------------------------------------------------------------------------------------------- evaluation
+    # --------------------------------------------------------------------------------------------- evaluation
 
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
-        """Every node that is there evaluates the model on its own data. Groups that nobody answered for have no samples."""
+        """Every node that is there evaluates the model on its own data. Groups that nobody answered for have no
+        samples."""
         self.roster.meet()
         sent = content({"model": arrays_of({"vector": vector, "buffers": buffers})}, {})
         messages = [Message(sent, node, MessageType.EVALUATE, ttl=self.timeout) for node in self.roster.nodes]
@@ -202,12 +238,16 @@ class Fleet:
                             sums.setdefault(metric, np.zeros(len(groups)))[g] = value[entry]
                 smaller |= set(told["smaller"])
         if not sums:
-            raise AccordError(f"none of {len(messages)} nodes answered an evaluation within {self.timeout:g} s: the run can be resumed")
+            raise AccordError(
+                f"none of {len(messages)} nodes answered an evaluation within {self.timeout:g} s: the run can be"
+                " resumed"
+            )
         return Table([(split, client) for split, client, _ in groups], samples, sums, frozenset(smaller & sums.keys()))
 
 
 def in_turn(count: int, arriving: Iterator[tuple[int, Answer]]) -> Iterator[Answer]:
-    """Answers 0, 1, 2 ... in this order, each as soon as those before it are there. The others wait in a temporary folder."""
+    """Answers 0, 1, 2 ... in this order, each as soon as those before it are there. The others wait in a temporary
+    folder."""
     early: dict[int, ClientRow] = {}
     turn = 0
     with TemporaryDirectory(prefix="accord-") as folder:

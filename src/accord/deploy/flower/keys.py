@@ -1,7 +1,8 @@
-"""Certificates and keys for a federation on one machine: an authority, a certificate of the SuperLink's, and a key pair for every node.
+"""Certificates and keys for a federation on one machine: an authority, a certificate of the SuperLink's, and a key pair
+for every node.
 
-For trials. In production the certificate comes from an authority that all owners trust, and a node's private key is made where it
-stays: on the node.
+For trials. In production the certificate comes from an authority that all owners trust, and a node's private key is
+made where it stays: on the node.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,8 @@ DAYS = 30
 
 
 def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
-    """An authority and a certificate for this machine, signed by it: the authority's certificate, the certificate, its private key."""
+    """An authority and a certificate for this machine, signed by it: the authority's certificate, the certificate, its
+    private key."""
     folder.mkdir(parents=True, exist_ok=True)
     authority, own = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     root = _certificate("accord example authority", authority.public_key(), None, authority)
@@ -35,7 +37,9 @@ def make_node_key(folder: Path, name: str) -> tuple[Path, Path]:
     key = ec.generate_private_key(ec.SECP384R1())
     private, public = folder / name, folder / f"{name}.pub"
     _write_private(private, key, serialization.PrivateFormat.OpenSSH)
-    public.write_bytes(key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH))
+    public.write_bytes(
+        key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    )
     return private, public
 
 
@@ -67,7 +71,15 @@ def _certificate(
 def _usage(signs: bool) -> x509.KeyUsage:
     """An authority signs certificates, and everybody else connections."""
     others = dict.fromkeys(
-        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"), False
+        (
+            "content_commitment",
+            "key_encipherment",
+            "data_encipherment",
+            "key_agreement",
+            "encipher_only",
+            "decipher_only",
+        ),
+        False,
     )
     return x509.KeyUsage(digital_signature=not signs, key_cert_sign=signs, crl_sign=signs, **others)
 

@@ -1,9 +1,11 @@
-"""A real Flower deployment on this machine: a SuperLink with TLS and SuperNodes with registered keys, each a process of its own.
+"""A real Flower deployment on this machine: a SuperLink with TLS and SuperNodes with registered keys, each a process of
+its own.
 
     with Loopback(Path("examples/flower"), nodes=3, folder=Path("deployment")) as federation:
         federation.run({"rounds": 5})
 
-Whatever happens within, every process that was started has ended when the block is left, and so have those that they started.
+Whatever happens within, every process that was started has ended when the block is left, and so have those that they
+started.
 """
 
 import json
@@ -36,12 +38,18 @@ STOP_SECONDS = 5.0
 class Loopback:
     """SuperLink and SuperNodes for one app. `nodes` SuperNodes get the settings `partition-id` and `num-partitions`.
 
-    `port` is the SuperLink's (0: a free one); `certificates` are an authority's certificate, a certificate and its key (left out: made in
-    `folder`, where logs and keys go too).
+    `port` is the SuperLink's (0: a free one); `certificates` are an authority's certificate, a certificate and its key
+    (left out: made in `folder`, where logs and keys go too).
     """
 
     def __init__(
-        self, app: Path, nodes: int = 3, *, folder: Path, port: int = 0, certificates: tuple[Path, Path, Path] | None = None
+        self,
+        app: Path,
+        nodes: int = 3,
+        *,
+        folder: Path,
+        port: int = 0,
+        certificates: tuple[Path, Path, Path] | None = None,
     ) -> None:
         check_whole("nodes", nodes)
         if not (app / "pyproject.toml").is_file():
@@ -52,7 +60,7 @@ class Loopback:
         self.node_ports: dict[int, int] = {}
         self._handler: Any = None
 
-    # --------------------------------------------------------------------------------------------------- starting and stopping
+    # ---------------------------------------------------------------------------------- starting and stopping
 
     def __enter__(self) -> Self:
         self._handler = signal.signal(signal.SIGTERM, _as_interrupt)
@@ -66,7 +74,9 @@ class Loopback:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def start_superlink(self) -> None:
@@ -78,13 +88,22 @@ class Loopback:
             self.certificates = make_certificates(self.folder / "certificates")
         self.port = _free(self.port)
         authority, certificate, key = self.certificates
-        options = ["--host", HOST, "--port", str(self.port), "--enable-supernode-auth", "--disable-runtime-dependency-installation"]
+        options = [
+            "--host",
+            HOST,
+            "--port",
+            str(self.port),
+            "--enable-supernode-auth",
+            "--disable-runtime-dependency-installation",
+        ]
         options += ["--ssl-ca-certfile", str(authority), "--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)]
         self._start("superlink", "flower-superlink", options)
         home = self.folder / "flwr"
         home.mkdir(parents=True, exist_ok=True)
         words = [f"address = {json.dumps(f'{HOST}:{self.port}')}", f"root-certificates = {json.dumps(str(authority))}"]
-        (home / "config.toml").write_text("\n".join(['[superlink]\ndefault = "loopback"\n\n[superlink.loopback]', *words, ""]))
+        (home / "config.toml").write_text(
+            "\n".join(['[superlink]\ndefault = "loopback"\n\n[superlink.loopback]', *words, ""])
+        )
         self._await_superlink(authority)
 
     def register(self, number: int) -> None:
@@ -92,14 +111,19 @@ class Loopback:
         _, public = make_node_key(self.folder / "keys", f"node-{number}")
         self._told("supernode", "register", str(public), "loopback")
 
-    def start_node(self, number: int, *, key: Path | None = None, authority: Path | None = None) -> "subprocess.Popen[bytes]":
+    def start_node(
+        self, number: int, *, key: Path | None = None, authority: Path | None = None
+    ) -> "subprocess.Popen[bytes]":
         """Starts a SuperNode; with another `key` or another `authority` than its own if asked to."""
         assert self.certificates is not None, "the SuperLink comes first"
         self.node_ports[number] = _free(0)
         options = ["--superlink", f"{HOST}:{self.port}", "--root-certificates", str(authority or self.certificates[0])]
         options += ["--auth-supernode-private-key", str(key or self.folder / "keys" / f"node-{number}")]
         options += ["--host", HOST, "--port", str(self.node_ports[number])]
-        settings = f'partition-id={number} num-partitions={self.nodes} accord-state="{self.folder / "state" / f"node-{number}"}"'
+        settings = (
+            f"partition-id={number} num-partitions={self.nodes}"
+            f' accord-state="{self.folder / "state" / f"node-{number}"}"'
+        )
         return self._start(f"node-{number}", "flower-supernode", [*options, "--node-config", settings])
 
     def kill(self, name: str) -> None:
@@ -131,24 +155,29 @@ class Loopback:
             signal.signal(signal.SIGTERM, self._handler)
             self._handler = None
 
-    # ----------------------------------------------------------------------------------------------------------------- running
+    # ------------------------------------------------------------------------------------------------ running
 
-    def run(self, settings: Mapping[str, Any] | None = None, timeout: float | None = None, tell: Tell | None = None) -> int:
-        """Runs the app with these of its settings changed, and gives the run's number once it has ended. Its log goes to `logs/run.log`
-        and, as it is written, to `tell`."""
+    def run(
+        self, settings: Mapping[str, Any] | None = None, timeout: float | None = None, tell: Tell | None = None
+    ) -> int:
+        """Runs the app with these of its settings changed, and gives the run's number once it has ended. Its log goes
+        to `logs/run.log` and, as it is written, to `tell`."""
         number = self.submit(settings)
         self.wait(number, timeout, tell)
         return number
 
     def submit(self, settings: Mapping[str, Any] | None = None) -> int:
         """Starts a run of the app and gives its number."""
-        chosen = [word for name, value in (settings or {}).items() for word in ("--run-config", f"{name}={json.dumps(value)}")]
+        chosen = [
+            word for name, value in (settings or {}).items() for word in ("--run-config", f"{name}={json.dumps(value)}")
+        ]
         return int(self._told("run", str(self.app), "loopback", *chosen)["run-id"])
 
     def wait(self, number: int, timeout: float | None = None, tell: Tell | None = None) -> None:
         """Waits until a run has ended; one that failed is an error that tells why, as far as its log does."""
         end = None if timeout is None else time.monotonic() + timeout
-        begin = self._log("run").stat().st_size if self._log("run").exists() else 0  # a run before it has its log there too
+        # a run before it has its log there too
+        begin = self._log("run").stat().st_size if self._log("run").exists() else 0
         log, said = self._start("run", "flwr", ["log", str(number), "loopback", "--stream"]), ""  # ends with the run
         with self._log("run").open(errors="replace") as written:
             written.seek(begin)
@@ -169,13 +198,16 @@ class Loopback:
         if status != "finished:completed":
             raise AccordError(_cause(said) or f"the run is {status}; its log ends: {_last_words(said)}")
 
-    # ----------------------------------------------------------------------------------------------------------------- helpers
+    # ------------------------------------------------------------------------------------------------ helpers
 
     def _environment(self) -> dict[str, str]:
-        quick = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_TELEMETRY_ENABLED": "0"}
-        path = os.pathsep.join(
-            [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
-        )  # SuperLink and SuperNode start others by name
+        quick = {
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_TELEMETRY_ENABLED": "0",
+        }
+        # SuperLink and SuperNode start others by name.
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         return {**os.environ, **quick, "FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
 
     def _log(self, name: str) -> Path:
@@ -207,7 +239,9 @@ class Loopback:
         """What a command of Flower's says in JSON. It may fail with a status of success."""
         told: dict[str, Any] = json.loads(self._flwr(*words, "--format", "json"))
         if not told.get("success"):
-            raise AccordError(f"flwr {words[0]} failed: {_last_words(str(told.get('error-message', 'no reason given')))}")
+            raise AccordError(
+                f"flwr {words[0]} failed: {_last_words(str(told.get('error-message', 'no reason given')))}"
+            )
         return told
 
     def _check_alive(self) -> None:
@@ -228,7 +262,9 @@ class Loopback:
                     return
             except (urllib.error.URLError, OSError) as error:
                 if time.monotonic() >= end:
-                    raise AccordError(f"the SuperLink at {HOST}:{self.port} does not answer within {START_SECONDS:g} s: {error}") from None
+                    raise AccordError(
+                        f"the SuperLink at {HOST}:{self.port} does not answer within {START_SECONDS:g} s: {error}"
+                    ) from None
             time.sleep(0.1)
 
 
@@ -259,8 +295,13 @@ def _free(port: int) -> int:
 
 def _processes() -> list[tuple[int, int, int, str]]:
     """Every process of this machine: its id, its parent's, its group's, and when it was born."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid=,lstart="], capture_output=True, text=True, check=True).stdout
-    return [(int(pid), int(parent), int(group), born) for pid, parent, group, born in (line.split(None, 3) for line in listed.splitlines())]
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,pgid=,lstart="], capture_output=True, text=True, check=True
+    ).stdout
+    return [
+        (int(pid), int(parent), int(group), born)
+        for pid, parent, group, born in (line.split(None, 3) for line in listed.splitlines())
+    ]
 
 
 def _born(pids: Sequence[int]) -> dict[int, str]:
@@ -268,12 +309,14 @@ def _born(pids: Sequence[int]) -> dict[int, str]:
 
 
 def _family(pids: Sequence[int]) -> dict[int, str]:
-    """Everything that these processes started, and what those started: pid -> when it was born. Each of them leads a group of its own, by
-    which an orphan is found whose parent has ended."""
+    """Everything that these processes started, and what those started: pid -> when it was born. Each of them leads a
+    group of its own, by which an orphan is found whose parent has ended."""
     listed = _processes()
     found = {pid: born for pid, _, group, born in listed if group in pids and pid not in pids}
     parents = {*pids, *found}
-    while fresh := {pid: born for pid, parent, _, born in listed if parent in parents and pid not in found and pid not in pids}:
+    while fresh := {
+        pid: born for pid, parent, _, born in listed if parent in parents and pid not in found and pid not in pids
+    }:
         found |= fresh
         parents = set(fresh)
     return found

@@ -1,9 +1,9 @@
 """What a client remembers between rounds, on its own disk: SCAFFOLD's control variate, by experiment and client.
 
-A SuperNode forgets everything when it ends, so nothing of this is left to it. What a round leaves behind is pending until the server says
-that the report was accepted: the next task names the version that counts, and the one that the server's last checkpoint names, to which a
-server that was killed goes back. All others are removed. What a client needs for a round's second exchange waits here too, since a
-SuperNode starts a process for every message.
+A SuperNode forgets everything when it ends, so nothing of this is left to it. What a round leaves behind is pending
+until the server says that the report was accepted: the next task names the version that counts, and the one that the
+server's last checkpoint names, to which a server that was killed goes back. All others are removed. What a client needs
+for a round's second exchange waits here too, since a SuperNode starts a process for every message.
 """
 
 import hashlib
@@ -35,7 +35,9 @@ class ClientMemory:
         try:
             return load_file(file)
         except (OSError, SafetensorError) as error:
-            raise AccordError(f"what client {self.client} remembers of round {version} cannot be read from {file}: {error}") from None
+            raise AccordError(
+                f"what client {self.client} remembers of round {version} cannot be read from {file}: {error}"
+            ) from None
 
     def pending(self, round: int, state: State) -> None:
         """Keeps what the client will remember if the server accepts its report of this round."""
@@ -54,7 +56,9 @@ class ClientMemory:
             state = load_file(file)
             file.unlink()
         except (OSError, SafetensorError) as error:
-            raise AccordError(f"what client {self.client} kept in round {round} cannot be read from {file}: {error}") from None
+            raise AccordError(
+                f"what client {self.client} kept in round {round} cannot be read from {file}: {error}"
+            ) from None
         return state
 
     def _write(self, name: str, state: State) -> None:
@@ -62,7 +66,9 @@ class ClientMemory:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_tensors(self.folder / name, state)
         except OSError as error:
-            raise AccordError(f"client {self.client} cannot keep what it remembers in {self.folder}: {error.strerror}") from None
+            raise AccordError(
+                f"client {self.client} cannot keep what it remembers in {self.folder}: {error.strerror}"
+            ) from None
 
 
 def _safe(name: str) -> str:

@@ -1,7 +1,7 @@
 """Who is there: which clients live on which node.
 
-Flower draws a node's id anew whenever it connects. Clients are therefore known by names of their own, which every node is asked for once;
-a node that comes back is asked again and finds its clients where they were.
+Flower draws a node's id anew whenever it connects. Clients are therefore known by names of their own, which every node
+is asked for once; a node that comes back is asked again and finds its clients where they were.
 """
 
 import logging
@@ -18,7 +18,8 @@ from accord.deploy.flower.wire import SPLITS, content, layout_as, told_in
 
 
 class Roster:
-    """The nodes that answered, and their clients: `where[client]` is a node id, `sizes[split][client]` a number of samples."""
+    """The nodes that answered, and their clients: `where[client]` is a node id, `sizes[split][client]` a number of
+    samples."""
 
     def __init__(self, grid: Grid, layout: Layout, form: str) -> None:
         self.grid, self.layout, self.form = grid, layout, form
@@ -52,8 +53,8 @@ class Roster:
         return ", ".join(f"client {client}" for client in clients if client not in there)
 
     def meet(self) -> None:
-        """Asks every node that is new who lives there, and hears what those say that were asked. It never waits: a node that is slow to
-        answer joins a later round."""
+        """Asks every node that is new who lives there, and hears what those say that were asked. It never waits: a node
+        that is slow to answer joins a later round."""
         here = set(self.grid.get_node_ids())
         self.where = {client: node for client, node in self.where.items() if node in here}
         self._known &= here
@@ -89,13 +90,17 @@ class Roster:
         if "error" in told:
             raise AccordError(f"it says: {told['error']}")
         if told.get("form") != self.form:
-            raise AccordError(f"it sends {told.get('form')}, and the server takes {self.form}: both sides must be set up alike")
+            raise AccordError(
+                f"it sends {told.get('form')}, and the server takes {self.form}: both sides must be set up alike"
+            )
         if told.get("layout") != layout_as(self.layout):
             raise AccordError("it has another model than the server: its parameters differ in name, shape or precision")
         for client in _names(told):
             if self.where.get(client, node) != node:
                 self._known.discard(node)  # asked again: its twin may be itself, from before it lost the connection
-                raise AccordError(f"client {client} already lives on another node: every client needs a name of its own")
+                raise AccordError(
+                    f"client {client} already lives on another node: every client needs a name of its own"
+                )
         for split in SPLITS:
             self.sizes[split] |= {client: int(count) for client, count in told[split].items()}
         self.where |= dict.fromkeys(_names(told), node)

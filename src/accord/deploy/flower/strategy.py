@@ -1,4 +1,5 @@
-"""An accord algorithm as a Flower strategy, by composition: accord's own loop with a fleet of Flower nodes for its engine."""
+"""An accord algorithm as a Flower strategy, by composition: accord's own loop with a fleet of Flower nodes for its
+engine."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,11 +38,13 @@ _log = logging.getLogger("flwr")
 class Strategy(FlowerStrategy):
     """Runs `algorithm` over Flower nodes whose ClientApp is `client_app`.
 
-    `clients` says who takes part: their names, in the order of the simulated run, or how many there are, by name. The run begins when all
-    are there, or fails after `wait` seconds; in a round and an evaluation nodes have `timeout` seconds to answer. With a `folder` the run
-    is recorded there as any run of accord's, and goes on from its last checkpoint if it is there already.
+    `clients` says who takes part: their names, in the order of the simulated run, or how many there are, by name. The
+    run begins when all are there, or fails after `wait` seconds; in a round and an evaluation nodes have `timeout`
+    seconds to answer. With a `folder` the run is recorded there as any run of accord's, and goes on from its last
+    checkpoint if it is there already.
 
-    >>> strategy = Strategy(accord.fedadam(mask=accord.gma(0.4)), model, clients=3, plan=Plan(rounds=20, sample=2), folder="runs")
+    >>> algorithm = accord.fedadam(mask=accord.gma(0.4))
+    >>> strategy = Strategy(algorithm, model, clients=3, plan=Plan(rounds=20, sample=2), folder="runs")
     >>> result = strategy.start(grid)          # inside a Flower ServerApp
     >>> print(strategy.run)                    # train, held-out and unseen figures, as of a simulated run
     """
@@ -82,7 +85,7 @@ class Strategy(FlowerStrategy):
         """Says what will run."""
         _log.info("\taccord: %s, %s rounds", self.algorithm.label, self.plan.rounds)
 
-    # ------------------------------------------------------------------------------------------------------------- the run
+    # ------------------------------------------------------------------------------------------------ the run
 
     def start(
         self,
@@ -96,11 +99,14 @@ class Strategy(FlowerStrategy):
     ) -> Result:
         """Runs the rounds and gives Flower's result; `self.run` has accord's. Replies are added as they arrive.
 
-        What Flower lets a caller choose here stands in for what the strategy was made with. Configurations for clients have no meaning:
-        tasks say all that accord's clients need.
+        What Flower lets a caller choose here stands in for what the strategy was made with. Configurations for clients
+        have no meaning: tasks say all that accord's clients need.
         """
         if train_config or evaluate_config:
-            raise AccordError("train_config and evaluate_config have no meaning for accord's clients: give the strategy training and plan")
+            raise AccordError(
+                "train_config and evaluate_config have no meaning for accord's clients: give the strategy training and"
+                " plan"
+            )
         self.timeout = timeout or self.timeout
         self.summary()
         seen: dict[int, MetricRecord] = {}
@@ -118,9 +124,13 @@ class Strategy(FlowerStrategy):
                 loop.folder.close()
         return _result(self.run, seen)
 
-    def _open(self, grid: Grid, arrays: ArrayRecord | None, rounds: int | None, hooks: Sequence[Callable[[Event], None]] = ()) -> Loop:
+    def _open(
+        self, grid: Grid, arrays: ArrayRecord | None, rounds: int | None, hooks: Sequence[Callable[[Event], None]] = ()
+    ) -> Loop:
         """Meets the nodes and readies the loop."""
-        model = self.model if arrays is None or not len(arrays) else warm_start(self.model, arrays.to_torch_state_dict())
+        model = (
+            self.model if arrays is None or not len(arrays) else warm_start(self.model, arrays.to_torch_state_dict())
+        )
         layout, plan = Layout.of(model), self.plan if rounds is None else replace(self.plan, rounds=rounds)
         if plan.checkpoint_every is None:  # a round is the work of real clients: none of it is lost
             plan = replace(plan, checkpoint_every=1)
@@ -131,7 +141,9 @@ class Strategy(FlowerStrategy):
         cohort = plan.sample or len(fed.clients)
         self.algorithm.average.check_cohort(cohort)
         if self.sums and self.sums.secure and self.sums.secure.clients < cohort:
-            raise AccordError(f"a secure sum of {self.sums.secure.clients} clients was declared, and a round has {cohort}")
+            raise AccordError(
+                f"a secure sum of {self.sums.secure.clients} clients was declared, and a round has {cohort}"
+            )
         job = Job(model, layout, fed, self.algorithm, self.training, cross_entropy, {}, plan.seed, torch.device("cpu"))
         settings = identity(job, plan)
         name = run_name(job, settings)
@@ -145,9 +157,11 @@ class Strategy(FlowerStrategy):
         assert self._loop is not None, "the strategy was not started"
         return self._loop
 
-    # -------------------------------------------------------------------------- Flower's own way: its `start` may drive it too
+    # --------------------------------------------------------- Flower's own way: its `start` may drive it too
 
-    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
         """The round's messages: keyed draws choose the clients, as in a simulation."""
         if self._loop is None:
             self._rounds = self._open(grid, arrays, None).rounds()
@@ -157,17 +171,23 @@ class Strategy(FlowerStrategy):
         self._sent = engine.messages(self._asked.work, self._asked.cohort) if self._asked else []
         return self._sent
 
-    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Adds the replies, lowers, steps and evaluates."""
         asked, engine = self._asked, self.loop.engine
         if asked is None:
             return None, None
         assert isinstance(engine, Fleet)
-        self.loop.absorb(asked, engine.outcome(asked.work, asked.cohort, _numbered(self._sent, replies), self._sent), 0.0)
+        self.loop.absorb(
+            asked, engine.outcome(asked.work, asked.cohort, _numbered(self._sent, replies), self._sent), 0.0
+        )
         self.run = self.loop.result()
         return _arrays(self.run.model()), MetricRecord(_numbers(self.run.rows[-1]))
 
-    def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
         """Nothing: a round evaluates when its plan says so, before it is recorded."""
         return []
 
@@ -182,7 +202,10 @@ def _check(algorithm: Algorithm, sums: Sums | None) -> None:
     if algorithm.pools or not algorithm.local.reports_updates:
         raise AccordError(f"{algorithm.name} is no federation of updates, and has no form for Flower")
     if algorithm.privacy:
-        raise AccordError("privacy needs noise that nobody can repeat, and accord's is drawn by the seed: it has no form for Flower yet")
+        raise AccordError(
+            "privacy needs noise that nobody can repeat, and accord's is drawn by the seed: it has no form for"
+            " Flower yet"
+        )
 
 
 def _names_only(clients: Sequence[str], roster: Roster, name: str) -> Federation:
@@ -191,7 +214,9 @@ def _names_only(clients: Sequence[str], roster: Roster, name: str) -> Federation
     own = set(clients)
     known = {split: [c for c in roster.sizes[split] if split == "unseen" or c in own] for split in SPLITS[1:]}
     splits = {split: dict.fromkeys(sorted(names), nothing) for split, names in known.items()}
-    return Federation(torch.zeros(0), nothing, dict.fromkeys(clients, nothing), splits["heldout"], splits["unseen"], name=name)
+    return Federation(
+        torch.zeros(0), nothing, dict.fromkeys(clients, nothing), splits["heldout"], splits["unseen"], name=name
+    )
 
 
 def _numbered(sent: Sequence[Message], replies: Iterable[Message]) -> Iterator[tuple[int, Message | None]]:
@@ -209,7 +234,15 @@ def _tell(event: Event) -> None:
     out = "".join(f"; left out: {client} ({why})" for client, why in row["left_out"].items())
     out += "".join(f"; not corrected by: {client} ({why})" for client, why in row.get("left_out_again", {}).items())
     travelled = f"{row.get('bytes_down', 0):,} bytes down, {row.get('bytes_up', 0):,} up"
-    _log.info("round %s/%s: %s of %s reports, %s%s", event.round, event.rounds, row["accepted"], row["invited"], travelled, out)
+    _log.info(
+        "round %s/%s: %s of %s reports, %s%s",
+        event.round,
+        event.rounds,
+        row["accepted"],
+        row["invited"],
+        travelled,
+        out,
+    )
 
 
 def _arrays(module: nn.Module) -> ArrayRecord:
@@ -223,7 +256,10 @@ def _numbers(row: dict[str, Any]) -> dict[str, Any]:
 def _evaluation(row: dict[str, Any]) -> MetricRecord | None:
     splits = row.get("evaluation", {}).get("splits", {})
     found = {
-        f"{split}.{metric}": of["by_sample"] for split, metrics in splits.items() for metric, of in metrics.items() if isinstance(of, dict)
+        f"{split}.{metric}": of["by_sample"]
+        for split, metrics in splits.items()
+        for metric, of in metrics.items()
+        if isinstance(of, dict)
     }
     return MetricRecord({name: value for name, value in found.items() if value is not None}) if found else None
 

@@ -1,8 +1,9 @@
 """What a client makes of its round before it leaves the machine: its report, or nothing but what is added up.
 
-By default a client sends its report, and the server checks it and counts the votes. Where only sums may be seen (`Sums`), the client lifts
-the algorithm's own record, so that checks for NaN and size are its own; with `secure` the record is whole numbers modulo a power of two, in
-as few bits as they need, and with `masked` every share looks random until all of a round are added.
+By default a client sends its report, and the server checks it and counts the votes. Where only sums may be seen
+(`Sums`), the client lifts the algorithm's own record, so that checks for NaN and size are its own; with `secure` the
+record is whole numbers modulo a power of two, in as few bits as they need, and with `masked` every share looks random
+until all of a round are added.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,8 +31,8 @@ from accord.runs.fingerprint import describe, fingerprint
 
 @dataclass(frozen=True)
 class whole_report(Average):
-    """An average in name: its record of one client is that client's report, for the server to lift from. A second exchange is that of the
-    average that the server has."""
+    """An average in name: its record of one client is that client's report, for the server to lift from. A second
+    exchange is that of the average that the server has."""
 
     needs: frozenset[str] = frozenset()
     asks: Average | None = None
@@ -57,22 +58,27 @@ class whole_report(Average):
 
 @dataclass(frozen=True)
 class Sums:
-    """Clients send nothing but what is added up. `secure` writes it as whole numbers; `masked` hides every share with masks that cancel in
-    the sum of a whole cohort, so that a round in which anybody is missing counts for nothing."""
+    """Clients send nothing but what is added up. `secure` writes it as whole numbers; `masked` hides every share with
+    masks that cancel in the sum of a whole cohort, so that a round in which anybody is missing counts for nothing."""
 
     secure: SecureSum | None = None
     masked: bool = False
 
     def __post_init__(self) -> None:
         if self.masked and self.secure is None:
-            raise AccordError("masked needs secure, such as SecureSum(clients=10, bound=1.0): only whole numbers can be masked")
+            raise AccordError(
+                "masked needs secure, such as SecureSum(clients=10, bound=1.0): only whole numbers can be masked"
+            )
 
 
 Rules = Mapping[str, Callable[..., Any]]  # parts of algorithms that a client knows, by name
 
 
-def lifted_by(algorithm: Algorithm | None, sums: Sums | None, task: Task | None = None, rules: Rules | None = None) -> Algorithm:
-    """The algorithm as a client knows it: its local rule and what it lifts. Without sums a task says all of it, in names of `rules`."""
+def lifted_by(
+    algorithm: Algorithm | None, sums: Sums | None, task: Task | None = None, rules: Rules | None = None
+) -> Algorithm:
+    """The algorithm as a client knows it: its local rule and what it lifts. Without sums a task says all of it, in
+    names of `rules`."""
     if sums is not None and algorithm is not None:
         return algorithm if task is None else replace(algorithm, local=part_in(task.local, rules or {}))
     if task is None:
@@ -87,13 +93,16 @@ def form_name(algorithm: Algorithm | None, sums: Sums | None) -> str:
     return "reports" if sums is None else f"sums {fingerprint([describe(algorithm), describe(sums)])}"
 
 
-# ------------------------------------------------------------------------------------------------------------ at the client
+# ---------------------------------------------------------------------------------------------- at the client
 
 
 def sent_form(record: Record, sums: Sums | None, task: Task, secret: int | None) -> State:
     """A client's record as it travels, field by field."""
     if sums is None or sums.secure is None:  # a client's votes are signs, and a sign is a byte
-        return {path: entry.value.to(torch.int8) if entry.kind == "votes" else entry.value for path, entry in record.fields().items()}
+        return {
+            path: entry.value.to(torch.int8) if entry.kind == "votes" else entry.value
+            for path, entry in record.fields().items()
+        }
     shares = sums.secure.encode(record).fields()
     return {path: _written(sums, path, share, task, secret) for path, share in shares.items()}
 
@@ -106,8 +115,11 @@ def _written(sums: Sums, path: str, field: Field, task: Task, secret: int | None
     form = sums.secure.form(field.kind)
     if sums.masked:
         if secret is None:
-            raise AccordError("masked sums need a secret that all clients share and the server does not know: give client_app one")
-        share = form.masked(share, task.client, task.cohort, draws.key(secret, "masks", task.round, path))  # never the same masks twice
+            raise AccordError(
+                "masked sums need a secret that all clients share and the server does not know: give client_app one"
+            )
+        # never the same masks twice
+        share = form.masked(share, task.client, task.cohort, draws.key(secret, "masks", task.round, path))
     return packed(share, form.bits)
 
 
@@ -118,7 +130,11 @@ def packed(values: Tensor, bits: int) -> Tensor:
     tensor([182], dtype=torch.uint8)
     """
     each = (values.numpy().reshape(-1, 1) >> np.arange(bits)) & 1
-    return torch.from_numpy(np.packbits(each.astype(np.uint8), bitorder="little")).clone() if bits != 8 else values.to(torch.uint8)
+    return (
+        torch.from_numpy(np.packbits(each.astype(np.uint8), bitorder="little")).clone()
+        if bits != 8
+        else values.to(torch.uint8)
+    )
 
 
 def unpacked(data: Tensor, bits: int, size: int) -> Tensor:
@@ -131,7 +147,7 @@ def unpacked(data: Tensor, bits: int, size: int) -> Tensor:
     return torch.from_numpy((each << np.arange(bits)).sum(1))
 
 
-# ------------------------------------------------------------------------------------------------------------ at the server
+# ---------------------------------------------------------------------------------------------- at the server
 
 
 class Receiver:
@@ -207,7 +223,8 @@ class Receiver:
 
 def _finite(record: Record) -> Record:
     for entry in record.fields().values():
-        bad = entry.value.isnan() if entry.how == "min" else ~entry.value.isfinite()  # a minimum may be infinite: nobody bounds it
+        # a minimum may be infinite: nobody bounds it
+        bad = entry.value.isnan() if entry.how == "min" else ~entry.value.isfinite()
         if bool(bad.any()):
             raise AccordError("NaN or infinity in its sums")
     return record

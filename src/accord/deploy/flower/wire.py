@@ -1,8 +1,9 @@
 """What travels between server and clients, as Flower records.
 
-Down go the model as two flat vectors, what the local rule is told (SCAFFOLD's c), and a task: a few numbers as JSON. Up comes one record,
-its fields as arrays under their path (`average.delta`), and a few words about the client's round. Nothing is pickled, and nothing that
-arrives is trusted: a field must have the shape and type that the server expects of it.
+Down go the model as two flat vectors, what the local rule is told (SCAFFOLD's c), and a task: a few numbers as JSON. Up
+comes one record, its fields as arrays under their path (`average.delta`), and a few words about the client's round.
+Nothing is pickled, and nothing that arrives is trusted: a field must have the shape and type that the server expects of
+it.
 """
 
 import json
@@ -62,7 +63,8 @@ def task_of(algorithm: Algorithm, training: Training, round: int, **rest: Any) -
 
 
 def part_as(part: Any) -> dict[str, Any]:
-    """A part of an algorithm as plain data. A message names code and never brings any: the other side must know the name."""
+    """A part of an algorithm as plain data. A message names code and never brings any: the other side must know the
+    name."""
     return {"name": type(part).__name__, **asdict(part)}
 
 
@@ -71,16 +73,18 @@ def part_in(told: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]) ->
     name, settings = str(told.get("name")), {key: value for key, value in told.items() if key != "name"}
     if name not in known:
         raise AccordError(
-            f"the server asks for the rule {name!r}, which this client does not know: give it to client_app as rules=[{name}]"
+            f"the server asks for the rule {name!r}, which this client does not know: give it to client_app as"
+            f" rules=[{name}]"
         )
     return known[name](**settings)
 
 
-# ----------------------------------------------------------------------------------------------------------------- content
+# ---------------------------------------------------------------------------------------------------- content
 
 
 def content(arrays: Mapping[str, ArrayRecord], told: Mapping[str, Any]) -> RecordDict:
-    """Groups of arrays and a JSON object as what a Flower message holds. Messages may share arrays: a cohort is sent one model."""
+    """Groups of arrays and a JSON object as what a Flower message holds. Messages may share arrays: a cohort is sent
+    one model."""
     return RecordDict({**arrays, "accord": ConfigRecord({"protocol": PROTOCOL, "json": json.dumps(told)})})
 
 
@@ -93,7 +97,9 @@ def told_in(received: RecordDict) -> dict[str, Any]:
     config = received.config_records.get("accord")
     if config is None or config.get("protocol") != PROTOCOL:
         seen = None if config is None else config.get("protocol")
-        raise AccordError(f"a message of accord's protocol {PROTOCOL} was expected, got {seen!r}: do both sides run the same accord?")
+        raise AccordError(
+            f"a message of accord's protocol {PROTOCOL} was expected, got {seen!r}: do both sides run the same accord?"
+        )
     told = json.loads(str(config["json"]))
     if not isinstance(told, dict):
         raise AccordError(f"a message must tell an object, got {told!r}")
@@ -115,7 +121,7 @@ def payload(message: Message) -> int:
     return arrays + sum(len(str(record.get("json", ""))) for record in held.config_records.values())
 
 
-# ----------------------------------------------------------------------------------------------------------------- records
+# ---------------------------------------------------------------------------------------------------- records
 
 
 def filled(template: Record, tensors: Mapping[str, Tensor], path: str = "") -> Record:
@@ -139,10 +145,15 @@ def filled(template: Record, tensors: Mapping[str, Tensor], path: str = "") -> R
 def row_in(told: Mapping[str, Any], client: str, round: int) -> ClientRow:
     """What a reply tells of the client's round; it must be that client's, and that round's."""
     if (told.get("client"), told.get("round")) != (client, round):
-        raise AccordError(f"a reply of {told.get('client')!r} in round {told.get('round')} where {client!r} was asked in round {round}")
+        raise AccordError(
+            f"a reply of {told.get('client')!r} in round {told.get('round')} where {client!r} was asked in round"
+            f" {round}"
+        )
     try:
         why = told["left_out_because"]
-        row = ClientRow(client, int(told["samples"]), int(told["steps"]), float(told["loss"]), float(told["norm"]), why and str(why))
+        row = ClientRow(
+            client, int(told["samples"]), int(told["steps"]), float(told["loss"]), float(told["norm"]), why and str(why)
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise AccordError(f"its words cannot be read: {error!r}") from None
     if row.samples < 0 or row.steps < 0:

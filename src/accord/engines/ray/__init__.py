@@ -1,4 +1,5 @@
-"""Clients spread over a Ray cluster (docs/ray.md): the driver hands out shards, every node sends one summed record on."""
+"""Clients spread over a Ray cluster (docs/ray.md): the driver hands out shards, every node sends one summed record
+on."""
 
 from accord.core.errors import AccordError
 

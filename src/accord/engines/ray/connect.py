@@ -12,17 +12,16 @@ import ray
 from accord.core.errors import AccordError
 
 _ANSWER = 5.0  # seconds for a head node to answer
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(
-    [0, 0, 0, 4, 0, 0, 0, 0, 0]
-)  # how HTTP/2, and so gRPC, begins: an empty SETTINGS frame
+# How HTTP/2, and so gRPC, begins: an empty SETTINGS frame.
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _SETTINGS = 4  # the kind of frame that a gRPC server answers with
 
 
 def connect(address: str | None = None) -> None:
     """Joins the cluster at `address`: HOST:PORT of its head node, or "auto" for the one that this machine belongs to.
 
-    Without an address it is the one that `RAY_ADDRESS` names, or else a new one that lives on this machine until this process ends. Whoever
-    is connected already stays so.
+    Without an address it is the one that `RAY_ADDRESS` names, or else a new one that lives on this machine until this
+    process ends. Whoever is connected already stays so.
 
     >>> connect("10.0.0.1:6379")
     """
@@ -34,12 +33,17 @@ def connect(address: str | None = None) -> None:
         _knock(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # accord tells nobody that it is used
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of what it may do one day
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # sums that failed with a lost node are made anew, which is no news
+    # sums that failed with a lost node are made anew, which is no news
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     try:
         alone = {"include_dashboard": False} if address == "local" else {}
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **alone)
     except Exception as error:
-        where = "no Ray cluster can be started on this machine" if address == "local" else f"the Ray cluster at {address} cannot be joined"
+        where = (
+            "no Ray cluster can be started on this machine"
+            if address == "local"
+            else f"the Ray cluster at {address} cannot be joined"
+        )
         raise AccordError(f"{where}: {' '.join(str(error).split())}") from None
     atexit.register(_leave_in_peace)
 
@@ -52,15 +56,19 @@ def _leave_in_peace() -> None:
 
 def _same(address: str) -> None:
     joined = ray.get_runtime_context().gcs_address
-    if address not in ("auto", "local") and address.rpartition(":")[2] != joined.rpartition(":")[2]:  # a host has several names
-        raise AccordError(f"this process belongs to the Ray cluster at {joined} already and cannot join the one at {address}")
+    # a host has several names
+    if address not in ("auto", "local") and address.rpartition(":")[2] != joined.rpartition(":")[2]:
+        raise AccordError(
+            f"this process belongs to the Ray cluster at {joined} already and cannot join the one at {address}"
+        )
 
 
 def _knock(address: str) -> None:
     """Ray itself would try for minutes, and then end this process."""
     if address.startswith("ray://"):
         raise AccordError(
-            f"accord joins a cluster on one of its machines, got {address}: give HOST:PORT of the head, or use `ray job submit`"
+            f"accord joins a cluster on one of its machines, got {address}: give HOST:PORT of the head, or use `ray job"
+            " submit`"
         )
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:

@@ -1,8 +1,9 @@
 """The engine `ray`: clients spread over the devices of a cluster, one record home.
 
-Every node gets the model once and sends one record on: the first adds up its shards, the next adds its own to that sum, and so on from node
-to node; the last sum goes to the driver. Shards are thus added one after another in their own order, wherever they were trained. On CPUs
-of one type the result has the bits of `sequential` on one thread, whichever node was faster, came late or was lost.
+Every node gets the model once and sends one record on: the first adds up its shards, the next adds its own to that sum,
+and so on from node to node; the last sum goes to the driver. Shards are thus added one after another in their own
+order, wherever they were trained. On CPUs of one type the result has the bits of `sequential` on one thread, whichever
+node was faster, came late or was lost.
 """
 
 import functools
@@ -19,7 +20,20 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.record import Field, Record
-from accord.engines.contract import Group, Job, Member, Outcome, Part, Table, Work, added, evaluation_batches, shards, tabulate, whole
+from accord.engines.contract import (
+    Group,
+    Job,
+    Member,
+    Outcome,
+    Part,
+    Table,
+    Work,
+    added,
+    evaluation_batches,
+    shards,
+    tabulate,
+    whole,
+)
 from accord.engines.probe import probe
 from accord.engines.ray.connect import connect
 from accord.engines.ray.payload import Parcel
@@ -30,7 +44,8 @@ _TURNS = 4  # tasks that a worker gets of an evaluation, so that a slow one hold
 
 
 class Cluster:
-    """Trains and evaluates on a Ray cluster, with workers that start when there is work for them and last until `close`.
+    """Trains and evaluates on a Ray cluster, with workers that start when there is work for them and last until
+    `close`.
 
     `local` names the engine of a worker; left out, it is `vectorised` on GPUs and `sequential` on one thread of a CPU.
     """
@@ -50,7 +65,8 @@ class Cluster:
 
     def train(self, work: Work, cohort: Sequence[Member]) -> Outcome:
         """Trains every client of the cohort from `work` and adds up their reports, shard by shard."""
-        memory = {part: state for part, state in work.memory.items() if part != "server"}  # that one never leaves the server
+        # that one never leaves the server
+        memory = {part: state for part, state in work.memory.items() if part != "server"}
         with self._closing_on_failure():
             sent = ray.put(Parcel.of((work.round, work.vector, work.buffers, memory)))
             tasks = [Shard(self.job, work, sent, part) for part in self._parts(cohort)]
@@ -59,7 +75,8 @@ class Cluster:
         return whole(self.job.algorithm, [Part(record, rows, _here(kept, self.job.device))])
 
     def _parts(self, cohort: Sequence[Member]) -> Iterator[Sequence[Member]]:
-        """The experiment's shards or, for workers who train many clients at once, as many parts as there are workers."""
+        """The experiment's shards or, for workers who train many clients at once, as many parts as there are
+        workers."""
         if self.local == "sequential":
             yield from shards(cohort)
             return
@@ -86,7 +103,7 @@ class Cluster:
             self.close()
             raise
 
-    # -------------------------------------------------------------------------------------------------- one record of many
+    # ------------------------------------------------------------------------------------- one record of many
 
     def _record(self, tasks: Sequence[Shard]) -> Record | None:
         """The sum of all shards' records. What a lost node took with it is trained again."""
@@ -98,7 +115,9 @@ class Cluster:
                 for task in tasks:
                     if task.node in lost.nodes:
                         task.begin()
-        raise AccordError(f"nodes of the cluster were lost {TRIES} times in round {tasks[0].work.round}: is it being taken down?")
+        raise AccordError(
+            f"nodes of the cluster were lost {TRIES} times in round {tasks[0].work.round}: is it being taken down?"
+        )
 
     def _added(self, tasks: Sequence[Shard]) -> Record | None:
         if any(task.grows for task in tasks):  # handed from node to node, such a record would travel many times

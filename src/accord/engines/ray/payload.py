@@ -1,8 +1,8 @@
-"""Values on their way through a cluster. All tensors of a parcel lie in one array, which Ray keeps in a node's shared memory: every process
-of the node reads the same bytes, and none copies them.
+"""Values on their way through a cluster. All tensors of a parcel lie in one array, which Ray keeps in a node's shared
+memory: every process of the node reads the same bytes, and none copies them.
 
-What every worker of a run needs is packed once. A million clients are a million small tensors, which take minutes to pack and most of a GB
-in every worker: they travel as one tensor, of which a client's rows are a slice.
+What every worker of a run needs is packed once. A million clients are a million small tensors, which take minutes to
+pack and most of a GB in every worker: they travel as one tensor, of which a client's rows are a slice.
 """
 
 import io
@@ -42,7 +42,8 @@ class Parcel:
         return Parcel(stream.getvalue(), memory.numpy())
 
     def open(self, copy: bool = False) -> Any:
-        """The value, with its tensors on the CPU. Unless copied they are views of memory that others read too: never write to them."""
+        """The value, with its tensors on the CPU. Unless copied they are views of memory that others read too: never
+        write to them."""
         return Unpickler(self.data, _Opened(self.lying), copy).load()
 
     @property
@@ -59,14 +60,15 @@ class _Opened:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             memory = torch.from_numpy(lying)
-        # A small parcel travels inside a message and may lie anywhere, but kernels may round differently on memory that is not aligned.
+        # A small parcel travels inside a message and may lie anywhere, but kernels may round differently on memory that
+        # is not aligned.
         self.memory = memory.clone() if memory.data_ptr() % ALIGNED else memory
 
     def at(self, place: Place) -> Tensor:
         return lying_in(self.memory, place)
 
 
-# ---------------------------------------------------------------------------------------------------------- what a worker needs
+# ---------------------------------------------------------------------------------------- what a worker needs
 
 
 class Sliced(Mapping[str, Tensor]):
@@ -107,12 +109,23 @@ def packed(job: Job) -> Parcel:
     """The job for its workers. What cannot travel is named."""
     none: Any = {}
     rows: Any = Sliced(job.fed.train)
-    light = replace(job, fed=replace(job.fed, train=rows, heldout=none, unseen=none, populations=none))  # workers are told what to evaluate
-    settings = torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
+    # workers are told what to evaluate
+    light = replace(job, fed=replace(job.fed, train=rows, heldout=none, unseen=none, populations=none))
+    settings = (
+        torch.get_default_dtype(),
+        torch.get_float32_matmul_precision(),
+        torch.are_deterministic_algorithms_enabled(),
+    )
     try:
         return Parcel.of(Luggage(light, *settings))
     except Exception as error:
-        named = {"model": job.module, "loss": job.loss, "metrics": job.metrics, "algorithm": job.algorithm, "training": job.training}
+        named = {
+            "model": job.module,
+            "loss": job.loss,
+            "metrics": job.metrics,
+            "algorithm": job.algorithm,
+            "training": job.training,
+        }
         what = next((name for name, value in named.items() if not _goes(value)), "data")
         raise AccordError(f"the {what} cannot be sent to another node: {error}") from None
 

@@ -33,11 +33,13 @@ class Task:
 
 
 class Shard(Task):
-    """Clients to train. Their memories stay with the driver and travel as their turn comes, for a shard may be large; its record stays on
-    the node it was made on."""
+    """Clients to train. Their memories stay with the driver and travel as their turn comes, for a shard may be large;
+    its record stays on the node it was made on."""
 
     def __init__(self, job: Job, work: Work, sent: Any, shard: Sequence[Member]) -> None:
-        super().__init__(f"client{'s' * (len(shard) > 1)} {', '.join(member.client for member in shard)} in round {work.round}")
+        super().__init__(
+            f"client{'s' * (len(shard) > 1)} {', '.join(member.client for member in shard)} in round {work.round}"
+        )
         self.job, self.work, self.sent = job, work, sent
         size = len(shard)
         if job.algorithm.local.remembers:
@@ -52,9 +54,13 @@ class Shard(Task):
         self.at, self.grows, self.record = 0, False, None
 
     def ask(self, actor: Any) -> Any:
-        members, known = self.pieces[self.at], self.job.fed.train  # the workers have these rows too: only others must travel
+        # the workers have these rows too: only others must travel
+        members, known = self.pieces[self.at], self.job.fed.train
         own = [member.own() for member in members] if self.job.algorithm.local.remembers else []
-        who = [(member.client, None if member.rows is known.get(member.client) else member.rows, member.share) for member in members]
+        who = [
+            (member.client, None if member.rows is known.get(member.client) else member.rows, member.share)
+            for member in members
+        ]
         piece = Piece(who, own, first=self.at == 0, last=self.at == len(self.pieces) - 1)
         told, self.record = actor.train.options(num_returns=2).remote(self.sent, Parcel.of(piece))
         return told
@@ -86,7 +92,8 @@ class Batches(Task):
 
 @dataclass(eq=False)
 class Hand:
-    """A worker as the driver sees it: `call` is what it was last asked, if it has not answered yet. It is ready once it said hello."""
+    """A worker as the driver sees it: `call` is what it was last asked, if it has not answered yet. It is ready once it
+    said hello."""
 
     actor: Any
     node: str

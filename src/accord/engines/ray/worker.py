@@ -23,8 +23,8 @@ from accord.engines.vectorised import Vectorised, batched_if_possible
 
 @dataclass(frozen=True)
 class Piece:
-    """Some clients of a shard: who (with rows only where the worker has others), what each remembers, and whether the shard begins or ends
-    with them."""
+    """Some clients of a shard: who (with rows only where the worker has others), what each remembers, and whether the
+    shard begins or ends with them."""
 
     members: Sequence[tuple[str, Tensor | None, float]]
     own: Sequence[State]
@@ -34,8 +34,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class Told:
-    """What the driver is told of a piece: a row per client, what accepted ones would remember, what they keep for a second exchange, and
-    whether their record grows with the cohort."""
+    """What the driver is told of a piece: a row per client, what accepted ones would remember, what they keep for a
+    second exchange, and whether their record grows with the cohort."""
 
     rows: list[ClientRow] = field(default_factory=list)
     staged: list[tuple[str, State]] = field(default_factory=list)
@@ -60,7 +60,8 @@ def _told(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Worker:
-    """One device's worker: `sequential` on one thread of a CPU, `vectorised` on a GPU. It has the job from its node's shared memory."""
+    """One device's worker: `sequential` on one thread of a CPU, `vectorised` on a GPU. It has the job from its node's
+    shared memory."""
 
     def __init__(self, luggage: Parcel, local: str, kind: str) -> None:
         self._luggage, self._local = luggage, local
@@ -79,7 +80,8 @@ class Worker:
             luggage: Luggage = self._luggage.open()
         except Exception as error:
             raise AccordError(
-                f"model, data, loss or metrics cannot be rebuilt on another node: {error} (install the modules that define them there)"
+                f"model, data, loss or metrics cannot be rebuilt on another node: {error} (install the modules that"
+                " define them there)"
             ) from error
         luggage.apply()
         self._engine = self._made(replace(luggage.job, device=self._device))
@@ -127,7 +129,8 @@ class Worker:
         return tuple(self._here(each) for each in value) if isinstance(value, tuple) else value
 
     def fold(self, before: Parcel | None, *records: Parcel) -> tuple[bool, Parcel]:
-        """Adds shards' records, in their order, to the sum of all shards before them. The driver waits for the first value alone."""
+        """Adds shards' records, in their order, to the sum of all shards before them. The driver waits for the first
+        value alone."""
         total: Record | None = before.open() if before is not None else None
         ours = False  # until something was added, the total is memory that others read
         for record in (parcel.open() for parcel in records):

@@ -49,11 +49,12 @@ class Crew:
         """The nodes that are there now, and how many devices each has."""
         return {node["NodeID"]: int(node["Resources"].get(self.kind, 0)) for node in ray.nodes() if node["Alive"]}
 
-    # ---------------------------------------------------------------------------------------------------- handing tasks out
+    # -------------------------------------------------------------------------------------- handing tasks out
 
     def carry_out(self, tasks: Sequence[Task]) -> None:
-        """Has all tasks done. A node takes tasks that follow each other, while it has some, so that its shards are one sum; a worker with
-        nothing left helps another node, from its end. Of several failures the first is told, as one process would."""
+        """Has all tasks done. A node takes tasks that follow each other, while it has some, so that its shards are one
+        sum; a worker with nothing left helps another node, from its end. Of several failures the first is told, as one
+        process would."""
         if not tasks:
             return
         self.staff(len(tasks))
@@ -108,7 +109,10 @@ class Crew:
         elif isinstance(answer, Exception):
             raise answer
         elif answer != torch.__version__:
-            raise AccordError(f"node {hand.node[:8]} computes with torch {answer}, this one with {torch.__version__}: install the same")
+            raise AccordError(
+                f"node {hand.node[:8]} computes with torch {answer}, this one with {torch.__version__}: install the"
+                " same"
+            )
         else:
             hand.ready, hand.call, self._failures = True, None, []
         return None
@@ -124,7 +128,7 @@ class Crew:
         task.begin()
         return task
 
-    # -------------------------------------------------------------------------------------------------- coming and going
+    # --------------------------------------------------------------------------------------- coming and going
 
     def staff(self, wanted: int) -> None:
         """Hires on the nodes that are there now, until there are as many workers as tasks, or as devices."""
@@ -138,10 +142,15 @@ class Crew:
 
     def _hire(self, node: str) -> None:
         if self._luggage is None:
-            self._luggage = ray.put(packed(self.job))  # once: a node fetches it into its own shared memory with its first worker
+            # once: a node fetches it into its own shared memory with its first worker
+            self._luggage = ray.put(packed(self.job))
         needs = {"num_cpus": 1} if self.kind == "CPU" else {"num_cpus": 0, "num_gpus": 1}
         there = NodeAffinitySchedulingStrategy(node, soft=False)
-        actor = ray.remote(Worker).options(scheduling_strategy=there, max_restarts=0, **needs).remote(self._luggage, self.local, self.kind)
+        actor = (
+            ray.remote(Worker)
+            .options(scheduling_strategy=there, max_restarts=0, **needs)
+            .remote(self._luggage, self.local, self.kind)
+        )
         self.hands.append(Hand(actor, node, actor.hello.remote()))
 
     def _gather(self) -> None:

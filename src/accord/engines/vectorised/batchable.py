@@ -21,7 +21,9 @@ def check_batchable(model: Model, drops_out: bool) -> None:
     keys = torch.tensor([1, 2], device=device) if drops_out else None
     entered: list[str] = []
     hooks = [
-        part.register_forward_pre_hook(lambda _, __, name=name, part=part: entered.append(f"{name} ({type(part).__name__})"))
+        part.register_forward_pre_hook(
+            lambda _, __, name=name, part=part: entered.append(f"{name} ({type(part).__name__})")
+        )
         for name, part in model.module.named_modules()
         if name
     ]

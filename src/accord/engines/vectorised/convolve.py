@@ -1,7 +1,8 @@
 """Convolution of many lanes as matrix products.
 
-Under vmap a convolution whose weights differ by lane becomes a grouped one, which cuDNN computes group by group, in its own memory layout
-and back. For the small convolutions of small models it is faster to lay every patch out as a row and multiply.
+Under vmap a convolution whose weights differ by lane becomes a grouped one, which cuDNN computes group by group, in its
+own memory layout and back. For the small convolutions of small models it is faster to lay every patch out as a row and
+multiply.
 """
 
 from collections.abc import Callable
@@ -34,19 +35,25 @@ def convolve(
     """`torch.conv2d`, its arguments and its result."""
     size = weight.shape[-2:]
     step, edge = _pair(stride), _edges(padding, size)
-    if input.ndim != 4 or groups != 1 or _pair(dilation) != (1, 1) or edge is None or (padding == "same" and step != (1, 1)):
+    if (
+        input.ndim != 4
+        or groups != 1
+        or _pair(dilation) != (1, 1)
+        or edge is None
+        or (padding == "same" and step != (1, 1))
+    ):
         return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
     if any(edge):
         input = F.pad(input, (edge[1], edge[1], edge[0], edge[0]))
     patches = input.unfold(2, size[0], step[0]).unfold(3, size[1], step[1])  # [B, C, H, W, k, k]
     batch, channels, height, width = patches.shape[:4]
     rows = patches.permute(0, 2, 3, 1, 4, 5).reshape(batch, height * width, channels * size[0] * size[1])
-    # The weights are repeated for every sample so that their gradient is a product for each, then a sum: as a single product it would be
-    # one long row of additions, with nothing for most of the device to do.
+    # The weights are repeated for every sample so that their gradient is a product for each, then a sum: as a single
+    # product it would be one long row of additions, with nothing for most of the device to do.
     output = torch.bmm(rows, weight.flatten(1).t().expand(batch, -1, -1))
     if bias is not None:
-        # Repeated too, so that its gradient is summed sample by sample: the order in which CUDA adds up a few long sums depends on how
-        # many there are, and a lane's bits must not depend on the other lanes.
+        # Repeated too, so that its gradient is summed sample by sample: the order in which CUDA adds up a few long sums
+        # depends on how many there are, and a lane's bits must not depend on the other lanes.
         output = output + bias.expand(batch, 1, -1)
     return output.view(batch, height, width, -1).permute(0, 3, 1, 2)
 

@@ -1,4 +1,5 @@
-"""Local descent of many lanes at once: what every lane needs is laid out on the device, and its steps are run or replayed."""
+"""Local descent of many lanes at once: what every lane needs is laid out on the device, and its steps are run or
+replayed."""
 
 import copy
 import importlib.util
@@ -23,7 +24,8 @@ from accord.engines.vectorised.replay import Captured, shapes
 
 _LARGE = 8_000_000  # parameters from which lanes run side by side: such a model's kernels fill the device by themselves
 _STREAMS = 4  # more were no faster
-_READY = 8 << 30  # bytes that samples may take on a CUDA device as the model reads them: every step is then spared a few kernels
+# bytes that samples may take on a CUDA device as the model reads them: every step is then spared a few kernels
+_READY = 8 << 30
 _SMALL = 1 << 16  # bytes that a copy to the device need not wait for
 _GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
 
@@ -71,12 +73,14 @@ _COLUMNS = ("delta", "moved", "loss", "weight", "steps")
 
 
 def width_of(job: Job) -> int:
-    """How wide batches are, whoever is in a round: a sum over a batch is then the same sum. Whole-client batches have no such width."""
+    """How wide batches are, whoever is in a round: a sum over a batch is then the same sum. Whole-client batches have
+    no such width."""
     return min(job.training.batch or 1, max((len(rows) for rows in job.fed.train.values()), default=1))
 
 
 class Descent:
-    """Trains lanes of one model on one device. `at_once` bounds how many go together; it is halved when the device runs out of memory."""
+    """Trains lanes of one model on one device. `at_once` bounds how many go together; it is halved when the device runs
+    out of memory."""
 
     def __init__(self, job: Job, fed: Federation, drops_out: bool, at_once: int | None = None) -> None:
         self.device, self.drops_out, self.at_once = job.device, drops_out, at_once
@@ -103,7 +107,8 @@ class Descent:
         self._ready: tuple[Sequence[Order], Padded] | None = None
 
     def lay_out(self, orders: Sequence[Order]) -> None:
-        """Lays out the batches of lanes that will be asked for next: for a host that has nothing to do while the device works."""
+        """Lays out the batches of lanes that will be asked for next: for a host that has nothing to do while the device
+        works."""
         orders = [order for order in orders if order[1]]
         fits = 0 < len(orders) <= (self.at_once or len(orders))
         self._ready = (orders, padded(orders, self.width)) if fits else None
@@ -133,17 +138,22 @@ class Descent:
                 self._captured.clear()
                 torch.cuda.empty_cache()
                 self.at_once = self.halved_to = math.ceil(size / 2)
-                warnings.warn(f"the device ran out of memory with {size} lanes at once: going on with {self.at_once}", stacklevel=2)
+                warnings.warn(
+                    f"the device ran out of memory with {size} lanes at once: going on with {self.at_once}",
+                    stacklevel=2,
+                )
         if len(parts) == 1:
             return parts[0]
         joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS}
-        return Trained(**joined, extra={name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra})
+        return Trained(
+            **joined, extra={name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra}
+        )
 
     def _descend_together(self, chosen: Sequence[Lane], needs: frozenset[str]) -> Trained:
         """What these lanes' rounds come to. `needs`: what any lane must report besides its update; all then do."""
-        if (
-            len(chosen) == 1
-        ):  # libraries compute a batch of one in another way: with company, a lane's bits do not depend on how many there are
+        # Libraries compute a batch of one in another way: with company, a lane's bits do not depend on how many there
+        # are.
+        if len(chosen) == 1:
             return self._descend_together([*chosen, *chosen], needs).of(slice(1))
         numbers = self._numbers(chosen)
         lanes, begun = self._lanes(chosen, numbers, needs)
@@ -159,7 +169,9 @@ class Descent:
             extra["start_gradient"], _ = self._full_gradient(chosen, "start", lanes.start, begun, numbers["samples"])
         ended = self.model.layout.pack_buffers(lanes.buffers, lead=(len(chosen),)).to(begun.device)
         if needs & {"end_gradient", "end_loss"}:
-            extra["end_gradient"], extra["end_loss"] = self._full_gradient(chosen, "end", lanes.w, ended, numbers["samples"])
+            extra["end_gradient"], extra["end_loss"] = self._full_gradient(
+                chosen, "end", lanes.w, ended, numbers["samples"]
+            )
         moved = change_of_buffers(begun, ended)
         loss = lanes.loss / numbers["met"].squeeze(1)
         return Trained(lanes.w - lanes.start, moved, loss, numbers["samples"], numbers["steps"], extra)
@@ -194,9 +206,11 @@ class Descent:
             weight_decay=numbers["weight_decay"] if any(t.weight_decay for t in training) else None,
             clip=numbers["clip"] if any(t.clip for t in training) else None,
             mu=numbers["mu"] if any(lane.job.algorithm.local.mu for lane in chosen) else None,
-            drift=_stacked([torch.zeros_like(start[0]) if d is None else d for d in drifts])
-            if any(d is not None for d in drifts)
-            else None,
+            drift=(
+                _stacked([torch.zeros_like(start[0]) if d is None else d for d in drifts])
+                if any(d is not None for d in drifts)
+                else None
+            ),
             gradients=torch.zeros_like(start) if "mean_gradient" in needs else None,
             last=torch.zeros_like(start) if "last_gradient" in needs else None,
             top=self._top(chosen),
@@ -223,16 +237,22 @@ class Descent:
     def _keys(self, purpose: str, part: Padded, chosen: Sequence[Lane]) -> Tensor:
         keys = [
             [
-                draws.device_key(lane.job.seed, purpose, lane.work.round, lane.member.client, int(number)) if count else 0
+                (
+                    draws.device_key(lane.job.seed, purpose, lane.work.round, lane.member.client, int(number))
+                    if count
+                    else 0
+                )
                 for lane, count in zip(chosen, counts, strict=True)
             ]
             for number, counts in zip(part.number, part.count, strict=True)
         ]
         return _sent(torch.tensor(keys, dtype=torch.int64), self.device)
 
-    def _full_gradient(self, chosen: Sequence[Lane], where: str, at: Tensor, buffers: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradient `[L, P]` and value `[L, 1]` of each client's mean loss over all its data, at the "start" of the round or at its "end".
-        Buffers are read, not moved."""
+    def _full_gradient(
+        self, chosen: Sequence[Lane], where: str, at: Tensor, buffers: Tensor, samples: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Gradient `[L, P]` and value `[L, 1]` of each client's mean loss over all its data, at the "start" of the
+        round or at its "end". Buffers are read, not moved."""
         orders = [(lane.member.rows.numpy(), near_equal(len(lane.member.rows), _GRADIENT_BATCH)) for lane in chosen]
         total, value, top = torch.zeros_like(at), torch.zeros_like(at[:, :1]), self._top(chosen)
         for part in waves(padded(orders), self.pads):
@@ -258,8 +278,8 @@ def near_equal(count: int, most: int) -> list[int]:
 
 
 def _sent(values: Tensor, device: torch.device) -> Tensor:
-    """The values on the device, in a copy that the host does not wait for: it has the next round to plan. Of few values CUDA keeps a copy
-    of its own until they are sent."""
+    """The values on the device, in a copy that the host does not wait for: it has the next round to plan. Of few values
+    CUDA keeps a copy of its own until they are sent."""
     if device.type == "cuda" and values.nbytes > _SMALL:
         values = values.pin_memory()
     return values.to(device, non_blocking=True)

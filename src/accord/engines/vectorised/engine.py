@@ -1,4 +1,5 @@
-"""All clients of a round as lanes of one batched computation, on CUDA or on the CPU, for any model that `torch.func` can batch."""
+"""All clients of a round as lanes of one batched computation, on CUDA or on the CPU, for any model that `torch.func`
+can batch."""
 
 import math
 from collections.abc import Sequence
@@ -37,7 +38,8 @@ _UPDATES = 16 << 30  # bytes that the updates of clients trained at once may tak
 
 @dataclass(frozen=True)
 class Request:
-    """A cohort to train for one run. Runs that go in lockstep differ in anything but the shapes of model and batches."""
+    """A cohort to train for one run. Runs that go in lockstep differ in anything but the shapes of model and
+    batches."""
 
     job: Job
     work: Work
@@ -45,7 +47,8 @@ class Request:
 
 
 class Vectorised:
-    """Trains clients as lanes. `lanes` bounds how many go at once; it is halved whenever the device runs out of memory."""
+    """Trains clients as lanes. `lanes` bounds how many go at once; it is halved whenever the device runs out of
+    memory."""
 
     name = "vectorised"
 
@@ -54,7 +57,8 @@ class Vectorised:
         self._reference = Sequential(job)  # evaluates, and says what does not fit
         self.probed = self._reference.probed
         self.descent = Descent(job, self._reference.fed, self.probed.drops_out, lanes)
-        # (run, round, client) -> batches drawn before they are asked for. The job is kept beside them: while it lives, no other has its id.
+        # (run, round, client) -> batches drawn before they are asked for. The job is kept beside them: while it lives,
+        # no other has its id.
         self._ahead: dict[tuple[int, int, str], tuple[Job, Order]] = {}
 
     def close(self) -> None:
@@ -72,7 +76,7 @@ class Vectorised:
     def evaluate_batch(self, vector: Tensor, buffers: Tensor, batch: Batch) -> Values:
         return self._reference.evaluate_batch(vector, buffers, batch)
 
-    # ------------------------------------------------------------------------------------------------------------ training
+    # ----------------------------------------------------------------------------------------------- training
 
     def train(self, work: Work, cohort: Sequence[Member]) -> Outcome:
         """Trains every client of the cohort from `work` and adds up their reports."""
@@ -91,7 +95,8 @@ class Vectorised:
         return [whole(request.job.algorithm, [part]) for request, part in zip(requests, done, strict=True)]
 
     def _parts(self, cohort: Sequence[Member]) -> list[list[Sequence[Member]]]:
-        """The cohort's shards, as many at a time as their updates are allowed memory. A small cohort is a single sum."""
+        """The cohort's shards, as many at a time as their updates are allowed memory. A small cohort is a single
+        sum."""
         if len(cohort) <= SHARDS:
             return [[cohort]]
         at_once = _UPDATES // (self.job.layout.size * self.job.layout.dtype.itemsize)
@@ -112,12 +117,18 @@ class Vectorised:
         for request, of_run in zip(requests, parts, strict=True):
             job, work = request.job, request.work
             able = [member for shard in of_run for member in shard if len(member.rows) >= least]
-            lanes.append([Lane(job, work, member, member.own(), *self._order(job, work.round, member)) for member in able])
+            lanes.append(
+                [Lane(job, work, member, member.own(), *self._order(job, work.round, member)) for member in able]
+            )
         together = [lane for of_run in lanes for lane in of_run]
         trained = self.descent(together) if together else None
         ends = list(accumulate(map(len, lanes)))
         reports = [
-            _reported(chosen, of_run, trained.of(slice(end - len(chosen), end))) if chosen and trained is not None else None
+            (
+                _reported(chosen, of_run, trained.of(slice(end - len(chosen), end)))
+                if chosen and trained is not None
+                else None
+            )
             for chosen, of_run, end in zip(lanes, parts, ends, strict=True)
         ]
         measured = [_measured(of_run) for of_run in reports if of_run is not None]
@@ -136,9 +147,11 @@ class Vectorised:
         return made[1] if made else order(job, round, member, self.probed.least_batch)
 
     def _look_ahead(self, requests: Sequence[Request]) -> None:
-        """While a device works, which CUDA's does by itself, the host draws the next round's batches and lays them out."""
+        """While a device works, which CUDA's does by itself, the host draws the next round's batches and lays them
+        out."""
         now = {id(request.job): request.work.round for request in requests}
-        self._ahead = {at: made for at, made in self._ahead.items() if at[1] > now.get(at[0], at[1])}  # a run may have ended early
+        # a run may have ended early
+        self._ahead = {at: made for at, made in self._ahead.items() if at[1] > now.get(at[0], at[1])}
         if self._ahead:
             return  # this round was cut in parts, and an earlier one looked ahead
         for request in requests:
@@ -150,7 +163,8 @@ class Vectorised:
 
 @dataclass(frozen=True)
 class _Reported:
-    """What one run's clients report, their mean losses `[K]`, and the record it comes to if none of them is left out."""
+    """What one run's clients report, their mean losses `[K]`, and the record it comes to if none of them is left
+    out."""
 
     reports: Reports
     loss: Tensor
@@ -166,25 +180,32 @@ class _Reported:
 def _reported(lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Trained) -> _Reported:
     job, work = lanes[0].job, lanes[0].work
     before = {name: torch.stack([lane.own[name] for lane in lanes]) for name in lanes[0].own}
-    extra = {name: value for name, value in trained.extra.items() if name in job.algorithm.needs}  # others may need more
+    # others may need more
+    extra = {name: value for name, value in trained.extra.items() if name in job.algorithm.needs}
     reports = Reports(trained.delta, trained.weight, trained.steps, trained.moved, extra, before)
-    reports = replace(reports, after=job.algorithm.local.keep(work.memory["local"], before, reports, job.training.lr_at(work.round)))
+    reports = replace(
+        reports, after=job.algorithm.local.keep(work.memory["local"], before, reports, job.training.lr_at(work.round))
+    )
     if job.attack is not None:
         reports = job.attack.reported(reports, [lane.member.client for lane in lanes], work.round)
-    # Made before anyone knows whether a client is left out: a CUDA device adds up by itself, while the host looks ahead.
+    # Made before anyone knows whether a client is left out: a CUDA device adds up by itself, while the host looks
+    # ahead.
     record = job.algorithm.lift(reports, work.memory) if len(of_run) == 1 else None
     return _Reported(reports, trained.loss, record, job.algorithm.local.unchecked)
 
 
 def _measured(of_run: _Reported) -> Tensor:
-    """`[K, 3]`: each client's loss, the norm of its update, and a number that is finite only if all else it reports is."""
+    """`[K, 3]`: each client's loss, the norm of its update, and a number that is finite only if all else it reports
+    is."""
     reports, loss = of_run.reports, of_run.loss
     others = [value for value in (reports.buffers, *of_run.kept.values(), *reports.extra.values()) if value.shape[-1]]
     rest = sum((value.abs().sum(-1).to(loss) for value in others), torch.zeros_like(loss))
     return torch.stack([loss, reports.delta.norm(dim=1), rest], 1)
 
 
-def _part(lanes: list[Lane], of_run: Sequence[Sequence[Member]], reported: _Reported, measured: list[list[float]]) -> Part:
+def _part(
+    lanes: list[Lane], of_run: Sequence[Sequence[Member]], reported: _Reported, measured: list[list[float]]
+) -> Part:
     """One run's record, with a row for each of its clients; what accepted clients will remember is staged."""
     job, work, reports = lanes[0].job, lanes[0].work, reported.reports
     rows: list[ClientRow] = []
@@ -215,7 +236,8 @@ def _part(lanes: list[Lane], of_run: Sequence[Sequence[Member]], reported: _Repo
 
 
 def batched_if_possible(job: Job) -> tuple[Vectorised | Sequential, str | None]:
-    """The engine that trains all clients as one batch or, if the model cannot be batched, one by one; and why it cannot."""
+    """The engine that trains all clients as one batch or, if the model cannot be batched, one by one; and why it
+    cannot."""
     try:
         return Vectorised(job), None
     except CannotBatch as error:

@@ -1,9 +1,10 @@
 """Layers that know how to run many lanes in few kernels, on CUDA.
 
-`fused(module)` gives linear layers, and convolutions followed by ReLU and a 2 x 2 max-pool, a forward pass of their own; the module's
-parameters, their names and what it computes stay the same. Under `torch.func.vmap` such a layer sees all lanes at once and computes them
-with `accord.native`'s kernels; elsewhere it is the layer it was. Gradients of its weights are written straight to where they are wanted
-(`writing_to`), which for large layers spares two passes over memory.
+`fused(module)` gives linear layers, and convolutions followed by ReLU and a 2 x 2 max-pool, a forward pass of their
+own; the module's parameters, their names and what it computes stay the same. Under `torch.func.vmap` such a layer sees
+all lanes at once and computes them with `accord.native`'s kernels; elsewhere it is the layer it was. Gradients of its
+weights are written straight to where they are wanted (`writing_to`), which for large layers spares two passes over
+memory.
 """
 
 import copy
@@ -27,8 +28,8 @@ _into: ContextVar[dict[int, Tensor] | None] = ContextVar("_into", default=None)
 
 @contextmanager
 def writing_to(places: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
-    """Pairs of a parameter of all lanes and the tensor its gradient belongs in. The backward pass of what runs within may write there;
-    whether it did is seen by where the gradient it gives lies."""
+    """Pairs of a parameter of all lanes and the tensor its gradient belongs in. The backward pass of what runs within
+    may write there; whether it did is seen by where the gradient it gives lies."""
     before = _into.set({parameter.data_ptr(): place for parameter, place in places})
     try:
         yield
@@ -37,14 +38,15 @@ def writing_to(places: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
 
 
 def _place(parameter: Tensor) -> Tensor | None:
-    """Where this parameter's gradient may be written. Only the first use of a parameter gets a place: others are added to it."""
+    """Where this parameter's gradient may be written. Only the first use of a parameter gets a place: others are added
+    to it."""
     return (_into.get() or {}).pop(parameter.data_ptr(), None)
 
 
 @torch.no_grad()
 def made_for_lanes(module: nn.Module, fed: Federation) -> nn.Module:
-    """The module with fused layers, or the module itself if that would change what it computes: its forward pass may pick single layers
-    out of a sequence."""
+    """The module with fused layers, or the module itself if that would change what it computes: its forward pass may
+    pick single layers out of a sequence."""
     twin = fused(module)
     x, _ = fed.read(torch.zeros(2, dtype=torch.int64, device=fed.x.device))
     outputs = []
@@ -70,7 +72,8 @@ def fused(module: nn.Module) -> nn.Module:
 
 
 def _fuse_within(sequence: nn.Sequential, uses: Counter[int]) -> None:
-    """What a layer takes over from those after it is left to do for nobody. A layer that has other uses takes over nothing."""
+    """What a layer takes over from those after it is left to do for nobody. A layer that has other uses takes over
+    nothing."""
     names, layers = list(sequence._modules), list(sequence)
     for at, layer in enumerate(layers):
         following = 0
@@ -105,7 +108,7 @@ def _lanes_first(values: Sequence[Tensor | None], in_dims: Sequence[int | None],
     ]
 
 
-# --------------------------------------------------------------------------------------------------------------- linear layers
+# ---------------------------------------------------------------------------------------------- linear layers
 
 
 class LaneLinear(nn.Linear):
@@ -168,7 +171,7 @@ class _LanesOfLinear(torch.autograd.Function):
         return dx, dw, db, None
 
 
-# ------------------------------------------------------------------------------------------- convolution, ReLU and max-pool
+# ----------------------------------------------------------------------------- convolution, ReLU and max-pool
 
 
 class ConvReluPool(nn.Conv2d):
@@ -203,7 +206,9 @@ class _Block(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Tensor | None, top: int, left: int) -> tuple[Tensor, int]:
+    def vmap(
+        info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Tensor | None, top: int, left: int
+    ) -> tuple[Tensor, int]:
         lanes = _lanes_first((x, weight, bias), in_dims[:3], info.batch_size)
         return _LanesOfBlock.apply(*lanes, top, left), 0
 

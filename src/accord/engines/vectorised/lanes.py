@@ -1,8 +1,9 @@
 """Local steps of many clients in lockstep. A lane is one client of one run.
 
-The parameters of all lanes are one buffer `[L, P]`. A step gathers every lane's batch on the device, runs the model once for all of them
-(`torch.func.vmap`: grouped convolutions, batched matrix products) and moves the whole buffer. A lane that has finished, or whose batch is
-shorter than the others', is masked. On CUDA the step is captured once as a graph and replayed (`replay.py`).
+The parameters of all lanes are one buffer `[L, P]`. A step gathers every lane's batch on the device, runs the model
+once for all of them (`torch.func.vmap`: grouped convolutions, batched matrix products) and moves the whole buffer. A
+lane that has finished, or whose batch is shorter than the others', is masked. On CUDA the step is captured once as a
+graph and replayed (`replay.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -30,9 +31,9 @@ from accord.kernels import lane_step
 class Model:
     """What is the same for all lanes. The federation's samples are on the device.
 
-    `tuned`: Triton is there, and with it kernels made for lanes. `streams` says how lanes are run: None, all in one batched computation,
-    which is best for small models; else each by itself, spread over these CUDA streams (none of them: one after another), which is best
-    for models whose kernels are large.
+    `tuned`: Triton is there, and with it kernels made for lanes. `streams` says how lanes are run: None, all in one
+    batched computation, which is best for small models; else each by itself, spread over these CUDA streams (none of
+    them: one after another), which is best for models whose kernels are large.
     """
 
     module: nn.Module
@@ -96,7 +97,9 @@ class Lanes:
 def advance(model: Model, lanes: Lanes, plan: Plan, step: Tensor) -> None:
     """Step number `step: [1]` of the plan, in place; it ends with the number of the next one."""
     rows, share, count = (part.index_select(0, step)[0] for part in (plan.rows, plan.share, plan.count))
-    augment, dropout = (None if keys is None else keys.index_select(0, step)[0] for keys in (plan.augment, plan.dropout))
+    augment, dropout = (
+        None if keys is None else keys.index_select(0, step)[0] for keys in (plan.augment, plan.dropout)
+    )
     before = {name: value.clone() for name, value in lanes.buffers.items()}
     gradient, loss = gradients(model, lanes.w, lanes.buffers, rows, share, augment, dropout, lanes.top)
     if before:
@@ -142,8 +145,9 @@ def step_(
     start: Tensor,
     drift: Tensor | None = None,
 ) -> None:
-    """Moves `w: [L, P]` by SGD with momentum. `factor` clips the gradient, `gradients` sums what there is before the local rule adds to it.
-    A lane whose `count` is 0 keeps everything. Each line is one pass over the memory of all lanes."""
+    """Moves `w: [L, P]` by SGD with momentum. `factor` clips the gradient, `gradients` sums what there is before the
+    local rule adds to it. A lane whose `count` is 0 keeps everything. Each line is one pass over the memory of all
+    lanes."""
     active = count > 0
     gradient = torch.where(active, gradient, 0.0)
     if factor is not None:
@@ -170,32 +174,42 @@ def gradients(
     dropout: Tensor | None = None,
     top: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Each lane's gradient `[L, P]` and value `[L]` of its mean loss over rows `[L, B]`. Buffers are changed in place."""
+    """Each lane's gradient `[L, P]` and value `[L]` of its mean loss over rows `[L, B]`. Buffers are changed in
+    place."""
     x, y = model.fed.read(rows, augment)
     if top is not None:
         y = flipped(y, top)
     with torch.enable_grad():
-        # What fills a batch up is a sample of the lane's own, so a share of 0 never meets an infinity that is not the lane's anyway.
+        # What fills a batch up is a sample of the lane's own, so a share of 0 never meets an infinity that is not the
+        # lane's anyway.
         if model.streams is not None:
             leaf = w.detach().requires_grad_()
             losses = losses_apart(model, leaf, buffers, x, y, dropout)
             (gradient,) = torch.autograd.grad(losses, leaf, share)
         else:
             gradient = torch.empty_like(w)
-            leaves, places = [piece.requires_grad_() for piece in pieces(model.layout, w.detach())], pieces(model.layout, gradient)
+            leaves, places = (
+                [piece.requires_grad_() for piece in pieces(model.layout, w.detach())],
+                pieces(model.layout, gradient),
+            )
             with fuse.writing_to(zip(leaves, places, strict=True)):
-                losses = model.loss(outputs(model, leaves, buffers, x, dropout).flatten(0, 1), y.flatten(0, 1)).view(rows.shape)
+                losses = model.loss(outputs(model, leaves, buffers, x, dropout).flatten(0, 1), y.flatten(0, 1)).view(
+                    rows.shape
+                )
             gather(torch.autograd.grad(losses, leaves, share, materialize_grads=True), places, gradient)
     return gradient, (losses.detach() * share).sum(1)
 
 
 def pieces(layout: Layout, w: Tensor) -> list[Tensor]:
     """Views of `w: [L, P]`, `[L, *shape]` for each parameter."""
-    return [w[:, entry.where].unflatten(1, entry.shape) if entry.shape else w[:, entry.start] for entry in layout.parameters]
+    return [
+        w[:, entry.where].unflatten(1, entry.shape) if entry.shape else w[:, entry.start] for entry in layout.parameters
+    ]
 
 
 def gather(found: Sequence[Tensor], places: Sequence[Tensor], gradient: Tensor) -> None:
-    """Gradients by parameter into one buffer `[L, P]`, of which `places` are the pieces. Those that lie there already stay."""
+    """Gradients by parameter into one buffer `[L, P]`, of which `places` are the pieces. Those that lie there already
+    stay."""
     missing = [(part, place) for part, place in zip(found, places, strict=True) if part.data_ptr() != place.data_ptr()]
     if len(missing) == len(found):
         torch.cat([part.reshape(len(gradient), -1) for part in found], dim=1, out=gradient)
@@ -204,8 +218,11 @@ def gather(found: Sequence[Tensor], places: Sequence[Tensor], gradient: Tensor) 
         place.copy_(part)
 
 
-def outputs(model: Model, parameters: Sequence[Tensor], buffers: State, x: Tensor, dropout: Tensor | None = None) -> Tensor:
-    """`[L, B, ...]` of samples `[L, B, ...]`, each lane under its own parameters `[L, ...]`, buffers and dropout key `[L]`."""
+def outputs(
+    model: Model, parameters: Sequence[Tensor], buffers: State, x: Tensor, dropout: Tensor | None = None
+) -> Tensor:
+    """`[L, B, ...]` of samples `[L, B, ...]`, each lane under its own parameters `[L, ...]`, buffers and dropout key
+    `[L]`."""
     named = {e.name: parameter.to(e.dtype) for e, parameter in zip(model.layout.parameters, parameters, strict=True)}
 
     def one(parameters: State, buffers: State, x: Tensor, key: Tensor | None) -> Tensor:
@@ -219,8 +236,11 @@ def outputs(model: Model, parameters: Sequence[Tensor], buffers: State, x: Tenso
     return speed.widened(model.speed, output)
 
 
-def losses_apart(model: Model, w: Tensor, buffers: State, x: Tensor, y: Tensor, dropout: Tensor | None = None) -> Tensor:
-    """`[L, B]`, the loss of every sample, lane by lane. Where streams are given, lanes run side by side, forwards and backwards."""
+def losses_apart(
+    model: Model, w: Tensor, buffers: State, x: Tensor, y: Tensor, dropout: Tensor | None = None
+) -> Tensor:
+    """`[L, B]`, the loss of every sample, lane by lane. Where streams are given, lanes run side by side, forwards and
+    backwards."""
     streams = model.streams or ()
     for stream in streams:
         stream.wait_stream(torch.cuda.current_stream())
@@ -235,7 +255,7 @@ def losses_apart(model: Model, w: Tensor, buffers: State, x: Tensor, y: Tensor, 
     return torch.stack(losses)
 
 
-# ------------------------------------------------------------------------------------------------------------------- whole plans
+# ------------------------------------------------------------------------------------------------ whole plans
 
 
 def run(model: Model, lanes: Lanes, plan: Plan, steps: int) -> Lanes:

@@ -10,8 +10,8 @@ Order = tuple[np.ndarray, list[int]]  # the rows of a lane's batches, one after 
 
 @dataclass(frozen=True)
 class Padded:
-    """`rows: [S, L, B]`, filled up with a row of the lane's own; `count: [S, L]` says how many are real, 0 where a lane has nothing to do,
-    in floats. `number: [S]` is the local step that each of the S is, for keyed draws."""
+    """`rows: [S, L, B]`, filled up with a row of the lane's own; `count: [S, L]` says how many are real, 0 where a lane
+    has nothing to do, in floats. `number: [S]` is the local step that each of the S is, for keyed draws."""
 
     rows: np.ndarray
     count: np.ndarray
@@ -30,16 +30,21 @@ def padded(orders: Sequence[Order], width: int = 1) -> Padded:
     >>> padded([(np.array([4, 5, 6]), [2, 1]), (np.array([7]), [1])]).rows.tolist()
     [[[4, 5], [7, 7]], [[6, 6], [7, 7]]]
     """
-    steps, width = max(len(sizes) for _, sizes in orders), max(width, max(size for _, sizes in orders for size in sizes))
+    steps, width = (
+        max(len(sizes) for _, sizes in orders),
+        max(width, max(size for _, sizes in orders for size in sizes)),
+    )
     rows = np.zeros((steps, len(orders), width), dtype=np.int64)
     count = np.zeros((steps, len(orders)))
     for lane, (own, sizes) in enumerate(orders):
-        whole = next((i for i, size in enumerate(sizes) if size != width), len(sizes))  # batches up to here fill the width
+        # batches up to here fill the width
+        whole = next((i for i, size in enumerate(sizes) if size != width), len(sizes))
         rows[:whole, lane] = own[: whole * width].reshape(whole, width)
         rows[whole:, lane] = own[0]
         start = whole * width
         for step in range(whole, len(sizes)):
-            # Where a batch is short its first row is repeated: a real sample, so that nothing infinite or undefined comes of it.
+            # Where a batch is short its first row is repeated: a real sample, so that nothing infinite or undefined
+            # comes of it.
             rows[step, lane] = own[start]
             rows[step, lane, : sizes[step]] = own[start : start + sizes[step]]
             start += sizes[step]
@@ -48,11 +53,16 @@ def padded(orders: Sequence[Order], width: int = 1) -> Padded:
 
 
 def waves(plan: Padded, pads: bool) -> list[Padded]:
-    """The plan in parts that can be run one after another. A model for which padding is harmless (`pads`) takes it whole. For others, such
-    as those with BatchNorm, every part has batches of one size: where lanes differ, those of another size wait."""
+    """The plan in parts that can be run one after another. A model for which padding is harmless (`pads`) takes it
+    whole. For others, such as those with BatchNorm, every part has batches of one size: where lanes differ, those of
+    another size wait."""
     if pads:
         return [plan]
-    sizes = [(step, size) for step, counts in enumerate(plan.count) for size in sorted({*counts.astype(int).tolist()} - {0}, reverse=True)]
+    sizes = [
+        (step, size)
+        for step, counts in enumerate(plan.count)
+        for size in sorted({*counts.astype(int).tolist()} - {0}, reverse=True)
+    ]
     parts: list[list[tuple[int, int]]] = []
     for step, size in sizes:
         if parts and parts[-1][-1][1] == size:
@@ -64,7 +74,9 @@ def waves(plan: Padded, pads: bool) -> list[Padded]:
 
 def _of_size(steps: list[int], size: int, plan: Padded) -> Padded:
     counts = plan.count[steps]
-    return Padded(np.ascontiguousarray(plan.rows[steps, :, :size]), np.where(counts == size, float(size), 0.0), plan.number[steps])
+    return Padded(
+        np.ascontiguousarray(plan.rows[steps, :, :size]), np.where(counts == size, float(size), 0.0), plan.number[steps]
+    )
 
 
 def lengthened(plan: Padded, steps: int) -> Padded:
@@ -72,5 +84,7 @@ def lengthened(plan: Padded, steps: int) -> Padded:
     more = steps - len(plan.count)
     if more <= 0:
         return plan
-    rows, number = (np.concatenate([values, np.repeat(values[-1:], more, axis=0)]) for values in (plan.rows, plan.number))
+    rows, number = (
+        np.concatenate([values, np.repeat(values[-1:], more, axis=0)]) for values in (plan.rows, plan.number)
+    )
     return Padded(rows, np.concatenate([plan.count, np.zeros((more, plan.count.shape[1]))]), number)

@@ -1,4 +1,5 @@
-"""Steps of lanes on CUDA: captured once as a graph and replayed, so that hundreds of small kernels are launched by one call."""
+"""Steps of lanes on CUDA: captured once as a graph and replayed, so that hundreds of small kernels are launched by one
+call."""
 
 import copy
 from dataclasses import fields
@@ -13,7 +14,8 @@ _Part = TypeVar("_Part", Lanes, Plan)
 
 
 class Captured:
-    """A step as a CUDA graph, for lanes and plans of the shapes it was captured with. (Several steps in one graph were no faster.)"""
+    """A step as a CUDA graph, for lanes and plans of the shapes it was captured with. (Several steps in one graph were
+    no faster.)"""
 
     def __init__(self, model: Model, lanes: Lanes, plan: Plan) -> None:
         self.lanes, self.plan = _cloned(lanes), _cloned(plan)
@@ -31,7 +33,8 @@ class Captured:
             advance(model, self.lanes, self.plan, self.step)
 
     def run(self, lanes: Lanes, plan: Plan, steps: int) -> Lanes:
-        """The first `steps` steps of the plan. The lanes given back are this object's own: the next call overwrites them."""
+        """The first `steps` steps of the plan. The lanes given back are this object's own: the next call overwrites
+        them."""
         _fill(self.lanes, lanes)
         _fill(self.plan, plan)
         self.step.zero_()
@@ -42,7 +45,9 @@ class Captured:
 
 def shapes(*parts: Lanes | Plan) -> tuple[object, ...]:
     """What a captured step depends on: which tensors there are, and their shapes."""
-    tensors = [(name, None if value is None else tuple(value.shape)) for part in parts for name, value in _tensors(part)]
+    tensors = [
+        (name, None if value is None else tuple(value.shape)) for part in parts for name, value in _tensors(part)
+    ]
     return (*tensors, *(part.rests for part in parts if isinstance(part, Plan)))
 
 

@@ -1,9 +1,9 @@
-"""Corrective gradient weights: the mean of the clients' models, moved along their gradients by weights that lower all their losses most
-(docs/corrective.md; Mousazadeh et al., 2023, whose equations are numbered here).
+"""Corrective gradient weights: the mean of the clients' models, moved along their gradients by weights that lower all
+their losses most (docs/corrective.md; Mousazadeh et al., 2023, whose equations are numbered here).
 
-D_i is the gradient of client i's mean loss over all its data where its training ended, L_i that loss, D = sum of D_i, m_i = D_i . D. The
-correction is the sum of x_i D_i. To first order it lowers the clients' losses by the sum of x_i m_i, the most there is under a bound on its
-size:
+D_i is the gradient of client i's mean loss over all its data where its training ended, L_i that loss, D = sum of D_i,
+m_i = D_i . D. The correction is the sum of x_i D_i. To first order it lowers the clients' losses by the sum of x_i m_i,
+the most there is under a bound on its size:
 
     eq. 24, sum of x_i^2 |D_i|^2 = c^2:  x_i = c (m_i / |D_i|^2) / sqrt(sum of (m_j / |D_j|)^2)
     eq. 15, |sum of x_i D_i| = c:        x_i = c / |D|
@@ -29,26 +29,36 @@ from accord.core.round import Round
 class corrective(Average):
     """The unweighted mean of the clients' updates, less the sum of x_i D_i. alpha = 0 is the unweighted mean.
 
-    x_i needs D, which is known when everybody has reported. With `passes=1` the server keeps all gradients, `[K, P]`, until then; with
-    `passes=2` clients keep theirs, are told D, and add up in a second exchange: the server then holds sums alone. Constraint "15" never
-    needs more than one pass over sums.
+    x_i needs D, which is known when everybody has reported. With `passes=1` the server keeps all gradients, `[K, P]`,
+    until then; with `passes=2` clients keep theirs, are told D, and add up in a second exchange: the server then holds
+    sums alone. Constraint "15" never needs more than one pass over sums.
     """
 
     alpha: Annotated[float, "how strongly the clients' gradients correct the mean of their models"] = 0.1
     constraint: Annotated[Literal["24", "15"], "the paper's equation that bounds the correction"] = "24"
     passes: Annotated[Literal[1, 2], "1: the server keeps all gradients; 2: it asks clients twice and keeps sums"] = 1
     needs: ClassVar[frozenset[str]] = frozenset({"end_gradient", "end_loss"})
-    tells: ClassVar[frozenset[str]] = frozenset({"gradient"})  # the first exchange's sums that clients are told in the second
+    # the first exchange's sums that clients are told in the second
+    tells: ClassVar[frozenset[str]] = frozenset({"gradient"})
 
     def __post_init__(self) -> None:
         if isinstance(self.alpha, bool) or not isinstance(self.alpha, int | float) or not 0.0 <= self.alpha < math.inf:
-            raise AccordError(f"alpha must be a number of 0 or more, got {self.alpha!r}: it is how strongly gradients correct the mean")
+            raise AccordError(
+                f"alpha must be a number of 0 or more, got {self.alpha!r}: it is how strongly gradients correct the"
+                " mean"
+            )
         if self.constraint not in ("24", "15"):
-            raise AccordError(f"constraint must be '24' or '15', the numbers of the paper's equations, got {self.constraint!r}")
+            raise AccordError(
+                f"constraint must be '24' or '15', the numbers of the paper's equations, got {self.constraint!r}"
+            )
         if isinstance(self.passes, bool) or self.passes not in (1, 2):
-            raise AccordError(f"passes must be 1 (the server keeps all gradients) or 2 (clients keep theirs), got {self.passes!r}")
+            raise AccordError(
+                f"passes must be 1 (the server keeps all gradients) or 2 (clients keep theirs), got {self.passes!r}"
+            )
         if self.constraint == "15" and self.passes == 2:
-            raise AccordError("passes must be 1 with constraint '15', got 2: its weights are all alike, so that sums suffice")
+            raise AccordError(
+                "passes must be 1 with constraint '15', got 2: its weights are all alike, so that sums suffice"
+            )
 
     def weights(self, reports: Reports) -> Tensor:
         return reports.one
@@ -56,7 +66,8 @@ class corrective(Average):
     def lift(self, reports: Reports, sent: State) -> Record:
         gradients, losses = reports.extra["end_gradient"], reports.extra["end_loss"]
         squares = _dot(gradients, gradients)
-        ratio = torch.where(squares > 0, losses.double().clamp(min=0.0) / squares.sqrt(), math.inf)  # a negative loss bounds nothing
+        # a negative loss bounds nothing
+        ratio = torch.where(squares > 0, losses.double().clamp(min=0.0) / squares.sqrt(), math.inf)
         kept = {"gradients": Field(gradients, "rows")} if self._keeps_rows else {"gradient": total(gradients)}
         return Record(delta=reports.total, count=reports.count, ratio=Field(ratio.amin(-2), "min"), **kept)
 
@@ -92,6 +103,7 @@ class corrective(Average):
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Inner products over the parameters, `[..., 1]`. In float64: the square of a small gradient is nothing in float32."""
+    """Inner products over the parameters, `[..., 1]`. In float64: the square of a small gradient is nothing in
+    float32."""
     parts = zip(a.split(BLOCK, -1), b.split(BLOCK, -1), strict=True)  # so that no copy of all is made
     return torch.stack([(x.double() * y.double()).sum(-1, keepdim=True) for x, y in parts]).sum(0)

@@ -1,5 +1,5 @@
-"""FedGMA as first published: parameters are averaged, then the server takes one more step along the clients' masked gradients
-(docs/first-fedgma.md; the 2021 workshop paper, algorithm 1, and its poster)."""
+"""FedGMA as first published: parameters are averaged, then the server takes one more step along the clients' masked
+gradients (docs/first-fedgma.md; the 2021 workshop paper, algorithm 1, and its poster)."""
 
 import math
 from dataclasses import dataclass
@@ -18,25 +18,36 @@ from accord.rules.masks import enough
 
 @dataclass(frozen=True)
 class masked_gradient(Average):
-    """The mean of the clients' updates, less `eta_s` times the mean of their gradients where their net vote on its sign reaches `p`.
+    """The mean of the clients' updates, less `eta_s` times the mean of their gradients where their net vote on its sign
+    reaches `p`.
 
-    `gradient`: that of a client's "last" local step, or of all its data at the "start" of the round. `variant="poster"` is what the poster
-    prints: only coordinates whose vote is positive, the mean of the gradients' sizes, and a plus. As printed it climbs.
+    `gradient`: that of a client's "last" local step, or of all its data at the "start" of the round. `variant="poster"`
+    is what the poster prints: only coordinates whose vote is positive, the mean of the gradients' sizes, and a plus. As
+    printed it climbs.
     """
 
     p: Annotated[float, "net agreement that a gradient needs to count"] = 0.8
     eta_s: Annotated[float, "rate of the step along the masked gradients"] = 0.1
     gradient: Annotated[Literal["last", "start"], "of a client's last local step, or where the round started"] = "last"
-    variant: Annotated[Literal["workshop", "poster"], "as the workshop paper has it, or as its poster prints it"] = "workshop"
+    variant: Annotated[Literal["workshop", "poster"], "as the workshop paper has it, or as its poster prints it"] = (
+        "workshop"
+    )
     weighting: Weighting = "samples"
 
     def __post_init__(self) -> None:
         if isinstance(self.p, bool) or not isinstance(self.p, int | float) or not 0.0 <= self.p <= 1.0:
-            raise AccordError(f"p must be between 0 and 1, got {self.p!r}: it is the share of net agreement a gradient needs to count")
+            raise AccordError(
+                f"p must be between 0 and 1, got {self.p!r}: it is the share of net agreement a gradient needs to count"
+            )
         if not isinstance(self.eta_s, int | float) or not 0.0 <= self.eta_s < math.inf:
-            raise AccordError(f"eta_s must be a number of 0 or more, got {self.eta_s!r}: it is the rate of the masked step")
+            raise AccordError(
+                f"eta_s must be a number of 0 or more, got {self.eta_s!r}: it is the rate of the masked step"
+            )
         if self.gradient not in ("last", "start"):
-            raise AccordError(f"gradient must be 'last' (of the last local step) or 'start' (where the round began), got {self.gradient!r}")
+            raise AccordError(
+                "gradient must be 'last' (of the last local step) or 'start' (where the round began), got"
+                f" {self.gradient!r}"
+            )
         if self.variant not in ("workshop", "poster"):
             raise AccordError(f"variant must be 'workshop' or 'poster', got {self.variant!r}")
         mean(self.weighting)  # which says what is wrong with it
@@ -58,7 +69,9 @@ class masked_gradient(Average):
             size, ballots = tally(gradients, reports.weight)
         else:
             size, ballots = total(gradients.abs(), reports.weight), votes(gradients)
-        return Record(delta=reports.total, gradient=size, weight=reports.total_weight, votes=ballots, count=reports.count)
+        return Record(
+            delta=reports.total, gradient=size, weight=reports.total_weight, votes=ballots, count=reports.count
+        )
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         agreed = enough(total, self.p)

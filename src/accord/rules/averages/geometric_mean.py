@@ -17,11 +17,12 @@ from accord.rules.masks import enough
 
 @dataclass(frozen=True)
 class geometric_mean(Average):
-    """Where all clients agree on a coordinate's sign, the weighted geometric mean of their magnitudes with that sign; 0 elsewhere.
+    """Where all clients agree on a coordinate's sign, the weighted geometric mean of their magnitudes with that sign; 0
+    elsewhere.
 
-    With `agree` below 1, wherever the net vote reaches that share: each side's geometric mean counts by the weight of the clients on it, up
-    minus down, and a client that does not move the coordinate adds to neither. Where magnitudes are equal that is the mean; elsewhere each
-    side pulls less than in the mean.
+    With `agree` below 1, wherever the net vote reaches that share: each side's geometric mean counts by the weight of
+    the clients on it, up minus down, and a client that does not move the coordinate adds to neither. Where magnitudes
+    are equal that is the mean; elsewhere each side pulls less than in the mean.
     """
 
     agree: Annotated[float, "net agreement below which a coordinate is set to 0"] = 1.0
@@ -30,7 +31,8 @@ class geometric_mean(Average):
     def __post_init__(self) -> None:
         if isinstance(self.agree, bool) or not isinstance(self.agree, int | float) or not 0.0 <= self.agree <= 1.0:
             raise AccordError(
-                f"agree must be between 0 and 1, got {self.agree!r}: it is the net agreement below which a coordinate is set to 0"
+                f"agree must be between 0 and 1, got {self.agree!r}: it is the net agreement below which a coordinate"
+                " is set to 0"
             )
         if self.weighting not in ("samples", "uniform"):
             raise AccordError(f"weighting must be 'samples' or 'uniform', got {self.weighting!r}")

@@ -16,8 +16,9 @@ from accord.rules.averages.rows import lift_all
 
 @dataclass(frozen=True)
 class krum(Average):
-    """The update nearest to its neighbours (Blanchard et al., 2017). A client's score is the sum of its squared distances to the
-    K - attackers - 2 others nearest to it; the `keep` clients with the lowest scores are averaged (multi-Krum).
+    """The update nearest to its neighbours (Blanchard et al., 2017). A client's score is the sum of its squared
+    distances to the K - attackers - 2 others nearest to it; the `keep` clients with the lowest scores are averaged
+    (multi-Krum).
 
     It bears `attackers` of K clients if K is at least 2 attackers + 3; a round with fewer reports is skipped.
     """
@@ -52,10 +53,12 @@ class krum(Average):
         return deltas.gather(-2, chosen).mean(-2), state
 
     def scores(self, deltas: Tensor) -> Tensor:
-        """Each client's score, `[..., K, P] -> [..., K]`, in float64. Distances are taken of differences: the usual detour over inner
-        products loses those that are small beside the updates."""
+        """Each client's score, `[..., K, P] -> [..., K]`, in float64. Distances are taken of differences: the usual
+        detour over inner products loses those that are small beside the updates."""
         blocks = (part.double() for part in deltas.split(BLOCK, -1))
-        squares = torch.stack([torch.cdist(part, part, compute_mode="donot_use_mm_for_euclid_dist").square() for part in blocks]).sum(0)
+        squares = torch.stack(
+            [torch.cdist(part, part, compute_mode="donot_use_mm_for_euclid_dist").square() for part in blocks]
+        ).sum(0)
         others = deltas.shape[-2] - self.attackers - 2
         return squares.sort(-1).values[..., 1 : others + 1].sum(-1)  # the nearest of all is the client itself
 
@@ -64,6 +67,6 @@ class krum(Average):
         if clients < self.least:
             why = "2 x attackers + 3" if self.least == 2 * self.attackers + 3 else "attackers + keep"
             raise AccordError(
-                f"attackers must leave krum enough others, got {self.attackers}: it needs {why} = {self.least} clients in a round, "
-                f"and there are {clients}"
+                f"attackers must leave krum enough others, got {self.attackers}: it needs {why} = {self.least} clients"
+                f" in a round, and there are {clients}"
             )

@@ -1,4 +1,5 @@
-"""The mean of the clients' updates (McMahan et al., 2017, "Communication-efficient learning of deep networks from decentralized data")."""
+"""The mean of the clients' updates (McMahan et al., 2017, "Communication-efficient learning of deep networks from
+decentralized data")."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

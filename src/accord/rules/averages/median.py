@@ -1,4 +1,5 @@
-"""The median of every coordinate (Yin et al., 2018, "Byzantine-robust distributed learning: towards optimal statistical rates")."""
+"""The median of every coordinate (Yin et al., 2018, "Byzantine-robust distributed learning: towards optimal statistical
+rates")."""
 
 from dataclasses import dataclass
 
@@ -13,7 +14,8 @@ from accord.rules.averages.rows import by_coordinate, lift_all
 
 @dataclass(frozen=True)
 class median(Average):
-    """The median of every coordinate; of an even number of clients, the mean of the two in the middle (Yin et al., 2018)."""
+    """The median of every coordinate; of an even number of clients, the mean of the two in the middle (Yin et al.,
+    2018)."""
 
     @property
     def sums_only(self) -> bool:

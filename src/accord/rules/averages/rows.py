@@ -1,7 +1,7 @@
 """For averages that a minority of clients cannot carry off (docs/robustness.md): every client's update, kept apart.
 
-Such an average needs all of them at once, so the server holds `[K, P]`, and it counts clients alike: a client that lies may lie about its
-samples too. Buffers are still averaged, over all clients.
+Such an average needs all of them at once, so the server holds `[K, P]`, and it counts clients alike: a client that lies
+may lie about its samples too. Buffers are still averaged, over all clients.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,6 @@ def lift_all(reports: Reports) -> Record:
 
 
 def by_coordinate(deltas: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
-    """`of` each coordinate's values in ascending order, `[..., K, P] -> [..., P]`, a block of coordinates at a time: sorting takes three
-    times the memory of what is sorted."""
+    """`of` each coordinate's values in ascending order, `[..., K, P] -> [..., P]`, a block of coordinates at a time:
+    sorting takes three times the memory of what is sorted."""
     return torch.cat([of(part.sort(-2).values) for part in deltas.split(BLOCK, -1)], -1)

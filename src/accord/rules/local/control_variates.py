@@ -1,4 +1,5 @@
-"""SCAFFOLD's local rule (Karimireddy et al., 2020, "SCAFFOLD: stochastic controlled averaging for federated learning", ICML)."""
+"""SCAFFOLD's local rule (Karimireddy et al., 2020, "SCAFFOLD: stochastic controlled averaging for federated learning",
+ICML)."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -21,8 +22,8 @@ class control_variates(Local):
     """SCAFFOLD: each step is corrected by c - c_n. c is the server's, c_n every client's, all zero at first.
 
     After its steps a client's c_n becomes, by `option`:
-    "I", the gradient of its data at the round's start point; "II", c_n - c + (w_start - w_n) / (K lr), for plain SGD only; "mean", the mean
-    of the gradients it met, which equals "II" without momentum and stays right with it.
+    "I", the gradient of its data at the round's start point; "II", c_n - c + (w_start - w_n) / (K lr), for plain SGD
+    only; "mean", the mean of the gradients it met, which equals "II" without momentum and stays right with it.
     """
 
     option: Annotated[Literal["mean", "I", "II"], "how control variates are renewed"] = "mean"
@@ -41,7 +42,10 @@ class control_variates(Local):
 
     def check(self, momentum: float) -> None:
         if momentum and self.option == "II":
-            raise AccordError(f"momentum must be 0 for SCAFFOLD's option II, got {momentum}: it assumes plain SGD; option 'mean' does not")
+            raise AccordError(
+                f"momentum must be 0 for SCAFFOLD's option II, got {momentum}: it assumes plain SGD; option 'mean'"
+                " does not"
+            )
 
     def init(self, layout: Layout, clients: int) -> State:
         return {"c": torch.zeros(layout.size, dtype=layout.dtype)}
@@ -62,4 +66,5 @@ class control_variates(Local):
         return Record(change=total(reports.after["c"] - reports.before["c"]))
 
     def lower(self, total: Record, state: State, round: Round) -> State:
-        return {"c": state["c"] + total["change"] / round.clients}  # over all clients, so that c stays the mean of the c_n
+        # over all clients, so that c stays the mean of the c_n
+        return {"c": state["c"] + total["change"] / round.clients}

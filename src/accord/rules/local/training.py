@@ -8,7 +8,8 @@ from accord.core.schedule import Schedule, as_schedule, constant
 
 @dataclass(frozen=True)
 class Training:
-    """How long and how fast a client trains. The gradient is clipped first; weight decay, mu and drift are added to what is left."""
+    """How long and how fast a client trains. The gradient is clipped first; weight decay, mu and drift are added to
+    what is left."""
 
     epochs: int = 1
     batch: int | None = 32  # None: all of a client's data at once

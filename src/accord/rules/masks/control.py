@@ -1,4 +1,5 @@
-"""The control that a mask must beat: `scaled`, which takes a step as short as a mask's and chooses no coordinates (docs/masks.md)."""
+"""The control that a mask must beat: `scaled`, which takes a step as short as a mask's and chooses no coordinates
+(docs/masks.md)."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
@@ -21,8 +22,8 @@ By = Literal["mean", "length"]
 class scaled(Mask):
     """The whole step times one number, round by round: what a mask gains by a shorter step, this gains too.
 
-    The number is the "mean" of `mask` over all coordinates or, since a mask holds back small coordinates more than large ones, the share of
-    the averaged update's "length" that it leaves.
+    The number is the "mean" of `mask` over all coordinates or, since a mask holds back small coordinates more than
+    large ones, the share of the averaged update's "length" that it leaves.
     """
 
     mask: Annotated[Mask, "the mask that it is the control of"] = field(default_factory=gma)
@@ -30,7 +31,9 @@ class scaled(Mask):
 
     def __post_init__(self) -> None:
         if self.by not in get_args(By):
-            raise AccordError(f"by must be 'mean' or 'length', got {self.by!r}: it is what a control has in common with its mask")
+            raise AccordError(
+                f"by must be 'mean' or 'length', got {self.by!r}: it is what a control has in common with its mask"
+            )
         check_part("mask", self.mask, "the mask that scaled is the control of, such as gma(0.4)")
 
     @property

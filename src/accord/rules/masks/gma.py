@@ -14,8 +14,9 @@ from accord.rules.masks.votes import Ballot, Memory, Scope, Tau, check_tau, lift
 
 @dataclass(frozen=True)
 class gma(Mask):
-    """Gradient masked averaging: a coordinate passes whole when the clients' net vote on its sign reaches tau, and is scaled by
-    the vote where it does not (Tenison et al., TMLR 2023, eq. 3). tau may be a schedule; for `scope` and `memory` see `Ballot`."""
+    """Gradient masked averaging: a coordinate passes whole when the clients' net vote on its sign reaches tau, and is
+    scaled by the vote where it does not (Tenison et al., TMLR 2023, eq. 3). tau may be a schedule; for `scope` and
+    `memory` see `Ballot`."""
 
     tau: Tau = 0.4
     scope: Scope = "coordinate"

@@ -1,4 +1,5 @@
-"""Magnitude agreement: `gma` with the clients' weighted updates in the place of their signs. It is accord's own (docs/masks.md)."""
+"""Magnitude agreement: `gma` with the clients' weighted updates in the place of their signs. It is accord's own
+(docs/masks.md)."""
 
 from dataclasses import dataclass
 
@@ -14,10 +15,11 @@ from accord.rules.masks.votes import Tau, check_tau, tau_at
 
 @dataclass(frozen=True)
 class magnitude(Mask):
-    """Magnitude agreement: |sum of w delta| / sum of w |delta| in the place of `gma`'s net vote, with the weights of the average.
+    """Magnitude agreement: |sum of w delta| / sum of w |delta| in the place of `gma`'s net vote, with the weights of
+    the average.
 
-    A client that hardly moves a coordinate then hardly has a say in it. It is 1 where all pull one way and 0 where they cancel out; a
-    coordinate that nobody moves has no agreement.
+    A client that hardly moves a coordinate then hardly has a say in it. It is 1 where all pull one way and 0 where they
+    cancel out; a coordinate that nobody moves has no agreement.
     """
 
     tau: Tau = 0.4

@@ -1,4 +1,5 @@
-"""The SAND-mask, which looks at how far clients differ (Shahtalebi et al., 2021, "SAND-mask: an enhanced gradient masking strategy")."""
+"""The SAND-mask, which looks at how far clients differ (Shahtalebi et al., 2021, "SAND-mask: an enhanced gradient
+masking strategy")."""
 
 import math
 from dataclasses import dataclass
@@ -17,11 +18,12 @@ from accord.rules.masks.votes import Tau, check_tau, enough, lift_votes, net_sha
 
 @dataclass(frozen=True)
 class sand(Mask):
-    """The SAND-mask: max(0, tanh(k / variance * (A - tau))), A the net vote and the variance that of the clients' updates
-    (Shahtalebi et al., 2021). `rescale` divides each parameter tensor by its mask's mean, which the authors' code always does.
+    """The SAND-mask: max(0, tanh(k / variance * (A - tau))), A the net vote and the variance that of the clients'
+    updates (Shahtalebi et al., 2021). `rescale` divides each parameter tensor by its mask's mean, which the authors'
+    code always does.
 
-    The variance is unbiased, and is that of the updates as they are: `k` has the unit of an update squared, so it goes with the clients'
-    learning rate. Sums are in float64, because a variance is a small difference of large ones.
+    The variance is unbiased, and is that of the updates as they are: `k` has the unit of an update squared, so it goes
+    with the clients' learning rate. Sums are in float64, because a variance is a small difference of large ones.
     """
 
     tau: Tau = 0.4
@@ -35,14 +37,17 @@ class sand(Mask):
 
     def lift(self, reports: Reports, sent: State) -> Record:
         ballots = lift_votes(reports)
-        return Record(**dict(ballots), sums=exact_total(reports.delta), squares=exact_total(reports.delta, torch.square))
+        return Record(
+            **dict(ballots), sums=exact_total(reports.delta), squares=exact_total(reports.delta, torch.square)
+        )
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         count = total["count"].double()
         # Both sides are the floats nearest to their fractions, so a tie at tau is exactly 0.
         above = total["votes"].double().abs() / count - tau_at(self.tau, round.number)
         spread = (total["squares"] - total["sums"].square() / count).clamp_(min=0.0) / (count - 1).clamp(min=1.0)
-        # Where clients do not differ, and one client cannot, the slope is infinite: the limit is 1 above tau and 0 elsewhere.
+        # Where clients do not differ, and one client cannot, the slope is infinite: the limit is 1 above tau and 0
+        # elsewhere.
         rising = torch.where(spread > 0, torch.tanh(self.k * above / spread), above.sign())
         mask = rising.clamp_(min=0.0).to(total["votes"].dtype)
         return rescaled(mask, round.layout) if self.rescale else mask, state

@@ -28,7 +28,8 @@ _ROUNDING = 1e-9  # of a remembered vote, which is no whole number: so much belo
 def threshold(tau: float, count: int) -> int:
     """The fewest net votes of `count` that reach a share `tau`, in exact arithmetic.
 
-    `tau` is read as the decimal a person wrote: 0.4 of ten clients is four votes, though the float nearest to 0.4 lies above it.
+    `tau` is read as the decimal a person wrote: 0.4 of ten clients is four votes, though the float nearest to 0.4 lies
+    above it.
 
     >>> threshold(0.4, 10), threshold(0.41, 10)
     (4, 5)
@@ -46,10 +47,11 @@ def net_share(total: Record) -> Tensor:
 
 
 def enough(total: Record, tau: float) -> Tensor:
-    """Where the net vote reaches tau. Counts may differ by lane, so the threshold has the shape of `count: [..., 1]`."""
+    """Where the net vote reaches tau. Counts may differ by lane, so the threshold has the shape of `count: [...,
+    1]`."""
     counts, share = total["count"], _as_written(tau)
-    # Then 64 bits hold the product for as many clients as votes can count, and the device need not be asked. Groups of coordinates, whose
-    # counts are in float64, have as many voters as coordinates times clients.
+    # Then 64 bits hold the product for as many clients as votes can count, and the device need not be asked. Groups of
+    # coordinates, whose counts are in float64, have as many voters as coordinates times clients.
     if share.numerator < 1 << 38 and counts.dtype != torch.float64:
         least = -(-counts.round().long() * share.numerator // share.denominator)
     else:
@@ -68,33 +70,36 @@ def check_tau(tau: float | Schedule, name: str = "tau") -> None:
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
             raise AccordError(
-                f"{name} must be between 0 and 1, got {value!r}: it is the share of net agreement a coordinate needs to pass whole"
+                f"{name} must be between 0 and 1, got {value!r}: it is the share of net agreement a coordinate needs to"
+                " pass whole"
             )
 
 
 def tau_at(tau: float | Schedule, number: int) -> float:
-    """tau in round `number`. What a schedule gives is rounded, so that three steps of 0.1 are 0.3 and not 0.30000000000000004."""
+    """tau in round `number`. What a schedule gives is rounded, so that three steps of 0.1 are 0.3 and not
+    0.30000000000000004."""
     return round(tau.at(number), 12) if isinstance(tau, Schedule) else tau
 
 
 def rescaled(mask: Tensor, layout: Layout) -> Tensor:
-    """The mask with each parameter tensor divided by the share of it that is kept, in place; what was dropped whole stays so."""
+    """The mask with each parameter tensor divided by the share of it that is kept, in place; what was dropped whole
+    stays so."""
     for _, part in layout.layers(mask):
         kept = part.sum(-1, keepdim=True, dtype=torch.float64)  # of a hard mask a count, exact on every device
         part.mul_(torch.where(kept > 0, part.shape[-1] / kept, kept))
     return mask
 
 
-# ---------------------------------------------------------------------------------------------------- whom a vote speaks for
+# ------------------------------------------------------------------------------------- whom a vote speaks for
 
 
 @dataclass(frozen=True)
 class Ballot:
     """How votes are counted.
 
-    `scope`: the share held against tau is each coordinate's own, or its mean over a "layer" (a parameter tensor) or the whole "model",
-    which then passes or is held back as one. `memory`: votes and voters of earlier rounds count too, times `memory` for every round since;
-    0 forgets them at once.
+    `scope`: the share held against tau is each coordinate's own, or its mean over a "layer" (a parameter tensor) or the
+    whole "model", which then passes or is held back as one. `memory`: votes and voters of earlier rounds count too,
+    times `memory` for every round since; 0 forgets them at once.
     """
 
     scope: Scope = "coordinate"
@@ -103,13 +108,17 @@ class Ballot:
     def __post_init__(self) -> None:
         if self.scope not in ("coordinate", "layer", "model"):
             raise AccordError(
-                f"scope must be 'coordinate', 'layer' or 'model', got {self.scope!r}: it is what passes or is held back as one"
+                f"scope must be 'coordinate', 'layer' or 'model', got {self.scope!r}: it is what passes or is held back"
+                " as one"
             )
         if isinstance(self.memory, bool) or not isinstance(self.memory, int | float) or not 0.0 <= self.memory < 1.0:
-            raise AccordError(f"memory must be at least 0 and below 1, got {self.memory!r}: it is the decay of past votes")
+            raise AccordError(
+                f"memory must be at least 0 and below 1, got {self.memory!r}: it is the decay of past votes"
+            )
 
     def init(self, layout: Layout) -> State:
-        """No votes and no voters. In float64, because what is added up over hundreds of rounds is compared with a threshold."""
+        """No votes and no voters. In float64, because what is added up over hundreds of rounds is compared with a
+        threshold."""
         if not self.memory:
             return {}
         return {"votes": torch.zeros(layout.size, dtype=torch.float64), "count": torch.zeros(1, dtype=torch.float64)}
@@ -119,7 +128,8 @@ class Ballot:
         return {name: self.memory * state[name] + total[name] for name in ("votes", "count")} if self.memory else {}
 
     def judge(self, total: Record, state: State, tau: float, layout: Layout) -> tuple[Tensor, Tensor]:
-        """The share of net agreement `[..., P]`, and where it reaches tau. `state` is what is remembered after the round."""
+        """The share of net agreement `[..., P]`, and where it reaches tau. `state` is what is remembered after the
+        round."""
         if self.memory:
             total = Record(**{name: Field(value) for name, value in state.items()})
         if self.scope == "coordinate":
@@ -134,7 +144,8 @@ class Ballot:
         return total["votes"].abs() >= tau * (1 - _ROUNDING) * total["count"]
 
     def _groups(self, total: Record, layout: Layout) -> Iterator[tuple[Record, torch.Size]]:
-        """What is judged as one: its net votes over all coordinates, as many voters for each of them, and the shape of what it judges."""
+        """What is judged as one: its net votes over all coordinates, as many voters for each of them, and the shape of
+        what it judges."""
         votes = total["votes"]
         for part in [part for _, part in layout.layers(votes)] if self.scope == "layer" else [votes]:
             net = part.abs().sum(-1, keepdim=True, dtype=torch.float64)

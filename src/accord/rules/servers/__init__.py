@@ -1,7 +1,7 @@
 """What the server does with the averaged update (docs/mathematics.md, "Server steps"; Reddi et al., 2021).
 
-Each class turns an update `[P]` into a direction `[P]` and remembers moments. `Algorithm.step` places the mask: on the direction, which
-is what the papers do (algorithm 2 of the TMLR paper), or on the update before it is normalised.
+Each class turns an update `[P]` into a direction `[P]` and remembers moments. `Algorithm.step` places the mask: on the
+direction, which is what the papers do (algorithm 2 of the TMLR paper), or on the update before it is normalised.
 """
 
 from collections.abc import Callable

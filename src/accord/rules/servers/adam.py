@@ -1,4 +1,5 @@
-"""Adam and Yogi on the server: FedAdam and FedYogi (Reddi et al., 2021, "Adaptive federated optimization", ICLR, algorithm 2)."""
+"""Adam and Yogi on the server: FedAdam and FedYogi (Reddi et al., 2021, "Adaptive federated optimization", ICLR,
+algorithm 2)."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,9 +15,11 @@ from accord.rules.servers.step import Placement, Rate, check
 
 @dataclass(frozen=True)
 class adam(Server):
-    """FedAdam, without bias correction: z and v are running means of the update and its square, along z / (sqrt(v) + eps).
+    """FedAdam, without bias correction: z and v are running means of the update and its square, along z / (sqrt(v) +
+    eps).
 
-    `bounded` moves v as Yogi does, by no more than a share of the square: v = v - (1 - beta2) update^2 sign(v - update^2).
+    `bounded` moves v as Yogi does, by no more than a share of the square: v = v - (1 - beta2) update^2 sign(v -
+    update^2).
     """
 
     lr: Rate = 0.02
