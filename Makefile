@@ -53,10 +53,10 @@ demo: $(DEMO)
 	$(BIN)/accord demo
 
 test: $(DEV)
-	$(BIN)/python -m pytest -n auto -m "not slow" --durations=10 --cov=accord --cov-report=term-missing:skip-covered --cov-fail-under=90
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --durations=10 --cov=accord --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 test-all: $(DEV) test-integration
-	$(BIN)/python -m pytest -n auto --durations=10
+	$(BIN)/python -m pytest -n auto --dist worksteal --durations=10
 
 test-integration: $(FRAMEWORKS:%=test-%)
 

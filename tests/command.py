@@ -21,7 +21,7 @@ _KEPT = ("HOME", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "ATEN_CPU_C
 
 def environment(cache: Path, **more: str) -> dict[str, str]:
     """The variables of a process with a data cache of its own, and one thread, so that tests do not fight for cores."""
-    kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("COV")}
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT}
     return kept | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "ACCORD_CACHE": str(cache), **more}
 
 

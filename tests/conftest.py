@@ -11,11 +11,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from torch import Tensor, nn
 
 import accord
 from accord.core.errors import AccordError
 from accord.data import Federation
+
+
+def slow(*values: object) -> ParameterSet:
+    """One set of a test's parameters that `make test` leaves out."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 @contextmanager

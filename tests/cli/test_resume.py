@@ -98,9 +98,8 @@ def test_going_on_with_other_threads_and_instructions_says_so_in_one_sentence(tm
     ((first, second),) = (json.loads(file.read_text()) for file in folder.glob("runs/*/environment.json"))
     assert (first["from_round"], second["from_round"]) == (1, 5)
     assert first["cpu_instructions"].split()[0] == "DEFAULT" and (first["threads"], second["threads"]) == (1, 2)
-    changed = [
-        key for key in ("cpu_instructions", "threads") if first[key] != second[key]
-    ]  # a simple processor has one set of instructions
+    # A simple processor has one set of instructions.
+    changed = [key for key in ("cpu_instructions", "threads") if first[key] != second[key]]
     parts = ", ".join(f"{key} {second[key]} (before: {first[key]})" for key in changed)
     sentence = (
         f"the run goes on with {parts}: its results may differ in their last digits from those of an uninterrupted run"

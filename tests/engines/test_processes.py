@@ -26,7 +26,7 @@ from accord.engines.sequential import Sequential
 from accord.engines.shared_memory import Area
 from accord.rules.algorithm import Algorithm
 from accord.training.loop import Loop
-from conftest import blobs, mlp, sentence
+from conftest import blobs, mlp, sentence, slow
 from engine_jobs import make_job, make_work, run, small_net, troubled
 
 
@@ -74,15 +74,15 @@ def assert_same_run(job: Job, *workers: int, start: str = "fork", **plan) -> Loo
 @pytest.mark.parametrize(
     ("algorithm", "training"),
     [
-        (accord.fedavg(), {}),
+        slow(accord.fedavg(), {}),
         (accord.fedavg(mask=gma(), weighting="uniform"), {"epochs": 2, "clip": 0.5, "weight_decay": 0.01}),
-        (accord.fedsgd(), {}),
-        (accord.fedprox(0.1, mask=and_mask()), {}),
+        slow(accord.fedsgd(), {}),
+        slow(accord.fedprox(0.1, mask=and_mask()), {}),
         (accord.scaffold(mask=gma()), {}),
-        (accord.scaffold("I"), {}),
-        (accord.scaffold("II", weighting="samples"), {"momentum": 0.0}),
+        slow(accord.scaffold("I"), {}),
+        slow(accord.scaffold("II", weighting="samples"), {"momentum": 0.0}),
         (accord.fedadam(mask=gma()), {}),
-        (accord.fedyogi(mask=and_mask()), {"steps": 3}),
+        slow(accord.fedyogi(mask=and_mask()), {"steps": 3}),
         (accord.fedavgm(), {"batch": None}),
         (accord.pooled(), {}),
         (accord.local_only(), {}),

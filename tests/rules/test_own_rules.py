@@ -1,7 +1,6 @@
 """Rules that a user brings (examples/own_rules): the mathematics by hand, and trained from a file on every engine."""
 
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from accord.core.record import Record
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.rules.algorithm import Algorithm
+from command import run_command
 from conftest import Point, cost, quadratics
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_rules"
@@ -119,8 +119,7 @@ def test_feddyns_server_counts_those_who_stayed_away(rules: ModuleType) -> None:
 
 
 def run(here: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "accord", "run", str(EXAMPLE / "experiment.toml"), *arguments]
-    return subprocess.run(command, cwd=here, env=os.environ, capture_output=True, text=True)
+    return run_command(here, "run", str(EXAMPLE / "experiment.toml"), *arguments)
 
 
 def model(folder: Path) -> torch.Tensor:

@@ -15,7 +15,7 @@ from accord.experiments.parts import ALGORITHMS
 from accord.rules.algorithm import Lowered
 from accord.training.diagnostics import of_round
 from accord.training.loop import SkippedRound
-from conftest import Point, blobs, cost, mlp, quadratics, sentence
+from conftest import Point, blobs, cost, mlp, quadratics, sentence, slow
 
 
 def train(algorithm=None, fed=None, **more) -> accord.Run:
@@ -239,8 +239,8 @@ def control_variates(run_folder) -> tuple[Tensor, Tensor]:
     return c, torch.stack(own).sum(0) / 12
 
 
-@pytest.mark.parametrize("option", ["mean", "I", "II"])
-@pytest.mark.parametrize("lost", [0.0, 0.3])
+@pytest.mark.parametrize("option", ["mean", slow("I"), "II"])
+@pytest.mark.parametrize("lost", [slow(0.0), 0.3])
 @pytest.mark.parametrize("broken", [False, True])
 def test_c_is_the_mean_of_all_c_n_every_round(tmp_path, option: str, lost: float, broken: bool) -> None:
     fed = blobs()
@@ -625,7 +625,7 @@ def test_a_federation_without_training_data_is_refused() -> None:
         train(fed=Federation(fed.x, fed.y, {"a": torch.zeros(0, dtype=torch.int64)}), sample=1)
 
 
-@pytest.mark.parametrize("norm", ["group", "batch"])
+@pytest.mark.parametrize("norm", ["group", slow("batch")])
 def test_a_resnet_trains_with_either_norm(norm: str) -> None:
     y = torch.arange(32) // 4 % 2
     x = torch.randn(32, 3, 16, 16, generator=torch.Generator().manual_seed(0)) + y[:, None, None, None]

@@ -215,6 +215,7 @@ def records(content: bytes) -> Iterator[bytes]:
             yield piece
 
 
+@pytest.mark.slow
 def test_wandb_offline_holds_what_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     from wandb.proto import wandb_internal_pb2

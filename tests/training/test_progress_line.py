@@ -10,7 +10,7 @@ import pytest
 
 import accord
 from accord.training.progress_line import say_once
-from conftest import blobs, mlp
+from conftest import blobs, mlp, slow
 
 ENGINE = "engine sequential: clients are done too soon to be handed out (92 parameters), one thread, by OMP_NUM_THREADS"
 SCRIPT = """
@@ -37,7 +37,7 @@ def test_off_a_terminal_the_engine_is_said_once_and_the_rest_on_request(capsys: 
     assert "train " in every[1] and every[3].endswith(" · 0 s left")
 
 
-@pytest.mark.parametrize(("term", "rewrites"), [("xterm", True), ("dumb", False)])
+@pytest.mark.parametrize(("term", "rewrites"), [("xterm", True), slow("dumb", False)])
 def test_on_a_terminal_one_line_is_rewritten_and_ended_also_by_a_run_that_stops(term: str, rewrites: bool) -> None:
     near, far = pty.openpty()
     here = Path(__file__).parents[1]
