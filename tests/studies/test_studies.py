@@ -314,7 +314,7 @@ def test_a_plan_tells_runs_and_time_and_trains_nothing(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
     done = accord("reproduce", "tiny.toml", "--plan", "--seeds", "3", cwd=tmp_path)
     assert done.returncode == 0 and "3 cells, 6 points of the grid, 6 runs, 0 of them done" in done.stdout
-    assert "24 rounds of" in done.stdout and not (tmp_path / "runs").exists()
+    assert "6 runs, 24 rounds, one by one, " in done.stdout and not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import json
 import shlex
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from accord.cli.shared import print_table, tell, this_command, train_all
+from accord.cli.shared import print_table, print_time, tell, this_command, train_all
 from accord.core.errors import AccordError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from accord.analyses.arms import Arm
+    from accord.experiments.execute import Interrupt
     from accord.experiments.sweep import One
     from accord.studies import Analysis
     from accord.studies.outcome import Result
@@ -56,8 +55,23 @@ def reproduce(
     folder: Annotated[Path, typer.Option(help="Where run folders, which all studies share, and results go.")] = Path(
         "runs/reproduce"
     ),
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Stop after so many minutes; what settles most comes first, and open results get more seeds.",
+        ),
+    ] = None,
+    export_to: Annotated[
+        Path | None,
+        typer.Option("--export", metavar="FILE", help="Pack the study's finished runs into one small file."),
+    ] = None,
+    import_from: Annotated[
+        list[Path] | None,
+        typer.Option("--import", metavar="FILE", help="Take up runs that --export packed: they are not trained again."),
+    ] = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Tell how many runs there are and how long they may take here, and stop.")
+        bool, typer.Option("--plan", help="Print how many runs there are and how long they may take here, and stop.")
     ] = False,
     select: Annotated[
         str | None, typer.Option(help="The rule of the table: held-out, last10, oracle, or one of the study's own.")
@@ -78,11 +92,13 @@ def reproduce(
     * `accord reproduce tmlr-table2 --plan`
 
     * `accord reproduce tmlr-table9 --rounds 1000 --until-flat 50`
+
+    * `accord reproduce tmlr-table2 --minutes 25 --import before.xz --export after.xz`
     """
     from accord.data import available
     from accord.studies import Analysis, everything, find
-    from accord.studies.grow import grown
-    from accord.studies.outcome import gather, plain
+    from accord.studies.export import export_runs, import_runs
+    from accord.studies.outcome import plain
     from accord.studies.study import POOL
 
     if listing or study is None:
@@ -94,10 +110,14 @@ def reproduce(
     more = {"train.rounds": rounds, "train.until_flat": until_flat}
     given = [*(overrides or []), *(f"{key}={value}" for key, value in more.items() if value)]
     chosen = find(study)
+    for path in import_from or []:
+        new, known = import_runs(path, folder / POOL)
+        tell(Console(stderr=True), f"{path}: {new} runs taken up, {known} were here.")
     if isinstance(chosen, Analysis):
-        if only or select:
+        if only or select or minutes or export_to:
             raise AccordError(
-                f"{chosen.name} is an analysis, which has no cells to choose from: leave out --only and --select"
+                f"{chosen.name} is an analysis, which has no cells to choose from: leave out --only, --select,"
+                " --minutes and --export"
             )
         _analyse(chosen.changed([*given, *([f"run.seeds={seeds}"] if seeds else [])]), folder, plan, as_json)
         return
@@ -113,26 +133,51 @@ def reproduce(
         title = f"{chosen.title}: {len(chosen.cells)} cells, {points} points of the grid"
         _print_plan(title, _runs(chosen.named(folder / POOL)))
         return
-    for left in reversed(range(grow + 1)):  # what a grid has grown by may lie on its edge again
-        named = chosen.named(folder / POOL)
+    chosen, results, runs, interrupt = _carry_out(chosen, folder / POOL, rule, grow, minutes)
+    written = plain(chosen, results, this_command(), runs)
+    _write(folder / f"{chosen.name}.json", written)
+    if export_to is not None:
+        count = export_runs([run.folder for run in runs], export_to)
+        tell(Console(stderr=True), f"{export_to}: {count} runs, {export_to.stat().st_size / 1e6:.1f} MB")
+    print(json.dumps(written, indent=2)) if as_json else _print(chosen, results, rule)
+    missing = sum(not result.complete and result.missing is None for result in results)
+    if missing and interrupt.asked:
+        why = "Time is up" if interrupt.late else "Stopped early"
+        tell(Console(stderr=True), f"{why}: {missing} cells are not complete. The same command goes on.")
+        raise typer.Exit(0 if interrupt.late else 130)
+    page = shlex.join(["accord", "report", str(folder / f"{chosen.name}.json")])
+    Console(stderr=True).print(f"A page of it: {page}", style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def _carry_out(
+    study: "Study", pool: Path, rule: str, grow: int, minutes: float | None
+) -> "tuple[Study, list[Result], list[One], Interrupt]":
+    """Trains the study's runs, those of grown grids and, within `minutes`, of more seeds: the study as it then is, its
+    results, all its runs, and whether it was stopped."""
+    from accord.experiments.execute import Interrupt
+    from accord.studies.budget import batches, with_more_seeds
+    from accord.studies.grow import grown
+    from accord.studies.outcome import gather
+
+    interrupt = Interrupt(60 * minutes) if minutes else Interrupt()
+    while True:
+        named = study.named(pool)
         runs = _runs(named)
         for experiment in {id(run.experiment): run.experiment for run in runs}.values():
             experiment.check_here()
-        stopped, _ = train_all(runs, f"To go on: {this_command()}")
-        results = gather(chosen, named)
-        wider = grown(chosen, results, rule)
-        if stopped or wider is chosen or not left:
-            break
-        chosen = wider
-    written = plain(chosen, results, this_command(), runs)
-    _write(folder / f"{chosen.name}.json", written)
-    print(json.dumps(written, indent=2)) if as_json else _print(chosen, results, rule)
-    if stopped:
-        missing = sum(not result.complete for result in results)
-        tell(Console(stderr=True), f"Stopped early: {missing} cells are not complete. The same command goes on.")
-        raise typer.Exit(130)
-    page = shlex.join(["accord", "report", str(folder / f"{chosen.name}.json")])
-    Console(stderr=True).print(f"A page of it: {page}", style="dim", highlight=False, markup=False, soft_wrap=True)
+        for batch in batches(study, named, gather(study, named), rule) if minutes else [named]:
+            members = list({run.folder: run for one in batch for _, run in one.runs}.values())
+            stopped, _ = train_all(members, f"To go on: {this_command()}", interrupt=interrupt)
+            if stopped:
+                break
+        results = gather(study, named)
+        wider = grown(study, results, rule) if grow else study  # what it has grown by may lie on its edge again
+        grow -= wider is not study
+        if wider is study and minutes:
+            wider = with_more_seeds(study, results, rule)
+        if stopped or interrupt.asked or wider is study:
+            return study, results, runs, interrupt
+        study = wider
 
 
 def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> None:
@@ -265,37 +310,5 @@ def _print(study: "Study", results: "list[Result]", rule: str) -> None:
 
 
 def _print_plan(title: str, runs: "list[One]") -> None:
-    """Runs, rounds, and a guess at the time from a short try on this device."""
-    from accord.studies.estimate import kind_of, per_round
-
-    left = [run for run in runs if not (run.folder / "done").exists()]
-    print(f"{title}, {len(runs)} runs, {len(runs) - len(left)} of them done")
-    if not left:
-        return
-    total = 0.0
-    kinds: dict[str, list[One]] = {}
-    for run in left:
-        kinds.setdefault(kind_of(run), []).append(run)
-    for kind, members in kinds.items():
-        print(f"  trying {kind} ...", file=sys.stderr, flush=True)
-        started = time.monotonic()
-        seconds = per_round(members[0])
-        rounds = sum(run.rounds for run in members)
-        total += seconds * rounds
-        tried = time.monotonic() - started
-        print(
-            f"  {kind}: {len(members)} runs, {rounds:,} rounds of {seconds:.3f} s = {_time(seconds * rounds)} (tried"
-            f" for {tried:.0f} s)"
-        )
-    most = any(run.experiment.settings.train.until_flat for run in left)
-    print(f"{'at most' if most else 'about'} {_time(total)} one by one on this device; in lockstep on a GPU less")
-
-
-def _time(seconds: float) -> str:
-    return (
-        f"{seconds / 3600:.1f} h"
-        if seconds >= 3600
-        else f"{seconds / 60:.0f} min"
-        if seconds >= 60
-        else f"{seconds:.0f} s"
-    )
+    print(f"{title}, {len(runs)} runs, {sum(run.done for run in runs)} of them done")
+    print_time(runs)

@@ -12,6 +12,7 @@ from rich.console import Console
 from accord.core.errors import AccordError
 
 if TYPE_CHECKING:
+    from accord.experiments.execute import Interrupt
     from accord.experiments.experiment import Experiment
     from accord.experiments.sweep import One
     from accord.runs.reader import Recorded
@@ -52,6 +53,25 @@ def print_table(cells: list[list[str]]) -> None:
     from accord.console.tables import print_cells
 
     print_cells(Console(), cells)
+
+
+def print_time(runs: "list[One]") -> None:
+    """What is left of the runs, and a guess at its time from a short try on this device, made once for each kind."""
+    from accord.experiments.pace import ahead
+
+    shares = ahead(runs, lambda text: tell(Console(stderr=True), text))
+    for share in shares:
+        how = "one by one" if share.at_once == 1 else f"{share.at_once} in lockstep"
+        print(f"  {share.kind}: {share.runs} runs, {share.rounds:,} rounds, {how}, {_in_hours(share.seconds)}")
+    if shares:
+        most = any(run.experiment.settings.train.until_flat for run in runs)
+        print(f"{'at most' if most else 'about'} {_in_hours(sum(share.seconds for share in shares))} on this device")
+
+
+def _in_hours(seconds: float) -> str:
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
 def show_results(runs: "list[Recorded]", rule: str | None, as_json: bool) -> None:
@@ -97,14 +117,16 @@ def train_experiments(
         raise typer.Exit(130 if interrupt.asked else 0)
 
 
-def train_all(runs: "list[One]", hint: str, *, fresh: bool = False) -> tuple[int, bool]:
-    """Trains what is left of the runs: how many have rounds before them still, and whether that was asked for by
-    Ctrl-C. A second Ctrl-C ends the command here; `hint` says how to go on."""
+def train_all(
+    runs: "list[One]", hint: str, *, fresh: bool = False, interrupt: "Interrupt | None" = None
+) -> tuple[int, bool]:
+    """Trains what is left of the runs: how many have rounds before them still, and whether that was asked for, by
+    Ctrl-C or because time is up. A second Ctrl-C ends the command here; `hint` says how to go on."""
     from accord.console.progress import watcher_for
     from accord.experiments.execute import Interrupt
     from accord.experiments.sweep import sweep
 
-    console, interrupt = Console(stderr=True), Interrupt()
+    console, interrupt = Console(stderr=True), interrupt or Interrupt()
     try:
         with watcher_for(console) as watcher:
             left = sweep(runs, watcher, interrupt, lambda text: tell(console, text), fresh=fresh)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from accord.cli.shared import AsJson, Overrides, Rule, name_the_page, show_results, tell, train_all
+from accord.cli.shared import AsJson, Overrides, Rule, name_the_page, print_time, show_results, tell, train_all
 
 if TYPE_CHECKING:
     from accord.experiments.sweep import One
@@ -86,3 +86,5 @@ def _print_plan(runs: "list[One]", as_json: bool) -> None:
         print(f"\ngroup {number}: {group['about']}")
         for run in group["folders"]:
             print(f"  {run['title']}  {run['folder']}")
+    print()
+    print_time(runs)

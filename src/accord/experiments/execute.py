@@ -1,7 +1,9 @@
 """Runs experiments, seed by seed, and tells whoever is watching."""
 
+import math
 import os
 import signal
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,10 +34,19 @@ class Watcher(Protocol):
 
 
 class Interrupt:
-    """Ctrl-C asks for a stop after the round; a second one stops at once."""
+    """Ctrl-C asks for a stop after the round; a second one stops at once. So does the end of a span of time."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    def __init__(self, seconds: float = math.inf) -> None:
+        self._ends, self._pressed = time.monotonic() + seconds, False
+
+    @property
+    def late(self) -> bool:
+        """Whether its time is over."""
+        return time.monotonic() >= self._ends
+
+    @property
+    def asked(self) -> bool:
+        return self._pressed or self.late
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -47,9 +58,9 @@ class Interrupt:
             signal.signal(signal.SIGINT, before)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self._pressed:
             raise KeyboardInterrupt
-        self.asked = True
+        self._pressed = True
         # print may be what the signal cut into
         os.write(2, b"\nFinishing this round. Ctrl-C once more stops at once.\n")
 

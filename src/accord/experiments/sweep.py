@@ -29,6 +29,7 @@ from accord.experiments.experiment import Experiment, assemble, override, tables
 from accord.experiments.lockstep import Shared, alike, room, together
 from accord.experiments.settings import SECTIONS, shown
 from accord.rules.old_spelling import canonical
+from accord.runs.folder import read_json
 from accord.runs.run import Run
 from accord.training.fit import make_job
 from accord.training.loop import Event, Hook, Loop
@@ -48,6 +49,13 @@ class One:
     @property
     def rounds(self) -> int:
         return self.experiment.settings.train.rounds
+
+    @property
+    def done(self) -> bool:
+        """Whether its folder has all its rounds, or those until it was flat."""
+        path = self.folder / "done"
+        mark = read_json(path) if path.exists() else {"rounds": 0}
+        return mark["rounds"] >= self.rounds or "flat_since" in mark
 
     @property
     def title(self) -> str:

@@ -10,7 +10,7 @@ is whole.
     checkpoint-*.safetensors, clients/     the tensors that state.json names
     model.safetensors, best.safetensors    the last model and the one best on held-out data, once the run is done
     clients.json         every client's last evaluation, once the run is done
-    done                 the run reached its rounds, or became flat before them
+    done                 the run reached its rounds, or became flat before them; or it was imported (studies/export.py)
     lock                 held while a process works here
 
 A file is written beside its name, synced and renamed. `state.json` is written last: it decides which tensors count.
@@ -74,6 +74,9 @@ class RunFolder:
             self.finished_at: int = done["rounds"]
             # a flat run has no more rounds, however many are asked for
             self.over = self.finished_at >= rounds or "flat_since" in done
+            self._imported = "imported" in done  # from an export, which has no checkpoints
+            if self._imported and not self.over:
+                self.finished_at = 0  # there is nothing to go on from
             self._check(resume)
         except BaseException:
             self.close()
@@ -93,7 +96,7 @@ class RunFolder:
 
     def _check(self, resume: bool) -> None:
         rounds = self._rounds
-        if self.finished_at and self.state is None:
+        if self.finished_at and self.state is None and not self._imported:
             raise AccordError(f"{self.path} is marked done but its state.json is missing: start over with --fresh")
         if resume or self.over:
             return
@@ -140,6 +143,8 @@ class RunFolder:
 
     def tensors(self) -> dict[str, Tensor]:
         """The checkpoint's tensors; none if there is no checkpoint yet."""
+        if self.state is None and self.over and self._imported:
+            raise AccordError(f"{self.path} was imported without its model: --fresh trains it here")
         if self.state is None:
             return {}
         path = self.path / self.state["tensors"]

@@ -80,12 +80,12 @@ def _result(study: Study, named: Named) -> Result:
     cell = named.cell
     histories: dict[int, dict[int, History]] = {}  # point -> seed -> history
     points, done = cell.points, list[Recorded]()
-    runs = len(points) * len(study.seeds)
+    runs = len(points) * len(cell.seeds)
     for point, run in named.runs:
-        if (run.folder / "done").exists():
+        if run.done:
             done.append(load(run.folder))
             histories.setdefault(points.index(point), {})[run.seed] = done[-1].history
-    whole = {index: by_seed for index, by_seed in histories.items() if len(by_seed) == len(study.seeds)}
+    whole = {index: by_seed for index, by_seed in histories.items() if len(by_seed) == len(cell.seeds)}
     figures = {
         rule: chosen
         for rule in dict.fromkeys((*study.rules, MAIN_RULE))

@@ -40,6 +40,7 @@ class Cell:
     values: dict[str, str]
     settings: Settings
     grid: dict[str, list[Any]]
+    seeds: tuple[int, ...] = ()
 
     @property
     def points(self) -> list[Settings]:
@@ -81,6 +82,7 @@ class Study:
     skip: tuple[Chosen, ...] = ()
     home: Path | None = None  # the folder of its file, where modules that it names are looked for
     wider: dict[Place, dict[str, list[Any]]] = field(default_factory=dict)  # values that a place's grid has grown by
+    more_seeds: dict[Place, tuple[int, ...]] = field(default_factory=dict)  # that a place has besides
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -97,7 +99,8 @@ class Study:
                 settings |= more
             for chosen, more in self.when:
                 settings |= more if _within(values, chosen) else {}
-            cells.append(Cell(values, settings, self._grid(values)))
+            seeds = (*self.seeds, *self.more_seeds.get(self.place(values), ()))
+            cells.append(Cell(values, settings, self._grid(values), seeds))
         return cells
 
     @property
@@ -158,7 +161,7 @@ class Study:
         """The cell's runs, each with its point of the grid. They have names only where the data set is there to be
         named."""
         for point, experiment in self.experiments(cell, folder):
-            for seed in self.seeds:
+            for seed in cell.seeds:
                 yield point, One(experiment, seed, {**cell.values, **point}, experiment.folder(seed))
 
     def named(self, folder: Path) -> "list[Named]":

@@ -1,0 +1,121 @@
+"""How long a round of a run takes here: a few rounds tried and thrown away, once for each kind of run. What was
+measured is kept in the cache, by device and version."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise
+
+import torch
+
+from accord.core.errors import AccordError
+from accord.core.files import write_json
+from accord.core.version import __version__
+from accord.engines.determinism import steady
+from accord.engines.device import pick_device
+from accord.experiments.lockstep import together
+from accord.experiments.sweep import Jobs, One, packed
+from accord.kernels.paths import cache_folder
+from accord.runs.folder import read_json
+from accord.training.engine_choice import make_engine
+from accord.training.loop import Event, Loop
+from accord.training.plan import Plan
+
+_TRIED = 3  # rounds: the first sets things up, the last is evaluated
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds a round of one run takes, and those of one evaluation; `at_once` runs go in lockstep."""
+
+    training: float
+    evaluation: float
+    at_once: int = 1
+
+    def seconds(self, plan: Plan) -> float:
+        """Of a whole run."""
+        return plan.rounds * (self.training + self.evaluation / plan.evaluate_every)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Runs of one kind, and the seconds that they take together."""
+
+    kind: str
+    runs: int
+    rounds: int
+    at_once: int
+    seconds: float
+
+
+def ahead(runs: Sequence[One], tell: Callable[[str], None]) -> list[Share]:
+    """What is left of the runs, by kind, and how long it may take on this device."""
+    kinds: dict[str, list[One]] = {}
+    for run in runs:
+        if not run.done:
+            kinds.setdefault(_kind(run), []).append(run)
+    shares = []
+    for kind, members in kinds.items():
+        here = _pace(members, tell)
+        seconds = sum(here.seconds(run.experiment.plan(run.seed)) for run in members)
+        shares.append(Share(kind, len(members), sum(run.rounds for run in members), here.at_once, seconds))
+    return shares
+
+
+def _kind(run: One) -> str:
+    """What the time of a round hangs on: runs of one kind take equally long."""
+    settings = run.experiment.settings
+    clients = "natural clients" if settings.data.clients is None else f"{settings.data.clients} clients"
+    return (
+        f"{settings.data.name}, {settings.model.name}, {settings.train.sample} of {clients}, {settings.train.epochs}"
+        " epochs"
+    )
+
+
+def _pace(runs: Sequence[One], tell: Callable[[str], None]) -> Pace:
+    """The pace of runs of one kind, measured now or before."""
+    where, kind = runs[0].experiment.settings.run, _kind(runs[0])
+    device = pick_device(where.device)
+    here = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    key = f"{here}, engine {where.engine}, accord {__version__}, torch {torch.__version__}, {kind}"
+    path = cache_folder() / "pace.json"
+    try:
+        known = read_json(path)
+    except AccordError:  # none yet, or one that was damaged: it is measured again
+        known = {}
+    if key not in known:
+        tell(f"trying {kind} ...")
+        known[key] = vars(_measured(runs))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, known)
+    return Pace(**known[key])
+
+
+def _measured(runs: Sequence[One]) -> Pace:
+    """Rounds of a run by itself or, where that is how they go, of as many in lockstep as there is room for."""
+    jobs = Jobs()
+    group, engine = packed(list(runs), jobs)
+    moments: list[list[float]] = [[] for _ in range(_TRIED)]
+
+    def loop_of(run: One) -> Loop:
+        job = jobs.job(run)
+        # the last round is evaluated, whatever the plan
+        tried = replace(run.experiment.plan(run.seed), rounds=_TRIED, evaluate_every=_TRIED + 1, until_flat=None)
+        by = engine or make_engine(run.experiment.settings.run.engine, job)
+        return Loop(job, tried, by, None, [_note])
+
+    def _note(event: Event) -> None:
+        moments[event.row["round"] - 1].append(time.monotonic())
+
+    if engine is None:
+        loop = loop_of(runs[0])
+        with steady(loop.job.speed):
+            loop.go()
+    else:
+        with steady(engine.job.speed):
+            for _ in together(map(loop_of, islice(runs, group.at_once)), engine, group.at_once):
+                pass
+        engine.close()
+    ends = [max(moment) for moment in moments]
+    training, with_evaluation = ((later - earlier) / group.at_once for earlier, later in pairwise(ends))
+    return Pace(training, max(0.0, with_evaluation - training), group.at_once)

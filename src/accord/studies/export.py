@@ -1,0 +1,91 @@
+"""Finished runs in one small file, to be taken up in another place: `accord reproduce --export` and `--import`.
+
+The file is JSON lines, compressed with xz: a head, then a line for every run with its settings, its environments and
+its metrics at evaluated rounds. Models and checkpoints stay behind: a run that was taken up is done and
+is not trained again; asked for more rounds, it is trained from its beginning.
+"""
+
+import json
+import lzma
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from accord.core.errors import AccordError
+from accord.core.files import plain, write_json, write_lines, write_whole
+from accord.runs.folder import read_json, read_lines
+
+FORMAT = 1
+_NAME = re.compile(r"[\w.+-]+-s-?\d+")  # of a run folder: nothing that leads out of the pool
+
+
+def export_runs(folders: Iterable[Path], path: Path) -> int:
+    """Packs the runs of these folders that are done, and says how many. Equal runs make an equal file."""
+    done = sorted({folder for folder in folders if (folder / "done").exists()}, key=lambda folder: folder.name)
+    head = {"accord_export": FORMAT, "runs": len(done)}
+    lines = [json.dumps(plain(entry)) for entry in (head, *map(_packed, done))]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, lzma.compress("\n".join(lines).encode(), preset=9))
+    return len(done)
+
+
+def _packed(folder: Path) -> dict[str, Any]:
+    rows = read_lines(folder / "metrics.jsonl")
+    evaluated = [
+        {"round": row["round"], "evaluation": _short(row["evaluation"])} for row in rows if "evaluation" in row
+    ]
+    done = {key: value for key, value in read_json(folder / "done").items() if key != "imported"}
+    return {
+        "name": folder.name,
+        "done": done,
+        "settings": read_json(folder / "experiment.json"),
+        "environments": read_json(folder / "environment.json"),
+        "metrics": evaluated,
+    }
+
+
+def _short(value: Any, digits: int = 4) -> Any:
+    """Means over samples, which results and verdicts are made of, to nine digits; the spread over clients to four."""
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, dict):
+        return {key: _short(inner, 9 if key == "by_sample" else 4) for key, inner in value.items()}
+    return value
+
+
+def import_runs(path: Path, pool: Path) -> tuple[int, int]:
+    """Takes up the runs of a file into the pool: how many are new, and how many were done there already."""
+    runs = _read(path)
+    new = [run for run in runs if not (pool / run["name"] / "done").exists()]
+    for run in new:
+        folder = pool / run["name"]
+        if folder.exists():
+            raise AccordError(f"{folder} holds an unfinished run that {path} has in full: delete one of them")
+        folder.mkdir(parents=True)
+        write_json(folder / "experiment.json", run["settings"])
+        write_json(folder / "environment.json", run["environments"])
+        write_lines(folder / "metrics.jsonl", run["metrics"])
+        write_json(folder / "done", {**run["done"], "imported": True})  # last: it says that the rest is there
+    return len(new), len(runs) - len(new)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The runs of a file, all of them sound, before any is written."""
+    try:
+        head, *runs = [json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
+        version = head["accord_export"]
+        if version == FORMAT:
+            if head["runs"] != len(runs):
+                raise ValueError(f"{len(runs)} runs in place of {head['runs']}")
+            for run in runs:
+                if not _NAME.fullmatch(run["name"]):
+                    raise ValueError(f"a run is named {run['name']!r}")
+                if run["metrics"][-1]["round"] != run["done"]["rounds"] or not run["settings"]:
+                    raise ValueError(f"{run['name']} is not whole")
+            return runs
+    except FileNotFoundError:
+        raise AccordError(f"there is no file {path}: accord reproduce STUDY --export FILE writes one") from None
+    except (OSError, lzma.LZMAError, EOFError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise AccordError(f"{path} does not hold exported runs, or it is damaged: {error}") from None
+    raise AccordError(f"{path} is an export of format {version}, and this accord reads format {FORMAT}")

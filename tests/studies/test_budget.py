@@ -1,0 +1,135 @@
+"""Studies in pieces: what is trained first when time is short, and runs that go from one machine to another."""
+
+import json
+import lzma
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accord.studies import Study, load
+from accord.studies.budget import MOST_SEEDS, batches, with_more_seeds
+from accord.studies.outcome import Figures, Result
+from accord.studies.published import Printed
+from accord.studies.study import Named
+from command import refused
+from study_commands import TINY, inside
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the tiny study has been run, and its runs in a file."""
+    folder = tmp_path_factory.mktemp("export")
+    (folder / "tiny.toml").write_text(TINY)
+    code, out, err = inside(folder, "reproduce", "tiny.toml", "--only", "rule=mean+gma", "--export", "runs.xz")
+    assert code == 0 and "runs.xz: 8 runs" in err, err
+    (folder / "out.txt").write_text(out)
+    return folder
+
+
+# ------------------------------------------------------------------------------------------------ from place to place
+
+
+def test_imported_runs_are_not_trained_again_and_make_the_same_table(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = ("reproduce", "tiny.toml", "--only", "rule=mean+gma", "--import", str(exported / "runs.xz"))
+    code, out, err = inside(tmp_path, *words, "--export", "again.xz")
+    assert code == 0 and "8 runs taken up, 0 were here." in err and "8 of 8 runs are done already." in err
+    assert out == (exported / "out.txt").read_text()
+    assert (tmp_path / "again.xz").read_bytes() == (exported / "runs.xz").read_bytes()
+    _, _, err = inside(tmp_path, *words)
+    assert "0 runs taken up, 8 were here." in err
+    assert not list(tmp_path.glob("runs/reproduce/runs/*/model.safetensors"))
+
+
+def test_an_imported_run_that_is_asked_for_more_rounds_starts_from_its_beginning(
+    exported: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    more = ("--only", "rule=mean", "--seeds", "0", "--rounds", "6")
+    code, imported, err = inside(tmp_path, "reproduce", "tiny.toml", *more, "--import", str(exported / "runs.xz"))
+    assert code == 0, err
+    (tmp_path / "straight").mkdir()
+    (tmp_path / "straight/tiny.toml").write_text(TINY)
+    assert inside(tmp_path / "straight", "reproduce", "tiny.toml", *more)[1] == imported
+
+
+def test_a_damaged_or_foreign_file_is_refused_before_anything_is_written(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    whole = (exported / "runs.xz").read_bytes()
+    lines = lzma.decompress(whole).splitlines()
+    first = json.loads(lines[1])
+    wrong = {
+        "damaged: ": whole[: len(whole) // 2],
+        "Input format": b"not an export",
+        "7 runs in place of 8": lzma.compress(b"\n".join(lines[:-1])),
+        "export of format 9, and this accord reads format 1": lzma.compress(b'{"accord_export": 9, "runs": 0}'),
+        "a run is named '../../x-s0'": _export({**first, "name": "../../x-s0"}),
+        "is not whole": _export({**first, "metrics": first["metrics"][:-1]}),
+    }
+    for said, content in wrong.items():
+        (tmp_path / "wrong.xz").write_bytes(content)
+        assert said in refused({}, tmp_path, "reproduce", "tiny.toml", "--import", "wrong.xz")
+    assert "there is no file none.xz" in refused({}, tmp_path, "reproduce", "tiny.toml", "--import", "none.xz")
+    assert not (tmp_path / "runs").exists()
+
+
+def _export(run: dict) -> bytes:
+    return lzma.compress("\n".join(map(json.dumps, ({"accord_export": 1, "runs": 1}, run))).encode())
+
+
+# ------------------------------------------------------------------------------------------------------ what is first
+
+
+def test_time_that_is_up_stops_the_study_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = ("reproduce", "tiny.toml", "--only", "rule=mean+gma", "--seeds", "0")
+    reached = []
+    for _ in range(2):
+        code, _, err = inside(tmp_path, *words, "--rounds", "100000", "--minutes", "0.01")
+        assert code == 0 and "Time is up: 2 cells are not complete. The same command goes on." in err
+        states = tmp_path.glob("runs/reproduce/runs/*/state.json")
+        reached.append(sum(json.loads(state.read_text())["round"] for state in states))
+    assert 0 < reached[0] < reached[1]
+
+
+def study_of(datasets: tuple[str, ...] = ("mnist", "fmnist", "digits")) -> Study:
+    """Two rivals on several data sets."""
+    axes = {"dataset": {name: {"data.name": name} for name in datasets}, "aggregation": {"avg": {}, "gma": {}}}
+    return replace(
+        load("tmlr-table2"), name="mine", seeds=(0, 1, 2), axes=axes,
+        keep=(), skip=(), when=(), grids={},
+    )  # fmt: skip
+
+
+def results_of(study: Study, ahead: dict[str, list[float]], printed: float = 0.02) -> list[Result]:
+    """Results in which gma is ahead by so much on a data set, seed by seed; none on data sets that are not named."""
+    results = []
+    for cell in study.cells:
+        gains = ahead.get(cell.values["dataset"], [])
+        masked = cell.values["aggregation"] == "gma"
+        by_seed = {seed: {"test": 0.9 + gain * masked} for seed, gain in enumerate(gains)}
+        figures = {"held-out": Figures({}, by_seed)} if gains else {}
+        results.append(Result(cell, figures, [Printed({}, 0.9 + printed * masked, None, "")], len(gains), 3))
+    return results
+
+
+def test_what_has_not_been_run_comes_first_and_then_the_widest_interval() -> None:
+    study = study_of()
+    named = [Named(cell, []) for cell in study.cells]
+    results = results_of(study, {"mnist": [0.0, 0.001, 0.002], "digits": [0.0, 0.02, 0.04]})
+    order = batches(study, named, results, "held-out")
+    assert [{one.cell.values["dataset"] for one in batch} for batch in order] == [{"fmnist"}, {"digits"}, {"mnist"}]
+    assert all(len(batch) == 2 for batch in order), "rivals of a place go together"
+
+
+def test_a_seed_is_added_where_an_interval_holds_both_0_and_the_printed_gain() -> None:
+    study = study_of()
+    gains = {"mnist": [0.0, 0.001, 0.002], "fmnist": [0.019, 0.02, 0.021], "digits": [-0.03, 0.01, 0.05]}
+    more = with_more_seeds(study, results_of(study, gains), "held-out")
+    assert more.more_seeds == {("digits",): (3,)}
+    assert {cell.values["dataset"]: cell.seeds for cell in more.cells} == {
+        "mnist": (0, 1, 2), "fmnist": (0, 1, 2), "digits": (0, 1, 2, 3),
+    }  # fmt: skip
+    full = replace(study, more_seeds={("digits",): tuple(range(3, MOST_SEEDS))})
+    assert with_more_seeds(full, results_of(full, gains), "held-out") is full
