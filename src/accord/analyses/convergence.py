@@ -39,6 +39,7 @@ from torch import Tensor
 from accord.analyses import style
 from accord.analyses.output import Result
 from accord.core.errors import AccordError
+from accord.engines.threads import one_thread
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,7 @@ def parabola(rounds: int) -> Tensor:
     return squares.cummin(0).values * torch.arange(1, rounds + 1) / ((w[0].square() - w[1:].square()) / 2)
 
 
+@one_thread()
 def read(
     alphas: Sequence[float] = (0.1, 0.2, 0.4, 0.7, 1.0),
     rounds: int = 1000,

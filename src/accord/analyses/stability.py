@@ -32,6 +32,7 @@ from torch import Tensor
 from accord.analyses import style
 from accord.analyses.output import Result
 from accord.core.errors import AccordError
+from accord.engines.threads import one_thread
 from accord.rules.combine import combine
 from accord.rules.masks import gma, threshold
 
@@ -100,6 +101,7 @@ def settings(clients: int, tau: float, trials: int, noises: Sequence[str]) -> li
     return rows
 
 
+@one_thread()
 def read(clients: int = 10, tau: float = 0.4, trials: int = 100_000, noises: Sequence[str] = tuple(NOISES)) -> Result:
     """Every setting simulated and computed; the table has the first noise and some mu."""
     if clients < 2:

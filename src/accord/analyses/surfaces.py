@@ -18,6 +18,7 @@ from accord.analyses.output import Result
 from accord.core.layout import Layout
 from accord.core.reports import Reports
 from accord.core.round import Round
+from accord.engines.threads import one_thread
 from accord.rules.algorithm import Algorithm
 from accord.rules.masks import and_mask, gma, magnitude
 from accord.rules.named import fedavg, fedgma
@@ -110,6 +111,7 @@ def likelihood_gap(w_a: Tensor, w_b: Tensor) -> Tensor:
     return -((w_a + w_b) / 2 / (w_a * w_b).sqrt()).log()
 
 
+@one_thread()
 def read(
     tau: float = 0.4,
     p: float = 0.8,

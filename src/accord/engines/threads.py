@@ -7,6 +7,8 @@ time.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -30,6 +32,18 @@ def threads_for(work: int, most: int) -> int:
     (1, 4, 16)
     """
     return max(1, min(most, work // _WORTH_A_THREAD))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within it, or within a function that it decorates, torch computes with one thread: for simulations of many small
+    steps."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def take_threads(engine: str, job: Job) -> str | None:
