@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 # One thread each: tests and the processes they start are small, and threads that wait for each other on a busy machine
 # cost seconds.
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 import accord
 from accord.core.errors import AccordError
 from accord.data import Federation
+from command import Started
 
 
 def slow(*values: object) -> ParameterSet:
@@ -52,6 +54,21 @@ def blobs(
 def mlp(features: int = 6, classes: int = 4, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(features, 8), nn.Tanh(), nn.Linear(8, classes))
+
+
+@pytest.fixture
+def start(env: dict[str, str], here: Path) -> Iterator[Callable[..., Started]]:
+    """Starts commands, in the folder and with the variables of the test module; none outlives the test."""
+    started: list[Started] = []
+
+    def one(*words: str) -> Started:
+        started.append(Started(env, here, list(words)))
+        return started[-1]
+
+    yield one
+    for each in started:
+        each.process.kill()
+        each.process.wait()
 
 
 @pytest.fixture

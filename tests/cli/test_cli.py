@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -244,21 +244,6 @@ def test_fresh_starts_over_even_from_a_damaged_run(env: dict[str, str], here: Pa
     assert "state.json is damaged" in refused(env, here, "run", "my.toml", "--resume")
     accord(env, here, "run", "my.toml", "train.rounds=2", "--fresh")
     assert rounds_in(run) == [1, 2] and not (run / "left over").exists()
-
-
-@pytest.fixture
-def start(env: dict[str, str], here: Path) -> Iterator[Callable[..., Started]]:
-    """Starts processes; none outlives the test."""
-    started: list[Started] = []
-
-    def one(*words: str) -> Started:
-        started.append(Started(env, here, list(words)))
-        return started[-1]
-
-    yield one
-    for each in started:
-        each.process.kill()
-        each.process.wait()
 
 
 def test_ctrl_c_finishes_the_round_and_says_how_to_go_on(

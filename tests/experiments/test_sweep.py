@@ -7,7 +7,7 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -345,21 +345,6 @@ def test_groups_go_after_one_another_and_runs_that_cannot_be_batched_one_by_one(
     told = accord(env, here, "sweep", "grid.toml", "train.rounds=2").stderr
     assert "2 of 4 runs are done already." in told and told.count("1 run in lockstep, 3 lanes: 2 rounds") == 2
     assert len(list((here / "my runs").glob("*/done"))) == 4
-
-
-@pytest.fixture
-def start(env: dict[str, str], here: Path) -> Iterator[Callable[..., Started]]:
-    """Starts processes; none outlives the test."""
-    started: list[Started] = []
-
-    def one(*words: str) -> Started:
-        started.append(Started(env, here, list(words)))
-        return started[-1]
-
-    yield one
-    for each in started:
-        each.process.kill()
-        each.process.wait()
 
 
 def rounds_in(folder: Path) -> list[int]:

@@ -7,15 +7,13 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError, check_whole
-from accord.core.protocols import Average
 from accord.core.record import BLOCK, Record, State
-from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.rules.averages.rows import lift_all
+from accord.rules.averages.rows import OfEveryUpdate
 
 
 @dataclass(frozen=True)
-class krum(Average):
+class krum(OfEveryUpdate):
     """The update nearest to its neighbours (Blanchard et al., 2017). A client's score is the sum of its squared
     distances to the K - attackers - 2 others nearest to it; the `keep` clients with the lowest scores are averaged
     (multi-Krum).
@@ -34,16 +32,6 @@ class krum(Average):
     def least(self) -> int:
         """The fewest reports it is defined for; of those that are kept none need be an attacker's."""
         return max(2 * self.attackers + 3, self.attackers + self.keep)
-
-    @property
-    def sums_only(self) -> bool:
-        return False
-
-    def weights(self, reports: Reports) -> Tensor:
-        return reports.one
-
-    def lift(self, reports: Reports, sent: State) -> Record:
-        return lift_all(reports)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         deltas = total["deltas"]

@@ -9,14 +9,24 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from accord.core.record import BLOCK, Field, Record
+from accord.core.protocols import Average
+from accord.core.record import BLOCK, Field, Record, State
 from accord.core.reports import Reports
 
 
-def lift_all(reports: Reports) -> Record:
-    """All updates, a row each."""
-    wide = torch.promote_types(reports.delta.dtype, torch.float32)
-    return Record(deltas=Field(reports.delta.to(wide), "rows"))
+class OfEveryUpdate(Average):
+    """What these averages share: clients count alike, and `total["deltas"]` has every update, `[..., K, P]`."""
+
+    @property
+    def sums_only(self) -> bool:
+        return False
+
+    def weights(self, reports: Reports) -> Tensor:
+        return reports.one
+
+    def lift(self, reports: Reports, sent: State) -> Record:
+        wide = torch.promote_types(reports.delta.dtype, torch.float32)
+        return Record(deltas=Field(reports.delta.to(wide), "rows"))
 
 
 def by_coordinate(deltas: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:

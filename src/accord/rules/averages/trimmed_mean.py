@@ -9,15 +9,13 @@ from typing import Annotated
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.protocols import Average
 from accord.core.record import Record, State
-from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.rules.averages.rows import by_coordinate, lift_all
+from accord.rules.averages.rows import OfEveryUpdate, by_coordinate
 
 
 @dataclass(frozen=True)
-class trimmed_mean(Average):
+class trimmed_mean(OfEveryUpdate):
     """The mean of every coordinate without its largest and its smallest values, a `share` of the clients at either end,
     rounded down (Yin et al., 2018). It bears that share of attackers."""
 
@@ -28,16 +26,6 @@ class trimmed_mean(Average):
             raise AccordError(
                 f"share must be at least 0 and below 0.5, got {self.share!r}: it is left out at either end"
             )
-
-    @property
-    def sums_only(self) -> bool:
-        return False
-
-    def weights(self, reports: Reports) -> Tensor:
-        return reports.one
-
-    def lift(self, reports: Reports, sent: State) -> Record:
-        return lift_all(reports)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         clients = total["deltas"].shape[-2]
