@@ -13,7 +13,7 @@ from accord.engines.vectorised import Vectorised
 from accord.experiments.experiment import parse
 from accord.experiments.lockstep import together
 from accord.rules.local import Training
-from accord.runs.fingerprint import describe, fingerprint
+from accord.runs.fingerprint import fingerprint
 from accord.runs.folder import RunFolder
 from accord.runs.reader import load
 from accord.runs.selection import score
@@ -163,11 +163,9 @@ def test_alone_and_in_lockstep_a_run_ends_in_the_same_round(tmp_path: Path) -> N
 
 
 def test_names_of_other_runs_stay_as_they_were() -> None:
-    assert Plan(5, flat_margin=0.5).that_changes_results() == Plan().that_changes_results(), (
-        "without until_flat there is no margin"
-    )
+    assert Plan(5, flat_margin=0.5).identity() == Plan().identity(), "without until_flat there is no margin"
     plans = [Plan(), Plan(until_flat=5), Plan(until_flat=6), Plan(until_flat=5, flat_margin=0.0)]
-    assert len({fingerprint(describe(plan.that_changes_results())) for plan in plans}) == 4
+    assert len({fingerprint(plan.identity()) for plan in plans}) == 4
     plain, flat = parse('[data]\nname = "digits"\n'), parse('[data]\nname = "digits"\n[train]\nuntil_flat = 5\n')
     assert plain.folder(0).name == "digits-fedavg-0a6039d7c4-s0", "as it was before there was the setting"
     assert flat.folder(0) != plain.folder(0)

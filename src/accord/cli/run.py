@@ -62,7 +62,8 @@ def run(
     from accord.experiments.selection_check import rehearse
 
     experiment = read(file, [*(overrides or []), *(["run.engine=ray"] if ray is not None else [])])
-    rehearse(select, experiment)
+    if select is not None:
+        rehearse(select, experiment)
     if dry_run:
         _print_preview(experiment, as_json)
         return

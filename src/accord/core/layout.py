@@ -8,7 +8,7 @@ vector in the widest of them (float32 or wider, because that is what gets summed
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 
 import torch
 from torch import Tensor, nn
@@ -71,7 +71,7 @@ class Layout:
         """The layout of a bare vector, for those who have deltas but no module."""
         return Layout((Entry("all", (size,), dtype, 0),), (), dtype)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """P, the length of the parameter vector."""
         return sum(entry.size for entry in self.parameters)

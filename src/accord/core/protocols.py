@@ -247,16 +247,16 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
-_MEMBERS = {"local": Local, "average": Average, "mask": Mask, "server": Server}
+PROTOCOLS = {"local": Local, "average": Average, "mask": Mask, "server": Server}
 
 
 def check_part(what: str, part: Any, example: str) -> None:
     """Refuses, once and in a sentence, what does not satisfy the protocol of that part or needs what no engine
     reports."""
-    protocol = _MEMBERS[what]
+    protocol = PROTOCOLS[what]
     if isinstance(part, type):
         raise AccordError(f"{what} must be {example}, got the class {part.__name__}: call it")
-    if not isinstance(part, protocol):
+    if protocol not in type(part).__mro__ and not isinstance(part, protocol):
         members = [name for name in (*protocol.__annotations__, *vars(protocol)) if not name.startswith("_")]
         missing = [name for name in members if not hasattr(part, name)]
         why = f": it has no {missing[0]}" if len(missing) < len(members) else ""

@@ -35,9 +35,14 @@ def path(name: str) -> Path:
 
 
 def load(name: str) -> Samples:
-    """A data set that is there. Its samples are mapped from the file, not read: only what is looked at costs memory."""
+    """A data set that is there."""
+    return read(path(name))
+
+
+def read(kept: Path) -> Samples:
+    """The data set of a file. Its samples are mapped from the file, not read: only what is looked at costs memory."""
     try:
-        with safe_open(path(name), framework="pt") as file:
+        with safe_open(kept, framework="pt") as file:
             words = json.loads((file.metadata() or {}).get("words", "{}"))
             tensors = {tensor: file.get_tensor(tensor) for tensor in file.keys()}  # noqa: SIM118 (no mapping)
         y = tensors.pop("y")
@@ -50,11 +55,11 @@ def load(name: str) -> Samples:
             classes=tuple(words.get("classes", ())),
         )
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise AccordError(_unreadable(name, error)) from None
+        raise AccordError(_unreadable(kept, error)) from None
 
 
-def _unreadable(name: str, error: Exception) -> str:
-    return f"{path(name)} cannot be read ({error}): delete it, and it is made again when it is needed"
+def _unreadable(kept: Path, error: Exception) -> str:
+    return f"{kept} cannot be read ({error}): delete it, and it is made again when it is needed"
 
 
 def _save(samples: Samples, file: Path) -> None:
@@ -82,7 +87,7 @@ def content(name: str) -> str:
         with safe_open(path(name), framework="pt") as file:
             return str(file.metadata()["content"])
     except (OSError, SafetensorError, KeyError, TypeError) as error:
-        raise AccordError(_unreadable(name, error)) from None
+        raise AccordError(_unreadable(path(name), error)) from None
 
 
 def once(name: str, build: Callable[[Path], Samples], progress: Progress | None = None) -> Path:

@@ -58,8 +58,7 @@ def _kept(name: str) -> Load:
     def load(source: Source, progress: Progress | None) -> Samples:
         if source is not None and cache.path(name).exists() and progress:
             progress(f"{name} is kept already, so {source} is not looked at", 0, None)
-        get(name, source, progress)
-        return cache.load(name)
+        return cache.read(get(name, source, progress))
 
     return load
 
@@ -105,8 +104,7 @@ def _table(source: Source, progress: Progress | None, client: str = "client", la
 def _folder(source: Source, progress: Progress | None, size: int | None = None, channels: int = 3) -> Samples:
     folder = _file(source, "a folder of pictures, as client/class/picture")
     name = f"folder-{tree_digest(folder)}-{size or 'as-is'}-{channels}"
-    cache.once(name, lambda scratch: read_tree(folder, size, channels, progress), progress)
-    return cache.load(name)
+    return cache.read(cache.once(name, lambda scratch: read_tree(folder, size, channels, progress), progress))
 
 
 # ------------------------------------------------------------------------------------------------ all of them

@@ -89,7 +89,8 @@ class DataSet:
                 **options,
             )
             fed = replace(fed, classes=samples.classes)
-        fed = with_tests(fed, _further(tests))
+        if tests:
+            fed = with_tests(fed, _further(tests))
         chosen = _made("shift", self.shift if shift is None else shift, SHIFTS)
         if chosen is not None:
             fed = shifted(fed, chosen, seed)

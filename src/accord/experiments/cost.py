@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from accord.causal.rule import split_network
@@ -46,7 +45,7 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
     fed = experiment.federation(seed, watcher.data)
     module = experiment.module(fed, seed)
     layout = Layout.of(module)
-    plan, training = experiment.plan(seed), experiment.training
+    plan, training = experiment.first_plan, experiment.training
     sizes = [len(rows) for rows in fed.train.values()]
     per_client = [steps_of(size, training.epochs, training.batch, training.steps) for size in sizes]
     if experiment.algorithm.local.full_batch:
@@ -77,17 +76,17 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
 def bytes_of_a_client(algorithm: Algorithm, layout: Layout) -> tuple[int, int]:
     """What one client receives and sends in a round: the model both ways, what the local rule is told and adds up, what
     the average and the mask need besides, and a second exchange where there is one."""
-    reports, start = algorithm.sample_reports(layout), torch.zeros(layout.size, dtype=layout.dtype)
-    memory = algorithm.init(layout, 1, start)
-    told = list(memory["local"].values())
+    reports, sent = algorithm.sample_reports(layout), algorithm.local.init(layout, 1)
+    added = algorithm.local.lift(reports, sent).fields().values()
     needs = algorithm.average.needs | (algorithm.mask.needs if algorithm.mask else frozenset())
-    sent = [field.value for field in algorithm.local.lift(reports, memory["local"]).fields().values()]
-    sent += [reports.extra[name] for name in needs]
+    down = [reports.delta, reports.buffers, *sent.values()]
+    up = [reports.delta, reports.buffers, *(reports.extra[name] for name in needs), *(field.value for field in added)]
     if algorithm.asks_twice:
+        memory = algorithm.init(layout, 1, reports.delta[0])
         first = algorithm.told(algorithm.lift(reports, memory))
-        told += [field.value for field in first.fields().values()]
-        sent += [field.value for field in algorithm.average.second(reports.extra, first).fields().values()]
-    return start.nbytes + reports.buffers.nbytes + _bytes(told), start.nbytes + reports.buffers.nbytes + _bytes(sent)
+        down += [field.value for field in first.fields().values()]
+        up += [field.value for field in algorithm.average.second(reports.extra, first).fields().values()]
+    return _bytes(down), _bytes(up)
 
 
 def _bytes(values: Iterable[Tensor]) -> int:

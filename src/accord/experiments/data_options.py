@@ -12,7 +12,7 @@ from accord.data.dataset import MADE_UP, DataSet
 from accord.data.federated import Augment
 from accord.data.readers.tree import tree_digest
 from accord.data.shift import Shift
-from accord.experiments.options import Makers, blaming, chosen, defaults, known, without_defaults
+from accord.experiments.options import Choice, Makers, blaming, chosen, none, unknown
 from accord.experiments.settings import DataSection
 from accord.rules.registry import DATA
 from accord.runs.fingerprint import describe
@@ -24,8 +24,8 @@ AUGMENT_KEYS = ("pad",)
 FILE_KEYS = ("client", "label", "size", "channels")
 
 WAYS: Makers = {**SPLITS, "natural": natural}
-NO_SHIFT: Makers = {"none": lambda: None, **SHIFTS}
-NO_AUGMENT: Makers = {"none": lambda: None, **AUGMENTS}
+NO_SHIFT: Makers = {"none": none, **SHIFTS}
+NO_AUGMENT: Makers = {"none": none, **AUGMENTS}
 LOADERS: Makers = {name: data.load for name, data in DATASETS.items()}
 
 
@@ -35,15 +35,12 @@ class Supply:
 
     section: DataSection
     data: DataSet
-    split_options: dict[str, Any]
-    file_options: dict[str, Any]
+    clients: int | None  # how many participate, if the section says; natural ones are counted when the data is there
+    split: Choice
+    file: Choice
     shift: Shift | None
     augment: Augment | None
-
-    @property
-    def clients(self) -> int | None:
-        """How many participate, if the section says; natural clients are counted when the data is there."""
-        return self.section.clients if self.section.clients or self.section.split == "natural" else MADE_UP
+    options: dict[str, Any]  # of all its choices, defaults filled in
 
     def federation(self, seed: int, progress: Progress | None = None) -> Federation:
         """The data set, given to its clients. Fetches it first if it is not there yet."""
@@ -61,8 +58,8 @@ class Supply:
                 augment=self.augment,
                 tests=section.tests,
                 share=1.0 if section.share is None else section.share,
-                **self.split_options,
-                **self.file_options,
+                **self.split.given,
+                **self.file.given,
             )
 
     def identity(self) -> dict[str, Any]:
@@ -75,8 +72,7 @@ class Supply:
             own["clients"] = section.clients
         if section.unseen is not None and (natural or section.unseen != 0):
             own["unseen"] = section.unseen
-        own |= without_defaults(WAYS[_said(section.split)], self.split_options)
-        own |= without_defaults(self.data.load, self.file_options)
+        own |= self.split.changed | self.file.changed
         usual = None if self.data.shift is None else SHIFTS[self.data.shift]()
         if self.shift != usual:
             own["shift"] = describe(self.shift)
@@ -100,43 +96,34 @@ class Supply:
 
     def resolved(self) -> dict[str, Any]:
         """Every setting that applies, defaults filled in."""
-        section = self.section
-        full = section.model_dump(exclude_none=True)
-        if section.split != "natural":
-            full = {**full, "clients": self.clients, "unseen": section.unseen or 0}
-        full |= defaults(WAYS[_said(section.split)], SPLIT_KEYS) | self.split_options
-        full |= defaults(NO_SHIFT[_said(section.shift)], SHIFT_KEYS) | {
-            key: full[key] for key in SHIFT_KEYS if key in full
-        }
-        full |= defaults(NO_AUGMENT[_said(section.augment)], AUGMENT_KEYS) | {
-            key: full[key] for key in AUGMENT_KEYS if key in full
-        }
-        return full | defaults(self.data.load, FILE_KEYS) | self.file_options
+        full = self.section.model_dump(exclude_none=True)
+        if self.section.split != "natural":
+            full |= {"clients": self.clients, "unseen": self.section.unseen or 0}
+        return full | self.options
 
 
 def make_supply(section: DataSection) -> Supply:
     """The section with what it left out filled in by its data set, and its choices made."""
-    known("data.name", section.name, DATA)
+    if section.name not in DATA:
+        raise unknown("data.name", section.name, DATA)
     data = DATA[section.name]
     if not isinstance(data, DataSet):
         raise AccordError(f"data.name = {section.name!r} must be registered as a DataSet, got {data!r}")
     usual = {"split": data.split, "shift": data.shift or "none", "augment": "none"}
     section = section.model_copy(update={key: value for key, value in usual.items() if getattr(section, key) is None})
-    _, split_options = chosen("data", section, "split", WAYS, SPLIT_KEYS)
-    _, file_options = chosen("data", section, "name", {**LOADERS, section.name: data.load}, FILE_KEYS)
-    make_shift, shift_options = chosen("data", section, "shift", NO_SHIFT, SHIFT_KEYS)
-    make_augment, augment_options = chosen("data", section, "augment", NO_AUGMENT, AUGMENT_KEYS)
-    with blaming("data", "shift"):
-        shift = make_shift(**shift_options)
-    with blaming("data", "augment"):
-        augment = make_augment(**augment_options)
+    split = chosen("data", section, "split", WAYS, SPLIT_KEYS)
+    file = chosen("data", section, "name", {**LOADERS, section.name: data.load}, FILE_KEYS)
+    shift = chosen("data", section, "shift", NO_SHIFT, SHIFT_KEYS)
+    augment = chosen("data", section, "augment", NO_AUGMENT, AUGMENT_KEYS)
     if section.share is not None and section.split == "natural":
         raise AccordError(
             f"data.share is for clients that are made up, got {section.share}: natural ones keep what is theirs"
         )
     if data.kept is None and section.source is None:
         raise AccordError(f"data.source is missing: data.name = {section.name!r} is {data.about}")
-    return Supply(section, data, split_options, file_options, shift, augment)
+    clients = section.clients if section.clients or section.split == "natural" else MADE_UP
+    options = split.full | shift.full | augment.full | file.full
+    return Supply(section, data, clients, split, file, shift.made(), augment.made(), options)
 
 
 def digest(key: str, path: str, kind: str = "file") -> str:
@@ -150,8 +137,3 @@ def digest(key: str, path: str, kind: str = "file") -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise AccordError(f"{key} must be a {kind} that can be read, got {path!r}: {error.strerror}") from None
-
-
-def _said(choice: str | None) -> str:
-    assert choice is not None, "make_supply fills in every choice"
-    return choice

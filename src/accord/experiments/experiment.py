@@ -4,10 +4,9 @@ Numbers are checked where they are used (a mask checks its tau); this file adds 
 one sentence that says the key, the value seen and what is allowed.
 """
 
-import inspect
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from torch import nn
 
 from accord.attacks import ATTACKS, Attack, check_algorithm
 from accord.core.errors import AccordError
-from accord.core.files import flat
-from accord.core.schedule import SCHEDULES, Schedule
+from accord.core.schedule import SCHEDULES
 from accord.data import Federation
 from accord.data.cache import Progress
 from accord.engines.device import pick_device
@@ -35,14 +33,14 @@ from accord.experiments.data_options import (
     digest,
     make_supply,
 )
-from accord.experiments.options import Makers, blaming, chosen, defaults, known, without_defaults
-from accord.experiments.parts import drop_old_choice, make_algorithm, resolved
+from accord.experiments.options import Choice, Makers, blaming, chosen, drop_old_options, none, unknown
+from accord.experiments.parts import code_of, drop_old_choice, make_algorithm, resolved, with_privacy
 from accord.experiments.schema import settings_of
-from accord.experiments.settings import AttackSection, PrivacySection, Settings, TrainSection, problems
+from accord.experiments.settings import Settings, problems
 from accord.models import shaped, warm_start
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
-from accord.rules.old_spelling import MOVED, modern, moved, named, put, ramps, tell
+from accord.rules.old_spelling import Given, as_spelled_now, put
 from accord.rules.registry import NETWORKS
 from accord.runs.fingerprint import describe, folder_name
 from accord.training.cohort import Conditions
@@ -54,10 +52,10 @@ from accord.training.plan import Plan
 _MODEL_KEYS = ("width", "hidden", "dropout", "norm", "groups")
 _SCHEDULE_KEYS = ("decay", "every", "over", "floor")
 _ATTACK_KEYS = ("share", "factor")
-_ATTACKS: Makers = {"none": lambda: None, **ATTACKS}
+_ATTACKS: Makers = {"none": none, **ATTACKS}
 
 _CHOICES: dict[tuple[str, str], tuple[Makers, Sequence[str]]] = {
-    ("data", "name"): (LOADERS, FILE_KEYS),
+    ("data", "name"): (LOADERS, (*FILE_KEYS, *SHIFT_KEYS)),  # another data set has another shift of its own
     ("data", "split"): (WAYS, SPLIT_KEYS),
     ("data", "shift"): (NO_SHIFT, SHIFT_KEYS),
     ("data", "augment"): (NO_AUGMENT, AUGMENT_KEYS),
@@ -76,24 +74,14 @@ class Experiment:
     algorithm: Algorithm
     training: Training
     supply: Supply
-    model_options: dict[str, Any]
-    attack: Attack | None = None
+    model: Choice
+    schedule: Choice
+    attack_options: Choice
+    attack: Attack | None
+    first_plan: Plan  # of the first seed: seeds differ in nothing else
 
     def plan(self, seed: int) -> Plan:
-        train, run = self.settings.train, self.settings.run
-        conditions = Conditions(train.available, train.lost, train.stragglers, train.least)
-        sample = None if train.sample == "all" else train.sample
-        how_far = (
-            train.rounds,
-            sample,
-            train.evaluate_every,
-            run.checkpoint_every,
-            train.min_clients,
-            conditions,
-            run.budget,
-            seed,
-        )
-        return Plan(*how_far, train.until_flat, Plan.flat_margin if train.flat_margin is None else train.flat_margin)
+        return replace(self.first_plan, seed=seed)
 
     def check_here(self) -> None:
         """Refuses what this machine cannot do, before anything is fetched."""
@@ -114,11 +102,12 @@ class Experiment:
 
     def module(self, fed: Federation, seed: int) -> nn.Module:
         """The network, shaped for the data, with the weights to start from."""
-        model = self.settings.model
         with blaming("model", "name"):
-            module = shaped(NETWORKS[model.name], fed.shape, fed.outputs, seed, **self.model_options)
+            module = shaped(self.model.make, fed.shape, fed.outputs, seed, **self.model.given)
+        if self.settings.model.start is None:
+            return module
         with blaming("model", "start"):
-            return module if model.start is None else warm_start(module, model.start)
+            return warm_start(module, self.settings.model.start)
 
     def identity(self) -> dict[str, Any]:
         """What changes the result: everything but how far, how often, where and on what; defaults left out."""
@@ -126,15 +115,11 @@ class Experiment:
         start = {} if model.start is None else {"start": digest("model.start", model.start, "safetensors file")}
         return {
             "data": self.supply.identity(),
-            "model": (
-                model.model_dump(exclude_defaults=True, include={"name"})
-                | without_defaults(NETWORKS[model.name], self.model_options)
-                | start
-            ),
+            "model": model.model_dump(exclude_defaults=True, include={"name"}) | self.model.changed | start,
+            **({"code": code} if (code := code_of(self.algorithm)) else {}),
             "algorithm": describe(self.algorithm),
-            **({"code": code} if (code := _foreign(self.algorithm)) else {}),
             "training": describe(self.training),
-            "plan": describe(self.plan(0).that_changes_results()),
+            "plan": self.first_plan.identity(),
             **({"attack": describe(self.attack)} if self.attack else {}),
             **({"precision": "bf16"} if "bf16" in self.settings.run.speed else {}),
         }
@@ -150,11 +135,11 @@ class Experiment:
         settings = self.settings
         full = settings.model_dump(exclude_none=True)
         full["data"] = self.supply.resolved()
-        full["model"] |= defaults(NETWORKS[settings.model.name], _MODEL_KEYS) | self.model_options
-        full["train"] = defaults(SCHEDULES[settings.train.schedule], _SCHEDULE_KEYS) | full["train"]
+        full["model"] |= self.model.full
+        full["train"] = self.schedule.full | full["train"]
         full["algorithm"] = resolved(self.algorithm, settings.algorithm)
         if self.attack:
-            full["attack"] = defaults(type(self.attack), _ATTACK_KEYS) | full["attack"]
+            full["attack"] = self.attack_options.full | full["attack"]
         else:
             del full["attack"]
         if privacy := self.algorithm.privacy:
@@ -165,10 +150,6 @@ class Experiment:
 
 
 # ---------------------------------------------------------------------------------------------------- reading
-
-
-# section, key (of a part's field, its path: "mask.tau") and the value that replaces the file's
-Given = tuple[str, str, Any]
 
 
 def read(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -208,44 +189,20 @@ def tables_of(text: str, name: str) -> dict[str, Any]:
 def assemble(tables: dict[str, Any], given: Sequence[Given], text: str, folder: Path | None = None) -> Experiment:
     """An experiment from a file's tables, which are changed by what is given. Modules that it names are looked for in
     `folder` too."""
-    given = _as_spelled_now(tables, given)
+    given = as_spelled_now(tables, given)
     for section, key, value in given:
-        _drop_options_of_the_old_choice(tables, section, key, value, folder)
+        _drop_old(tables.get(section), section, key, value, folder)
     for section, key, value in given:
         table = tables.setdefault(section, {})
         if isinstance(table, dict):  # else the file is wrong, and validation will say so
-            put(table, f"{key}.name" if _names_a_part(table, section, key, value) else key, value)
+            # `algorithm.mask=gma` names a mask whose fields are there already, or to come
+            part = section == "algorithm" and isinstance(value, str) and isinstance(table.get(key), dict)
+            put(table, f"{key}.name" if part else key, value)
     try:
         settings = Settings.model_validate(tables)
     except ValidationError as error:
         raise AccordError(problems(error)) from None
     return _build(settings, text, folder)
-
-
-def _names_a_part(table: dict[str, Any], section: str, key: str, value: Any) -> bool:
-    """Whether `algorithm.mask=gma` names a mask whose fields are there already, or to come."""
-    return section == "algorithm" and isinstance(value, str) and isinstance(table.get(key), dict)
-
-
-def _as_spelled_now(tables: dict[str, Any], given: Sequence[Given]) -> list[Given]:
-    """What is given, and the file's [algorithm] in place, with keys of accord 0.1 where they are now; a warning names
-    them."""
-    section = tables.get("algorithm", {})
-    if not isinstance(section, dict):
-        return list(given)
-    old = [key for key in [*section, *(key for of, key, _ in given if of == "algorithm")] if key in MOVED]
-    if not old:
-        return list(given)
-    asked = [named(value) for of, key, value in given if of == "algorithm" and key in ("mask", "mask.name")]
-    mask = asked[-1] if asked else named(section.get("mask"))
-    now = modern(section)
-    moving = ramps([*flat(now), *(key for _, key, _ in given)])
-    tell({key: moved(key, mask, moving) for key in old})
-    if "algorithm" in tables:
-        tables["algorithm"] = now
-    return [
-        (of, moved(key, mask, moving) if of == "algorithm" and key in MOVED else key, value) for of, key, value in given
-    ]
 
 
 def override(text: str) -> Given:
@@ -257,25 +214,6 @@ def override(text: str) -> Given:
     return section, key, _value(value.strip())
 
 
-def _drop_options_of_the_old_choice(
-    tables: dict[str, Any], section: str, key: str, value: Any, folder: Path | None
-) -> None:
-    """An override that chooses another algorithm, split, mask, model or schedule leaves the file's options for the old
-    one behind. What a new attack takes, stays; for algorithms and their parts see `drop_old_choice`."""
-    makers, options = _CHOICES.get((section, key), ({}, ()))
-    if (section, key) == ("data", "name"):
-        options = (*options, *SHIFT_KEYS)  # another data set has another shift of its own
-    table = tables.get(section)
-    if section == "algorithm" and isinstance(table, dict):
-        drop_old_choice(table, key, value, folder)
-    if not isinstance(table, dict) or not isinstance(value, str) or value not in makers or table.get(key) == value:
-        return
-    takes = () if key == "name" and section != "attack" else inspect.signature(makers[value]).parameters
-    for option in options:
-        if option not in takes:
-            table.pop(option, None)
-
-
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
@@ -285,32 +223,61 @@ def _value(text: str) -> Any:
         return [_value(part.strip()) for part in text.split(",")] if "," in text else text
 
 
+def _drop_old(table: Any, section: str, key: str, value: Any, folder: Path | None) -> None:
+    """Drops the file's options for a choice that an override replaces by another."""
+    if isinstance(table, dict) and section == "algorithm":
+        drop_old_choice(table, key, value, folder)
+    elif isinstance(table, dict) and (section, key) in _CHOICES:
+        drop_old_options(table, section, key, value, *_CHOICES[section, key])
+
+
 # --------------------------------------------------------------------------------------------------- building
 
 
 def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
-    train, run = settings.train, settings.run
-    known("run.engine", run.engine, ENGINES)
-    for way in run.speed:
-        known("run.speed", way, SPEED)
-    for program in run.log:
-        known("run.log", program, LOGS)
-    supply = make_supply(settings.data)
-    _, model_options = chosen("model", settings.model, "name", NETWORKS, _MODEL_KEYS)
-    algorithm = _private(make_algorithm(settings.algorithm, folder), settings.privacy)
+    data, train, run = settings.data, settings.train, settings.run
+    words: list[tuple[str, list[str], Collection[str]]]
+    words = [("engine", [run.engine], ENGINES), ("speed", run.speed, SPEED), ("log", run.log, LOGS)]
+    for key, names, known in words:
+        for name in names:
+            if name not in known:
+                raise unknown(f"run.{key}", name, known)
+    supply = make_supply(data)
+    model = chosen("model", settings.model, "name", NETWORKS, _MODEL_KEYS)
+    schedule = chosen("train", train, "schedule", SCHEDULES, _SCHEDULE_KEYS)
+    attack = chosen("attack", settings.attack, "name", _ATTACKS, _ATTACK_KEYS)
+    algorithm = with_privacy(make_algorithm(settings.algorithm, folder), settings.privacy)
+    sample, batch, steps = (None if value == "all" else value for value in (train.sample, train.batch, train.steps))
     with blaming("train", "momentum"):
-        batch, steps = (None if value == "all" else value for value in (train.batch, train.steps))
-        training = Training(
-            train.epochs, batch, steps, _schedule(train), train.momentum, train.weight_decay, train.clip
-        )
+        lr = schedule.make(train.lr, **schedule.given)
+        training = Training(train.epochs, batch, steps, lr, train.momentum, train.weight_decay, train.clip)
         algorithm.local.check(training.momentum)
-    experiment = Experiment(
-        settings, text, algorithm, training, supply, model_options, _attack(settings.attack, algorithm)
-    )
-    with blaming("train"):
-        cohort = experiment.plan(0).sample or supply.clients
+        plan = Plan(
+            train.rounds,
+            sample,
+            train.evaluate_every,
+            run.checkpoint_every,
+            train.min_clients,
+            Conditions(train.available, train.lost, train.stragglers, train.least),
+            run.budget,
+            run.seeds[0],
+            train.until_flat,
+            Plan.flat_margin if train.flat_margin is None else train.flat_margin,
+        )
         if algorithm.privacy:
-            experiment.plan(0).check_privacy()
+            plan.check_privacy()
+    _check(settings, plan.sample or supply.clients, supply.clients, algorithm)
+    made = attack.made()
+    if made is not None:
+        with blaming("attack", "name"):
+            check_algorithm(algorithm)
+    return Experiment(settings, text, algorithm, training, supply, model, schedule, attack, made, plan)
+
+
+def _check(settings: Settings, cohort: int | None, clients: int | None, algorithm: Algorithm) -> None:
+    """Refuses settings that do not go together. `cohort` clients take part in a round, of so many `clients`, where that
+    is known."""
+    train, run = settings.train, settings.run
     if train.flat_margin is not None and train.until_flat is None:
         raise AccordError(
             f"train.flat_margin says when a run counts as flat, got {train.flat_margin}: it needs train.until_flat"
@@ -320,8 +287,8 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
         raise AccordError(
             "train.until_flat needs held-out data to tell when a run is flat: data.heldout must be above 0, got 0"
         )
-    if cohort and supply.clients and cohort > supply.clients:
-        raise AccordError(f"train.sample must be at most the {supply.clients} clients of data.clients, got {cohort}")
+    if cohort and clients and cohort > clients:
+        raise AccordError(f"train.sample must be at most the {clients} clients of data.clients, got {cohort}")
     if cohort and train.min_clients > cohort:
         raise AccordError(f"train.min_clients must be at most the {cohort} clients of a round, got {train.min_clients}")
     if cohort:
@@ -329,42 +296,3 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
             algorithm.average.check_cohort(cohort)
     if len(set(run.seeds)) < len(run.seeds):
         raise AccordError(f"run.seeds must differ from each other, got {run.seeds}")
-    return experiment
-
-
-def _foreign(part: Any, path: str = "algorithm") -> dict[str, str]:
-    """Where the parts of an algorithm are from that are not accord's own: a class of the same name may do something
-    else."""
-    module = type(part).__module__
-    found = {} if module.partition(".")[0] == "accord" else {path: f"{module}:{type(part).__qualname__}"}
-    for field in fields(part):
-        if is_dataclass(value := getattr(part, field.name)):
-            found |= _foreign(value, f"{path}.{field.name}")
-    return found
-
-
-def _attack(section: AttackSection, algorithm: Algorithm) -> Attack | None:
-    make, options = chosen("attack", section, "name", _ATTACKS, _ATTACK_KEYS)
-    with blaming("attack", "name"):
-        attack: Attack | None = make(**options)
-        if attack is not None:
-            check_algorithm(algorithm)
-    return attack
-
-
-def _private(algorithm: Algorithm, section: PrivacySection) -> Algorithm:
-    """The algorithm with the privacy that the section asks for, if it asks for any."""
-    given = section.model_dump(exclude_none=True)
-    if not given:
-        return algorithm
-    for key in ("clip", "noise"):
-        if key not in given:
-            raise AccordError(f"privacy.{key} is missing: {PrivacySection.model_fields[key].description}")
-    with blaming("privacy"):
-        return algorithm.with_privacy(**given)
-
-
-def _schedule(train: TrainSection) -> Schedule:
-    make, options = chosen("train", train, "schedule", SCHEDULES, _SCHEDULE_KEYS)
-    schedule: Schedule = make(lr=train.lr, **options)
-    return schedule

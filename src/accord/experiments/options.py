@@ -2,8 +2,9 @@
 they default to."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from accord.core.errors import AccordError, nearest
@@ -13,14 +14,31 @@ from accord.rules.registry import Names
 Makers = Mapping[str, Callable[..., Any]]
 
 
-def chosen(
-    section: str, given: Section, by: str, makers: Makers, keys: Sequence[str]
-) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """The constructor that the key `by` names, and those of `keys` that were given, which must be its own."""
+@dataclass(frozen=True)
+class Choice:
+    """What a key of a section names, with the options that were given for it."""
+
+    key: str
+    make: Callable[..., Any]
+    given: dict[str, Any]
+    full: dict[str, Any]  # with its defaults for the others
+    changed: dict[str, Any]  # those that differ from their defaults
+
+    def made(self, **more: Any) -> Any:
+        """What the constructor makes of the options."""
+        section, _, by = self.key.partition(".")
+        with blaming(section, by):
+            return self.make(**more, **self.given)
+
+
+def chosen(section: str, given: Section, by: str, makers: Makers, keys: Sequence[str]) -> Choice:
+    """What the key `by` names, with those of `keys` that were given, which must be its own."""
     name = getattr(given, by)
-    known(f"{section}.{by}", name, makers)
+    if name not in makers:
+        raise unknown(f"{section}.{by}", name, makers)
+    make = makers[name]
     options = {key: getattr(given, key) for key in keys if getattr(given, key) is not None}
-    takes = inspect.signature(makers[name]).parameters
+    takes = inspect.signature(make).parameters
     for key, value in options.items():
         if key not in takes:
             own = makers.own if isinstance(makers, Names) else makers  # packages are not imported to explain a slip
@@ -29,11 +47,33 @@ def chosen(
                 f"{section}.{key} has no meaning with {section}.{by} = {name!r}, got {shown(value)}: it belongs to"
                 f" {owners}"
             )
-    for key in keys:
-        if key in takes and takes[key].default is inspect.Parameter.empty and key not in options:
+    empty = inspect.Parameter.empty
+    defaults = {key: takes[key].default for key in keys if key in takes}
+    for key, default in defaults.items():
+        if default is empty and key not in options:
             what = SECTIONS[section].model_fields[key].description
             raise AccordError(f"{section}.{key} is missing: {section}.{by} = {name!r} needs it ({what})")
-    return makers[name], options
+    full = {key: default for key, default in defaults.items() if default not in (empty, None)} | options
+    changed = {key: value for key, value in options.items() if value != defaults[key]}
+    return Choice(f"{section}.{by}", make, options, full, changed)
+
+
+def none() -> None:
+    """The constructor that `none` names."""
+    return
+
+
+def drop_old_options(
+    table: dict[str, Any], section: str, key: str, value: Any, makers: Makers, options: Sequence[str]
+) -> None:
+    """An override that chooses another split, model or schedule leaves the file's options for the old one behind. What
+    a new attack takes, stays."""
+    if not isinstance(value, str) or value not in makers or table.get(key) == value:
+        return
+    takes = () if key == "name" and section != "attack" else inspect.signature(makers[value]).parameters
+    for option in options:
+        if option not in takes:
+            table.pop(option, None)
 
 
 @contextmanager
@@ -52,20 +92,9 @@ def blaming(section: str, key: str | None = None, fields: Collection[str] | None
         raise AccordError(text) from None
 
 
-def known(key: str, name: str, names: Collection[str], more: str = "") -> None:
-    """Refuses a name that is none of these, with the one that was probably meant."""
-    if name not in names:
-        close = nearest(name, names)
-        hint = f": did you mean {close!r}?" if close else ""
-        raise AccordError(f"{key} must be one of {', '.join(names)}{more}, got {name!r}{hint}")
-
-
-def defaults(make: Callable[..., Any], keys: Sequence[str]) -> dict[str, Any]:
-    """What `make` takes for those of `keys` that it has a default for."""
-    parameters = inspect.signature(make).parameters.values()
-    return {p.name: p.default for p in parameters if p.name in keys and p.default not in (p.empty, None)}
-
-
-def without_defaults(make: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    parameters = inspect.signature(make).parameters
-    return {key: value for key, value in options.items() if value != parameters[key].default}
+def unknown(key: str, name: str, names: Iterable[str], more: str = "") -> AccordError:
+    """The sentence for a name that is none of these, with the one that was probably meant."""
+    names = list(names)
+    close = nearest(name, names)
+    hint = f": did you mean {close!r}?" if close else ""
+    return AccordError(f"{key} must be one of {', '.join(names)}{more}, got {name!r}{hint}")

@@ -1,4 +1,4 @@
-"""The [algorithm] section: a preset, and tables in the place of its parts.
+"""The [algorithm] and [privacy] sections: a preset, and tables in the place of its parts.
 
 A table's `name` picks a part (accord's own, one that an installed package registers, or a user's `module:object`), its
 other keys are the fields of the part's dataclass. Without a name, or with the name of the preset's own part, it changes
@@ -8,16 +8,16 @@ fields of that.
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from accord.causal.rule import causalfed
-from accord.core import protocols
 from accord.core.errors import AccordError, did_you_mean
 from accord.core.schedule import ramp
-from accord.experiments.options import Makers, blaming, known
-from accord.experiments.schema import Setting, checked, made_by, settings_of
-from accord.experiments.settings import AlgorithmSection, shown
+from accord.experiments.options import Makers, blaming, unknown
+from accord.experiments.schema import checked, made_by, settings_of
+from accord.experiments.settings import AlgorithmSection, PrivacySection, shown
 from accord.rules import named
 from accord.rules.algorithm import Algorithm
 from accord.rules.old_spelling import named as name_in
@@ -25,27 +25,44 @@ from accord.rules.registry import PARTS, imported
 
 ALGORITHMS: Makers = {**named.ALGORITHMS, "causalfed": causalfed}
 Table = Mapping[str, Any]
-_PROTOCOLS = {
-    "local": protocols.Local,
-    "average": protocols.Average,
-    "mask": protocols.Mask,
-    "server": protocols.Server,
-}
 
 
 def make_algorithm(section: AlgorithmSection, folder: Path | None = None) -> Algorithm:
     """The preset with the parts that the section has in the place of its own. Modules of the user's are looked for in
     `folder` too."""
-    known("algorithm.name", section.name, ALGORITHMS)
-    preset: Algorithm = ALGORITHMS[section.name]()
+    if section.name not in ALGORITHMS:
+        raise unknown("algorithm.name", section.name, ALGORITHMS)
+    preset = _preset(section.name)
     parts = {}
     for what in PARTS:
         if (given := getattr(section, what)) is not None:
-            table = {"name": given} if isinstance(given, str) else given
+            table = _table(given)
             _check_open(section.name, what, table, getattr(preset, what))
             parts[what] = _made(what, table, f"algorithm.{what}", getattr(preset, what), folder)
-    with blaming("algorithm", "name"):
+    if not parts:
+        return preset
+    try:
         return replace(preset, **parts)
+    except AccordError as error:  # whose first word is the part
+        raise AccordError(f"algorithm.{error}") from None
+
+
+@cache
+def _preset(name: str) -> Algorithm:
+    algorithm: Algorithm = ALGORITHMS[name]()
+    return algorithm
+
+
+def with_privacy(algorithm: Algorithm, section: PrivacySection) -> Algorithm:
+    """The algorithm with the privacy that the section asks for, if it asks for any."""
+    given = section.model_dump(exclude_none=True)
+    if not given:
+        return algorithm
+    for key in ("clip", "noise"):
+        if key not in given:
+            raise AccordError(f"privacy.{key} is missing: {PrivacySection.model_fields[key].description}")
+    with blaming("privacy"):
+        return algorithm.with_privacy(**given)
 
 
 def is_open(preset: str) -> bool:
@@ -97,7 +114,8 @@ def _maker(what: str, name: str, path: str, folder: Path | None) -> Callable[...
     if ":" in name:
         with blaming(path, "name", fields=()):
             return imported(name, folder)
-    known(path, name, [*(["none"] if what == "mask" else []), *PARTS[what]], " or module:object of yours")
+    if name not in PARTS[what]:
+        raise unknown(path, name, [*(["none"] if what == "mask" else []), *PARTS[what]], " or module:object of yours")
     make: Callable[..., Any] = PARTS[what][name]
     return make
 
@@ -112,12 +130,12 @@ def _values(
             raise AccordError(
                 f"{path}.{key} is not a field of {name}, got {shown(value)}: {_belongs(key, settings, path)}"
             )
-        inner, below = _inner(settings[key]), f"{path}.{key}"
-        if inner and isinstance(value, str | Mapping):
-            default = None if settings[key].default is MISSING else settings[key].default
-            values[key] = _made(inner, {"name": value} if isinstance(value, str) else value, below, default, folder)
+        setting, below = settings[key], f"{path}.{key}"
+        if setting.part and isinstance(value, str | Mapping):
+            default = None if setting.default is MISSING else setting.default
+            values[key] = _made(setting.part, _table(value), below, default, folder)
         else:
-            values[key] = checked(below, value, settings[key])
+            values[key] = checked(below, value, setting)
     for key, setting in settings.items():
         if setting.default is MISSING and key not in values and not changes_own:
             raise AccordError(f"{path}.{key} is missing: {name} needs it" + f" ({setting.about})" * bool(setting.about))
@@ -134,9 +152,20 @@ def _belongs(key: str, settings: Table, path: str) -> str:
     )
 
 
-def _inner(setting: Setting) -> str | None:
-    """Which part of an algorithm a field is itself, if it is one: `scaled` has a mask."""
-    return next((what for what, protocol in _PROTOCOLS.items() if protocol in setting.kinds), None)
+def _table(given: str | Table) -> Table:
+    """A part that is written as a name or as a table, as a table."""
+    return {"name": given} if isinstance(given, str) else given
+
+
+def code_of(part: Any, path: str = "algorithm") -> dict[str, str]:
+    """Where the parts of an algorithm are from that are not accord's own: a class of the same name may do something
+    else."""
+    module = type(part).__module__
+    found = {} if module.partition(".")[0] == "accord" else {path: f"{module}:{type(part).__qualname__}"}
+    for field in fields(part):
+        if is_dataclass(value := getattr(part, field.name)):
+            found |= code_of(value, f"{path}.{field.name}")
+    return found
 
 
 # ----------------------------------------------------------------------------------- read back and overridden
@@ -157,29 +186,40 @@ def _told(what: str, part: Any, given: Any) -> Any:
     """A part as a table, under the name that it was given."""
     if part is None:
         return {"name": "none"}
-    name = name_in(given) or _name_of(what, part)
+    written = _table(given or {})
+    name = written.get("name") or _name_of(what, part)
     table: dict[str, Any] = {"name": name}
-    make = PARTS[what][name] if name in PARTS[what] else type(part)  # a user's own was imported when the part was made
+    make = PARTS[what].own.get(name)
+    if make is None:  # a user's own was imported when the part was made
+        make = PARTS[what][name] if name in PARTS[what] else type(part)
     for key, setting in settings_of(make).items():
         value = getattr(part, key)
         if isinstance(value, ramp):
             table[key] = {"from": value.lr, "to": value.end, "over": value.over}
-        elif inner := _inner(setting):
-            table[key] = _told(inner, value, given.get(key) if isinstance(given, Mapping) else None)
+        elif setting.part:
+            table[key] = _told(setting.part, value, written.get(key))
         elif value is not None:
             table[key] = list(value) if isinstance(value, tuple) else value
     return table
 
 
-def _name_of(what: str, part: Any) -> str:
-    """The name of a part of accord's own: of those whose settings tell all of it, the one with the fewest (`yogi` is an
-    `adam`)."""
-    values = {field.name: getattr(part, field.name) for field in fields(part)}
-    found: dict[str, int] = {}
+@cache
+def _makers_of(what: str) -> dict[type | None, dict[str, Callable[..., Any]]]:
+    """The names of accord's own parts of a kind by the class that they make (`yogi` is an `adam`)."""
+    found: dict[type | None, dict[str, Callable[..., Any]]] = {}
     for name, make in PARTS[what].own.items():
-        if made_by(make) is type(part) and make(**{key: values[key] for key in settings_of(make)}) == part:
-            found[name] = len(settings_of(make))
-    return min(found, key=lambda name: found[name]) if found else type(part).__name__
+        found.setdefault(made_by(make), {})[name] = make
+    return found
+
+
+def _name_of(what: str, part: Any) -> str:
+    """The name of a part of accord's own: of those whose settings tell all of it, the one with the fewest."""
+    makers, matches = _makers_of(what).get(type(part), {}), {}
+    for name, make in makers.items():
+        settings = settings_of(make)
+        if make is type(part) or make(**{key: getattr(part, key) for key in settings}) == part:
+            matches[name] = len(settings)
+    return min(matches, key=matches.__getitem__, default=type(part).__name__)
 
 
 def drop_old_choice(table: dict[str, Any], path: str, value: Any, folder: Path | None) -> None:
@@ -188,7 +228,7 @@ def drop_old_choice(table: dict[str, Any], path: str, value: Any, folder: Path |
     one's fields that it has too."""
     old_name = table.get("name", AlgorithmSection.model_fields["name"].default)
     if path == "name" and value in ALGORITHMS and old_name in ALGORITHMS and old_name != value:
-        own = ALGORITHMS[old_name]().average
+        own = _preset(old_name).average
         kept = {"mask", *({"average"} if name_in(table.get("average")) not in (None, _name_of("average", own)) else ())}
         for what in PARTS:
             if what not in kept or not is_open(value):
@@ -212,7 +252,7 @@ def _kept(what: str, old: Table, name: str, folder: Path | None) -> dict[str, An
         return {}
     takes = settings_of(_maker(what, name, f"algorithm.{what}", folder))
     kept = {key: value for key, value in fields.items() if key in takes}
-    if what == "mask" and _inner(takes.get("mask", Setting(Any, "", None))):
+    if what == "mask" and "mask" in takes and takes["mask"].part:
         of_mask = {key: value for key, value in fields.items() if key in settings_of(type(takes["mask"].default))}
         kept |= {"mask": of_mask} if of_mask else {}
     return kept

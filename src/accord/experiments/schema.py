@@ -5,12 +5,14 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from accord.core.errors import AccordError, did_you_mean, nearest
+from accord.core.protocols import PROTOCOLS
 from accord.core.schedule import Schedule, ramp
 from accord.experiments.settings import shown, takes
 
@@ -26,23 +28,28 @@ class Setting:
     about: str
     default: Any
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[Any, ...]:
         """What it takes, one by one where there are several."""
         return get_args(self.kind) if get_origin(self.kind) not in (None, Literal, list, tuple, dict) else (self.kind,)
+
+    @cached_property
+    def part(self) -> str | None:
+        """Which part of an algorithm it is itself, if it is one: `scaled` has a mask."""
+        return next((what for what, protocol in PROTOCOLS.items() if protocol in self.kinds), None)
+
+    @cached_property
+    def moves(self) -> bool:
+        """Whether it may be a schedule over rounds."""
+        return ramp in self.kinds
 
     def __str__(self) -> str:
         """What it takes, in words."""
         words = [takes(kind) for kind in self.kinds if kind is not type(None) and kind not in get_args(Schedule)]
         return " or ".join([*words, *(["a table { from, to, over }"] if self.moves else [])])
 
-    @property
-    def moves(self) -> bool:
-        """Whether it may be a schedule over rounds."""
-        return ramp in self.kinds
 
-
-def settings_of(make: Callable[..., Any]) -> dict[str, Setting]:
+def _settings_of(make: Callable[..., Any]) -> dict[str, Setting]:
     """What a table may hold besides `name`: the parameters of the constructor, as the dataclass that it makes has
     them."""
     made = made_by(make)
@@ -58,6 +65,10 @@ def settings_of(make: Callable[..., Any]) -> dict[str, Setting]:
         default = MISSING if parameter.default is parameter.empty else parameter.default
         found[name] = Setting(kind, about, default if factory is MISSING else factory())
     return found
+
+
+# once for each part: constructors do not change
+settings_of: Callable[[Callable[..., Any]], dict[str, Setting]] = cache(_settings_of)
 
 
 def made_by(make: Callable[..., Any]) -> type | None:

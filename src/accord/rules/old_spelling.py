@@ -4,10 +4,14 @@ tau = 0.4, mask = "gma", lr = 0.02   ->   mask = { name = "gma", tau = 0.4 }, se
 """
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from accord.core.errors import OldSpelling
+from accord.core.files import flat
+
+# section, key (of a part's field, its path: "mask.tau") and the value that replaces the file's
+Given = tuple[str, str, Any]
 
 _KEYS = {
     "server": ("lr", "beta", "beta1", "beta2", "eps", "eps_inside", "placement"),
@@ -76,6 +80,27 @@ def modern(section: Mapping[str, Any]) -> dict[str, Any]:
         written = str(value) if key == "constraint" and type(value) is int else value
         put(table, moved(key, named(section.get("mask")), ramps(old)), written)
     return table
+
+
+def as_spelled_now(tables: dict[str, Any], given: Sequence[Given]) -> list[Given]:
+    """What is given, and an experiment's [algorithm] in place, with keys of 0.1 where they are now; a warning names
+    them."""
+    section = tables.get("algorithm", {})
+    if not isinstance(section, dict):
+        return list(given)
+    own = [(key, value) for of, key, value in given if of == "algorithm"]
+    old = [key for key in [*section, *dict(own)] if key in MOVED]
+    if not old:
+        return list(given)
+    asked = [named(value) for key, value in own if key in ("mask", "mask.name")]
+    mask = asked[-1] if asked else named(section.get("mask"))
+    now = modern(section)
+    moving = ramps([*flat(now), *dict(own)])
+    places = {key: moved(key, mask, moving) for key in old}
+    tell(places)
+    if "algorithm" in tables:
+        tables["algorithm"] = now
+    return [(of, places.get(key, key) if of == "algorithm" else key, value) for of, key, value in given]
 
 
 def canonical(key: str) -> str:

@@ -1,7 +1,7 @@
 """How long a run goes on, and the settings that make a run this run."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 from accord.core.errors import AccordError, check_whole
@@ -9,6 +9,8 @@ from accord.data.federated import Federation
 from accord.engines.contract import Job
 from accord.runs.fingerprint import describe
 from accord.training.cohort import Conditions
+
+_RELIABLE = Conditions()
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Plan:
     evaluate_every: int = 10
     checkpoint_every: int | None = None  # by time
     min_clients: int = 1
-    conditions: Conditions = field(default_factory=Conditions)
+    conditions: Conditions = _RELIABLE
     budget: float | None = None
     seed: int = 0
     until_flat: int | None = None  # all rounds, flat or not
@@ -68,18 +70,14 @@ class Plan:
                 " were bad"
             )
 
-    def that_changes_results(self) -> "Plan":
-        """The plan with everything at its default that only says how far to go and how often to save, and without the
-        seed, which a folder's name spells out."""
-        margin = Plan.flat_margin if self.until_flat is None else self.flat_margin
-        return replace(
-            self,
-            rounds=Plan.rounds,
-            checkpoint_every=Plan.checkpoint_every,
-            budget=Plan.budget,
-            seed=Plan.seed,
-            flat_margin=margin,
-        )
+    def identity(self) -> dict[str, Any]:
+        """What of it changes results: not how far to go, how often to save, or the seed, which a folder's name spells
+        out."""
+        aside = {"rounds", "checkpoint_every", "budget", "seed", *(["flat_margin"] if self.until_flat is None else [])}
+        described: dict[str, Any] = describe(self)
+        for name in aside:
+            described.pop(name, None)
+        return described
 
 
 def identity(job: Job, plan: Plan) -> dict[str, Any]:
@@ -94,7 +92,7 @@ def identity(job: Job, plan: Plan) -> dict[str, Any]:
         **({"augment": describe(augment)} if augment else {}),
         "algorithm": describe(job.algorithm),
         "training": describe(job.training),
-        "plan": describe(plan.that_changes_results()),
+        "plan": plan.identity(),
         "loss": describe(job.loss),
         "metrics": [[name, describe(metric)] for name, metric in job.metrics.items()],  # in order: the first one judges
         **({"attack": describe(job.attack.attack)} if job.attack else {}),
