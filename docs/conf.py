@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
+from myst_parser.parsers.sphinx_ import MystParser
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -22,7 +23,8 @@ myst_heading_anchors = 3
 
 html_theme = "furo"
 html_title = "accord"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["dark.css"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#b0352f", "color-brand-content": "#b0352f"},
     "dark_css_variables": {"color-brand-primary": "#ef8f86", "color-brand-content": "#ef8f86"},
@@ -97,6 +99,22 @@ class Settings(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(text), allow_section_headings=True)
 
 
+class Notebook(MystParser):
+    """A notebook as the page of its cells, with what they printed when it was last run."""
+
+    supported = ("notebook",)
+
+    def parse(self, inputstring: str, document: nodes.document) -> None:
+        text = []
+        for cell in json.loads(inputstring)["cells"]:
+            source = "".join(cell["source"])
+            text.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+            printed = "".join(line for output in cell.get("outputs", []) for line in output["text"])
+            if printed:
+                text.append(f"```text\n{printed}```")
+        super().parse("\n\n".join(text), document)
+
+
 def inline_equation(translator: Any, node: nodes.math) -> None:
     """Equations are MathML, which browsers draw themselves: no script, no network."""
     translator.body.append(tex2mathml(node.astext()))
@@ -110,6 +128,8 @@ def equation(translator: Any, node: nodes.math_block) -> None:
 
 def setup(app: Sphinx) -> None:
     app.add_directive("accord-settings", Settings)
+    app.add_source_suffix(".ipynb", "notebook")
+    app.add_source_parser(Notebook)
     app.connect("autodoc-process-docstring", as_markdown)
     app.connect("autodoc-before-process-signature", without_notes)
     app.connect("autodoc-process-signature", plain_signature)

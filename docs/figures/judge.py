@@ -1,4 +1,4 @@
-"""The tables and the figure of docs/judge.md: how often the judge confirms a gain. Run it with: python
+"""The tables and the figure of docs/explanation/judge.md: how often the judge confirms a gain. Run it with: python
 docs/figures/judge.py
 
 Simulated results (accord.studies.simulate), 1000 draws a point; takes about two minutes on one core, and needs the
@@ -7,24 +7,17 @@ Simulated results (accord.studies.simulate), 1000 draws a point; takes about two
 
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 from scipy import stats
+from style import INK
 
 from accord.studies.simulate import Truth, verdicts
 from accord.studies.statistics import Array, estimate, heterogeneity
 
 GAINS, SEEDS, DRAWS = (0.0, 0.2, 0.5, 1.0), range(3, 9), 1000
 TABLES = {"60 cells": (5, 3, 4), "12 cells": (3, 1, 4), "4 cells": (1, 2, 2)}
-COLOURS = ("#222222", "#56B4E9", "#D55E00", "#0072B2")
-matplotlib.rcParams |= {
-    "svg.hashsalt": "accord",
-    "font.size": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
-
+COLOURS = (INK, "#56B4E9", "#D55E00", "#0072B2")
 
 WORLDS = {
     "cells alike": {},

@@ -1,4 +1,4 @@
-"""The figures of docs/concepts.md, from accord's own numbers. Run it with: python docs/figures/make.py
+"""The figures of docs/explanation/concepts.md, from accord's own numbers. Run it with: python docs/figures/make.py
 
 Takes about half a minute on one core, and needs the [demo] and [plot] extras.
 """
@@ -6,10 +6,10 @@ Takes about half a minute on one core, and needs the [demo] and [plot] extras.
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from style import BLUE, GREEN, INK, ORANGE, RED, SOFT
 from torch import Tensor, nn
 
 import accord
@@ -18,13 +18,6 @@ from accord.rules.combine import combine
 from accord.rules.masks import net_share
 
 HERE = Path(__file__).parent
-INK, SOFT, BLUE, RED, GREEN, ORANGE = "#222222", "#9a9a9a", "#2a6fb0", "#c23b3b", "#2f8f5b", "#d98324"
-matplotlib.rcParams |= {
-    "svg.hashsalt": "accord",
-    "font.size": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
 
 
 def save(figure: Figure, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Splits: every sample has exactly one owner, and the skews are the ones docs/mathematics.md names."""
+"""Splits: every sample has exactly one owner, and the skews are the ones docs/explanation/mathematics.md names."""
 
 import re
 

@@ -42,7 +42,7 @@ def blocks(page: Path) -> Iterator[Block]:
     lines = page.read_text(encoding="utf-8").splitlines()
     name, number = str(page.relative_to(ROOT)), 0
     while number < len(lines):
-        fence = re.match(r"^(`{3,})\s*(\S*)$", lines[number])
+        fence = re.match(r"^(`{3,})\s*(\S*)(?: .*)?$", lines[number])
         if not fence:
             number += 1
             continue

@@ -44,8 +44,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_there(site: Path) -> None:
-    pages = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md") if "_build" not in path.parts}
-    assert len(pages) > 30
+    sources = [path for kind in ("*.md", "*.ipynb") for path in DOCS.rglob(kind) if "_build" not in path.parts]
+    pages = {path.relative_to(DOCS).with_suffix(".html") for path in sources}
+    assert len(pages) > 30 and Path("tutorials/first-federation.html") in pages
     assert not [page for page in pages if not (site / page).exists()]
 
 
@@ -90,21 +91,21 @@ def test_every_public_name_is_documented(site: Path) -> None:
 
 
 def test_code_links_lead_to_code(site: Path) -> None:
-    page = (site / "algorithms" / "fedadam.html").read_text()
+    page = (site / "reference" / "algorithms" / "fedadam.html").read_text()
     assert "[source]" in page and (site / "_modules" / "accord" / "rules" / "named.html").exists()
-    downloads = re.findall(r'href="(\.\./_downloads/[^"]+/adam\.py)"', page)
-    assert downloads and "class adam" in (site / "algorithms" / downloads[0]).read_text()
+    downloads = re.findall(r'href="(\.\./\.\./_downloads/[^"]+/adam\.py)"', page)
+    assert downloads and "class adam" in (site / "reference" / "algorithms" / downloads[0]).read_text()
 
 
 def test_settings_are_those_of_the_command(site: Path) -> None:
     from accord.experiments.reference import keys
 
-    page = (site / "api" / "settings.html").read_text()
+    page = (site / "reference" / "settings.html").read_text()
     assert all(f">{key.partition('.')[2]}<" in page for key, _, _ in keys())
 
 
 def test_equations_need_no_script_and_pages_no_network(site: Path) -> None:
-    page = (site / "algorithms" / "gma.html").read_text()
+    page = (site / "reference" / "algorithms" / "gma.html").read_text()
     assert "<math " in page
     for path in site.rglob("*.html"):
         assert not re.search(r'<(script|link|img)[^>]*(src|href)="https?://', path.read_text()), path.name
@@ -113,9 +114,12 @@ def test_equations_need_no_script_and_pages_no_network(site: Path) -> None:
 def test_figures_are_small_and_made_by_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib", reason="figures are drawn with matplotlib: pip install 'accord-fl[plot]'")
     figures = sorted((DOCS / "figures").glob("*.svg"))
-    pages = (DOCS / "start" / "concepts.md").read_text() + (DOCS / "judge.md").read_text()
+    pages = "".join((DOCS / "explanation" / page).read_text() for page in ("concepts.md", "judge.md"))
     assert [path.name for path in figures] == ["agreement.svg", "judge.svg", "round.svg", "three-ways.svg"]
     assert all(path.stat().st_size < 150_000 and f"figures/{path.name}" in pages for path in figures)
+    # no background, and no black, which would vanish on a dark page: text and axes have a colour of their own
+    assert not [path.name for path in figures if re.search("fill: #(ffffff|000000)|stroke: #000000", path.read_text())]
+    monkeypatch.syspath_prepend(DOCS / "figures")
     spec = importlib.util.spec_from_file_location("make_figures", DOCS / "figures" / "make.py")
     assert spec is not None and spec.loader is not None
     make = importlib.util.module_from_spec(spec)

@@ -1,2 +1,2 @@
 """What `accord analyse` computes: each module reads runs, or works something out, and gives a table and a figure
-(docs/analyses.md)."""
+(docs/how-to/analyses.md)."""

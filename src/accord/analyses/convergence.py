@@ -1,4 +1,4 @@
-"""How does a random mask slow training down? The convergence propositions, by simulation (docs/theory.md).
+"""How does a random mask slow training down? The convergence propositions, by simulation (docs/explanation/theory.md).
 
 The setting (proposition 4.8 of the TMLR paper). The mask keeps each coordinate of a step with probability alpha,
 independently of everything else. That is an assumption, and not what gradient masked averaging does, whose mask is made

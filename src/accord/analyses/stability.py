@@ -1,4 +1,5 @@
-"""How surely does the mask let a coordinate pass? The mask-stability proposition, by simulation (docs/theory.md).
+"""How surely does the mask let a coordinate pass? The mask-stability proposition, by simulation
+(docs/explanation/theory.md).
 
 The setting (proposition A.1 of the TMLR paper, 3.3.7 of the thesis). In one coordinate, client n reports delta_n = mu_n
 + noise, with independent sigma-sub-Gaussian noise. The mask lets the coordinate pass whole when |sum of sign(delta_n)|

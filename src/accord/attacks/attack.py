@@ -1,5 +1,5 @@
 """What one attacker does: what it reports, or what it learns from, is not what an honest client's would be
-(docs/robustness.md).
+(docs/explanation/robustness.md).
 
 What is measured stays honest: attackers are evaluated like all other clients, on the labels they have.
 """

@@ -1,5 +1,5 @@
 """What a trained model gives away: `attack` asks whether it tells its training samples from others
-(docs/privacy.md)."""
+(docs/explanation/privacy.md)."""
 
 from accord.audit.membership import Membership, attack
 from accord.audit.roc import Attack

@@ -1,5 +1,5 @@
 """CausalFed: clients hold the feature extractor, the server the classifier, and invariant risk minimisation ties them
-(docs/causalfed.md).
+(docs/explanation/causalfed.md).
 
 `accord.fit(model, fed, accord.causalfed(penalty=10.0))` trains it in one process. The parts here also run apart: a
 `Client` and a `Server` that speak in messages, over any line that carries bytes.

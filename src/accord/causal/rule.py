@@ -1,4 +1,4 @@
-"""CausalFed as an algorithm: a network cut in two, trained by an engine of its own (docs/causalfed.md)."""
+"""CausalFed as an algorithm: a network cut in two, trained by an engine of its own (docs/explanation/causalfed.md)."""
 
 import math
 from dataclasses import dataclass
@@ -67,5 +67,5 @@ def causalfed(
     reduction: Literal["mean", "sum"] = "mean",
 ) -> Algorithm:
     """CausalFed: clients hold the first `at` layers and send representations; the server minimises risk + `penalty` x
-    IRM penalty over them (docs/causalfed.md)."""
+    IRM penalty over them (docs/explanation/causalfed.md)."""
     return Algorithm(split_network(at, penalty, warmup, warmup_penalty, reduction), name="causalfed")

@@ -23,7 +23,7 @@ analyse_app = typer.Typer(
 
 Those that train have small settings of their own, which options and `section.key=value` replace;
 their runs are ordinary run folders, so a command that was stopped goes on when it is given again.
-docs/analyses.md shows what comes out.
+docs/how-to/analyses.md shows what comes out.
 """,
 )
 

@@ -1,4 +1,5 @@
-"""Who owns which sample: pure functions from labels to one array of rows per client (docs/mathematics.md, "Data").
+"""Who owns which sample: pure functions from labels to one array of rows per client
+(docs/explanation/mathematics.md, "Data").
 
 Every sample goes to exactly one client. Every choice is a keyed draw, so the same seed gives the same owners whatever
 ran before.

@@ -1,4 +1,4 @@
-"""How a server can learn less of its clients (docs/privacy.md).
+"""How a server can learn less of its clients (docs/explanation/privacy.md).
 
 `Privacy` clips clients' updates and puts noise onto their sums, with a guarantee for whole clients; `epsilon` says how
 good a one. `SecureSum` writes a record as whole numbers that a secure-aggregation protocol can add. What a trained

@@ -77,7 +77,7 @@ class Algorithm:
     def with_privacy(
         self, clip: float, noise: float, delta: float = 1e-5, vote_noise: float | None = None
     ) -> "Algorithm":
-        """The same algorithm with user-level differential privacy (docs/privacy.md).
+        """The same algorithm with user-level differential privacy (docs/explanation/privacy.md).
 
         >>> private = fedavg(mask=gma(0.4), weighting="uniform").with_privacy(clip=1.0, noise=1.0)
         """

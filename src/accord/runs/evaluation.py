@@ -1,5 +1,5 @@
 """Three-way evaluation: training data, held-out data of the same clients, and clients that never took part
-(docs/mathematics.md).
+(docs/explanation/mathematics.md).
 
 An evaluation is plain data, ready for JSON: per split and metric the mean over samples and over clients, the worst
 client and the 10/50/90 % quantiles; and the two gaps, out-of-sample (train minus held-out) and participation (held-out

@@ -16,9 +16,9 @@ from accord.studies.verdict import MARGIN, SEEDS, Claim, claims, judge
 _HEAD = f"""# Replication
 
 Written by `accord verdicts` from the results of `accord reproduce`; the commands stand with the tables. A number
-is answered when its cell has been run with {SEEDS} seeds or more. Claims are judged as docs/judge.md says: the mean
-over cells of the paired difference with its 95 % interval, a margin of {100 * MARGIN:g} points, chosen on held-out
-data; beside it by the table's own rule.
+is answered when its cell has been run with {SEEDS} seeds or more. Claims are judged as docs/explanation/judge.md says:
+the mean over cells of the paired difference with its 95 % interval, a margin of {100 * MARGIN:g} points,
+chosen on held-out data; beside it by the table's own rule.
 
 ## Claims
 

@@ -1,4 +1,4 @@
-"""Results whose truth is known, to find out how often the judge is right: docs/judge.md and
+"""Results whose truth is known, to find out how often the judge is right: docs/explanation/judge.md and
 tests/studies/test_judge.py."""
 
 from collections import Counter

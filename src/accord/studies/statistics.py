@@ -1,6 +1,6 @@
 """Estimates from paired differences: cells (rows) by seeds (columns), NaN where a cell lacks a seed.
 
-Two things set this apart from a textbook meta-analysis; `docs/judge.md` has the simulations.
+Two things set this apart from a textbook meta-analysis; `docs/explanation/judge.md` has the simulations.
 
 - Three or four seeds tell a cell's variance badly, and weights of 1 / variance then reward cells that look precise by
   luck. Within-cell variances are pooled instead; random-effects weights are then equal, the estimate is the mean of the

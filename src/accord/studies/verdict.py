@@ -1,4 +1,4 @@
-"""A paper's claim and a verdict on it, by rules set before the results were seen (docs/judge.md).
+"""A paper's claim and a verdict on it, by rules set before the results were seen (docs/explanation/judge.md).
 
 A claim pools its cells: a random-effects estimate of the paired difference with its 95 % interval
 (`statistics.estimate`).

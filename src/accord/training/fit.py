@@ -73,10 +73,10 @@ def fit(
     rounds it has. `loss(output, target)` and each of `metrics` give one number per sample; the first metric judges the
     model, and more of it is better unless `accord.smaller_is_better` marks it. `start` is a state dict, or a
     safetensors file, to begin from. `attack` makes some clients harm, such as `accord.attack.sign_flip(share=0.2)`;
-    they are evaluated like all others (docs/robustness.md). `speed` names ways to be faster that cost something:
-    `native`, `compile`, `channels-last`, `bf16` (docs/engines.md). A checkpoint is written every `checkpoint_every`
-    rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops after the round and can be
-    resumed. With `until_flat` a run is done before its `rounds` once held-out data has not become better, by more than
+    they are evaluated like all others (docs/explanation/robustness.md). `speed` names options that trade something for
+    speed: `native`, `compile`, `channels-last`, `bf16` (docs/explanation/engines.md). A checkpoint is written every
+    `checkpoint_every` rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops after the
+    round and can be resumed. With `until_flat` a run is done before its `rounds` once held-out data has not become better, by more than
     `flat_margin`, in so many rounds. `verbose` tells on standard error how the run goes; left out, it does so on a
     terminal, and elsewhere says only, and once, which engine trains.
 

@@ -1,4 +1,4 @@
-"""accord's algorithms in a Flower federation (docs/flower.md).
+"""accord's algorithms in a Flower federation (docs/how-to/flower.md).
 
 `Strategy` runs an accord `Algorithm` on a Flower server, `client_app` is its other side, and `GMA` puts a mask on a
 Flower strategy that you have already.

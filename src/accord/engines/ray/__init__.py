@@ -1,5 +1,5 @@
-"""Clients spread over a Ray cluster (docs/ray.md): the driver hands out shards, every node sends one summed record
-on."""
+"""Clients spread over a Ray cluster (docs/how-to/ray.md): the driver hands out shards, every node sends on one
+summed record."""
 
 from accord.core.errors import AccordError
 

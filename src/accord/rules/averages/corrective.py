@@ -1,5 +1,5 @@
 """Corrective gradient weights: the mean of the clients' models, moved along their gradients by weights that lower all
-their losses most (docs/corrective.md; Mousazadeh et al., 2023, whose equations are numbered here).
+their losses most (docs/explanation/corrective.md; Mousazadeh et al., 2023, whose equations are numbered here).
 
 D_i is the gradient of client i's mean loss over all its data where its training ended, L_i that loss, D = sum of D_i,
 m_i = D_i . D. The correction is the sum of x_i D_i. To first order it lowers the clients' losses by the sum of x_i m_i,

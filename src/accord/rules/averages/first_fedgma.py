@@ -1,5 +1,5 @@
 """FedGMA as first published: parameters are averaged, then the server takes one more step along the clients' masked
-gradients (docs/first-fedgma.md; the 2021 workshop paper, algorithm 1, and its poster)."""
+gradients (docs/explanation/first-fedgma.md; the 2021 workshop paper, algorithm 1, and its poster)."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The geometric mean, which the AND-mask stands in for (Parascandolo et al., 2021; docs/masks.md)."""
+"""The geometric mean, which the AND-mask stands in for (Parascandolo et al., 2021; docs/explanation/masks.md)."""
 
 from dataclasses import dataclass
 from typing import Annotated

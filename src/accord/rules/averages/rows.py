@@ -1,4 +1,5 @@
-"""For averages that a minority of clients cannot carry off (docs/robustness.md): every client's update, kept apart.
+"""Every client's update, kept apart, for averages that a minority of clients cannot carry off
+(docs/explanation/robustness.md).
 
 Such an average needs all of them at once, so the server holds `[K, P]`, and it counts clients alike: a client that lies
 may lie about its samples too. Buffers are still averaged, over all clients.

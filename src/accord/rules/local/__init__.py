@@ -1,5 +1,5 @@
-"""What a client does on its own data (docs/mathematics.md, "Local rules"); `Training` says how long and how fast it
-trains."""
+"""What a client does on its own data (docs/explanation/mathematics.md, "Local rules"); `Training` says how long and how
+fast it trains."""
 
 from collections.abc import Callable
 

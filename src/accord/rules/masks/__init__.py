@@ -1,5 +1,5 @@
 """How far each coordinate of the step may be trusted: a mask is a vector `[P]` that multiplies the server's step
-(docs/masks.md)."""
+(docs/explanation/masks.md)."""
 
 from collections.abc import Callable
 

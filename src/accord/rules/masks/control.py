@@ -1,5 +1,5 @@
 """The control that a mask must beat: `scaled`, which takes a step as short as a mask's and chooses no coordinates
-(docs/masks.md)."""
+(docs/explanation/masks.md)."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args

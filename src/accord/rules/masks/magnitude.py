@@ -1,5 +1,5 @@
 """Magnitude agreement: `gma` with the clients' weighted updates in the place of their signs. It is accord's own
-(docs/masks.md)."""
+(docs/explanation/masks.md)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,5 @@
-"""The clients' votes on each coordinate's sign, and the share of net agreement they come to (docs/masks.md).
+"""The clients' votes on each coordinate's sign, and the share of net agreement they come to
+(docs/explanation/masks.md).
 
 Votes are whole numbers, and are compared as whole numbers.
 """
