@@ -16,15 +16,15 @@ from rich.console import Console
 
 from accord.console.progress import watcher_for
 from accord.experiments.execute import Interrupt, execute_seed
-from accord.experiments.sweep import One, read, sweep
+from accord.experiments.sweep import PlannedRun, read, sweep
 
 
-def in_lockstep(runs: list[One]) -> None:
+def in_lockstep(runs: list[PlannedRun]) -> None:
     with watcher_for(Console(stderr=True)) as watcher:
         sweep(runs, watcher, Interrupt(), lambda text: print(text, file=sys.stderr))
 
 
-def one_by_one(runs: list[One]) -> None:
+def one_by_one(runs: list[PlannedRun]) -> None:
     with watcher_for(Console(stderr=True)) as watcher:
         for run in runs:
             execute_seed(run.experiment, run.seed, watcher, Interrupt(), resume=True, fresh=False)

@@ -315,7 +315,7 @@ def test_every_key_of_0_1_is_in_these_files() -> None:
 @pytest.mark.parametrize("text", OLD)
 def test_a_file_of_0_1_asks_for_the_same_algorithm_and_folder(text: str) -> None:
     with pytest.warns(
-        OldSpelling, match="is spelled as in accord 0.1, which is read until 0.4: write algorithm."
+        OldSpelling, match="are spelled as in accord 0.1, which is read until 0.4: write algorithm."
     ) as told:
         old = parse(f"[algorithm]\n{text}")
     assert old.algorithm == OLD[text] and len(told) == 1
@@ -388,7 +388,7 @@ def test_the_command_says_so_once(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr.count("spelled as in accord 0.1") == 1, done.stderr
     assert (
-        "accord: [algorithm] is spelled as in accord 0.1, which is read until 0.4: write algorithm.mask.tau (was"
+        "accord: settings are spelled as in accord 0.1, which is read until 0.4: write algorithm.mask.tau (was"
         " algorithm.tau)" in done.stderr
     )
 

@@ -297,9 +297,9 @@ def test_the_grids_point_is_chosen_by_held_out_data(carried_out: Path) -> None:
         assert result.figures["held-out"].mean("heldout") == pytest.approx(sum(means[best]) / 2)
 
 
-def test_a_study_until_flat_says_where_its_runs_ended(tmp_path: Path) -> None:
+def test_a_study_patience_says_where_its_runs_ended(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
-    words = ["tiny.toml", "--only", "rule=mean", "--rounds", "300", "--until-flat", "8", "train.flat_margin=0.02"]
+    words = ["tiny.toml", "--only", "rule=mean", "--rounds", "300", "--patience", "8", "train.min_delta=0.02"]
     code, first, err = inside(tmp_path, "reproduce", *words)
     assert code == 0, err
     (cell,) = json.loads((tmp_path / "runs/reproduce/tiny.json").read_text())["cells"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from accord.experiments.sweep import One
+from accord.experiments.sweep import PlannedRun
 from accord.rules.masks import threshold
 from accord.studies import Analysis, Cell, Study, available, load
 from accord.studies import find as find_study
@@ -292,11 +292,11 @@ def test_studies_share_runs_and_agree_on_their_length(monkeypatch: pytest.Monkey
     } <= table2
 
 
-def runs_of(study: Study | Analysis, folder: Path) -> list[One]:
+def runs_of(study: Study | Analysis, folder: Path) -> list[PlannedRun]:
     """All runs of a study, or those that an analysis trains first."""
     if isinstance(study, Study):
         return [run for cell in study.cells for _, run in study.runs(cell, folder)]
-    planned: list[One] = []
+    planned: list[PlannedRun] = []
 
     def train(arms) -> None:
         planned.extend(run for arm in arms for run in arm.runs)

@@ -1,4 +1,4 @@
-"""Runs until they are flat: the rule by hand, the same end however a run is driven, and what is recorded of it."""
+"""Early stopping: the rule by hand, the same end however a run is driven, and what is recorded of it."""
 
 import json
 import math
@@ -6,7 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import accord
+from accord.core.errors import OldSpelling
 from accord.data import Federation
 from accord.engines.determinism import steady
 from accord.engines.vectorised import Vectorised
@@ -17,7 +20,7 @@ from accord.runs.fingerprint import fingerprint
 from accord.runs.folder import RunFolder
 from accord.runs.reader import load
 from accord.runs.selection import score
-from accord.training.early_stopping import Rise
+from accord.training.early_stopping import EarlyStopping
 from accord.training.fit import make_job
 from accord.training.loop import Loop
 from accord.training.plan import Plan
@@ -41,27 +44,29 @@ def seen(*figures: float | None, every: int = 1) -> list[dict[str, Any]]:
 
 
 def test_a_rise_by_hand() -> None:
-    rise = Rise(margin=0.01).after_all(seen(0.5, 0.505, 0.509, 0.512, 0.4, 0.52))
+    rise = EarlyStopping(margin=0.01).after_all(seen(0.5, 0.505, 0.509, 0.512, 0.4, 0.52))
     assert (rise.round, rise.score, rise.seen) == (
         4,
         0.512,
         6,
     ), "0.505 and 0.509 are no news, 0.512 is: small gains add up"
     assert rise.is_over(2) and not rise.is_over(3) and not rise.is_over(None)
-    exact = Rise(margin=0.0).after_all(seen(0.5, 0.5, 0.25))
+    exact = EarlyStopping(margin=0.0).after_all(seen(0.5, 0.5, 0.25))
     assert (exact.round, exact.seen) == (1, 3), "an equal figure is no rise"
 
 
 def test_a_run_that_diverged_is_flat_from_the_start() -> None:
-    rise = Rise(0.001).after_all(seen(None, math.nan, None))
+    rise = EarlyStopping(0.001).after_all(seen(None, math.nan, None))
     assert (rise.round, rise.score) == (0, -math.inf) and rise.is_over(3) and not rise.is_over(4)
 
 
 def test_rounds_that_nobody_looked_at_say_nothing() -> None:
     rows = seen(0.5, 0.4, every=10)
-    assert not Rise(0.0).after_all(rows).is_over(11), "ten rounds without a rise, however many were trained since"
+    assert not EarlyStopping(0.0).after_all(rows).is_over(11), (
+        "ten rounds without a rise, however many were trained since"
+    )
     extra = [*rows, {"round": 25, "evaluation": rows[0]["evaluation"], "off_schedule": True}, {"round": 26}]
-    assert Rise(0.0).after_all(extra) == Rise(0.0).after_all(rows)
+    assert EarlyStopping(0.0).after_all(extra) == EarlyStopping(0.0).after_all(rows)
 
 
 # --------------------------------------------------------------------------------------------------- the runs
@@ -82,7 +87,7 @@ def test_a_flat_run_is_the_beginning_of_the_straight_one(fed: Federation, tmp_pa
     straight = accord.fit(mlp(), fed, rounds=40, **FAST)
     end, since = expected_end(straight, 5, 0.001)
     assert end < 40
-    run = accord.fit(mlp(), fed, rounds=40, until_flat=5, folder=tmp_path, **FAST)
+    run = accord.fit(mlp(), fed, rounds=40, patience=5, folder=tmp_path, **FAST)
     assert (run.rounds, run.flat, run.spared, run.stopped) == (end, since, 40 - end, None)
     assert run.rows == straight.rows[:end]
     assert f"round {end} (flat since round {since})" in str(run)
@@ -103,7 +108,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_it_ends_there_however_it_gets_there(fed: Federation, tmp_path: Path) -> None:
     """Stopped by a hook, asked for fewer rounds at first, killed before the mark was written, and asked for more once
     it is flat."""
-    flat: dict[str, Any] = {"until_flat": 5, "checkpoint_every": 3, "evaluate_every": 2}
+    flat: dict[str, Any] = {"patience": 5, "checkpoint_every": 3, "evaluate_every": 2}
     straight = accord.fit(mlp(), fed, rounds=60, folder=tmp_path / "a", **FAST | flat)
     assert straight.folder and straight.flat is not None and straight.rounds < 60
     stopped = accord.fit(
@@ -129,7 +134,7 @@ def test_it_ends_there_however_it_gets_there(fed: Federation, tmp_path: Path) ->
 def test_hooks_are_told_that_the_round_is_the_last(fed: Federation) -> None:
     told: list[tuple[int, int]] = []
     run = accord.fit(
-        mlp(), fed, rounds=40, until_flat=5, hooks=[lambda event: told.append((event.round, event.rounds))], **FAST
+        mlp(), fed, rounds=40, patience=5, hooks=[lambda event: told.append((event.round, event.rounds))], **FAST
     )
     assert told[-1] == (run.rounds, run.rounds) and all(rounds == 40 for _, rounds in told[:-1])
 
@@ -138,7 +143,7 @@ def test_alone_and_in_lockstep_a_run_ends_in_the_same_round(tmp_path: Path) -> N
     fed = blobs()
 
     def loop(root: str, seed: int, engine: Vectorised | None = None) -> Loop:
-        plan = Plan(40, 5, 1, seed=seed, until_flat=4)
+        plan = Plan(40, 5, 1, seed=seed, patience=4)
         job = make_job(mlp(), fed, accord.fedavg(), Training(batch=8, lr=accord.schedule.constant(0.1)), plan, "cpu")
         return Loop(job, plan, engine or Vectorised(job), RunFolder(tmp_path / root / str(seed), {}, 40), [])
 
@@ -163,29 +168,29 @@ def test_alone_and_in_lockstep_a_run_ends_in_the_same_round(tmp_path: Path) -> N
 
 
 def test_names_of_other_runs_stay_as_they_were() -> None:
-    assert Plan(5, flat_margin=0.5).identity() == Plan().identity(), "without until_flat there is no margin"
-    plans = [Plan(), Plan(until_flat=5), Plan(until_flat=6), Plan(until_flat=5, flat_margin=0.0)]
+    assert Plan(5, min_delta=0.5).identity() == Plan().identity(), "without patience there is no margin"
+    plans = [Plan(), Plan(patience=5), Plan(patience=6), Plan(patience=5, min_delta=0.0)]
     assert len({fingerprint(plan.identity()) for plan in plans}) == 4
-    plain, flat = parse('[data]\nname = "digits"\n'), parse('[data]\nname = "digits"\n[train]\nuntil_flat = 5\n')
+    plain, flat = parse('[data]\nname = "digits"\n'), parse('[data]\nname = "digits"\n[train]\npatience = 5\n')
     assert plain.folder(0).name == "digits-fedavg-0a6039d7c4-s0", "as it was before there was the setting"
     assert flat.folder(0) != plain.folder(0)
 
 
 def test_bad_input_is_one_sentence(fed: Federation) -> None:
-    with sentence("until_flat must be a whole number of at least 1, got 0"):
-        accord.fit(mlp(), fed, rounds=2, until_flat=0, **FAST)
-    with sentence("flat_margin must be a number of at least 0, got '0.1'"):
-        Plan(until_flat=2, flat_margin="0.1")
-    with sentence("flat_margin must be a number of at least 0, got nan"):
-        accord.fit(mlp(), fed, rounds=2, until_flat=2, flat_margin=math.nan, **FAST)
-    with sentence("until_flat needs held-out data of participating clients"):
-        accord.fit(mlp(), replace(fed, heldout={}), rounds=2, until_flat=2, **FAST)
-    with sentence("train.until_flat must be a whole number", "got 2.5"):
-        parse("[train]\nuntil_flat = 2.5\n")
-    with sentence("train.flat_margin says when a run counts as flat, got 0.1: it needs train.until_flat beside it"):
-        parse("[train]\nflat_margin = 0.1\n")
-    with sentence("train.until_flat needs held-out data", "data.heldout must be above 0, got 0"):
-        parse("[data]\nheldout = 0.0\n[train]\nuntil_flat = 2\n")
+    with sentence("patience must be a whole number of at least 1, got 0"):
+        accord.fit(mlp(), fed, rounds=2, patience=0, **FAST)
+    with sentence("min_delta must be a number of at least 0, got '0.1'"):
+        Plan(patience=2, min_delta="0.1")
+    with sentence("min_delta must be a number of at least 0, got nan"):
+        accord.fit(mlp(), fed, rounds=2, patience=2, min_delta=math.nan, **FAST)
+    with sentence("patience needs held-out data of participating clients"):
+        accord.fit(mlp(), replace(fed, heldout={}), rounds=2, patience=2, **FAST)
+    with sentence("train.patience must be a whole number", "got 2.5"):
+        parse("[train]\npatience = 2.5\n")
+    with sentence("train.min_delta has no meaning without train.patience, got 0.1"):
+        parse("[train]\nmin_delta = 0.1\n")
+    with sentence("train.patience needs held-out data", "data.heldout must be above 0, got 0"):
+        parse("[data]\nheldout = 0.0\n[train]\npatience = 2\n")
 
 
 # ------------------------------------------------------------------------------------------------ the command
@@ -200,12 +205,12 @@ name = "logistic"
 rounds = 400
 lr = 0.2
 evaluate_every = 2
-until_flat = 6
-flat_margin = 0.01
+patience = 6
+min_delta = 0.01
 """
 
 
-def test_the_command_trains_until_flat_and_says_so(tmp_path: Path) -> None:
+def test_the_command_trains_patience_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text(TOML)
 
     first = run_command(tmp_path, "run", "my.toml", "run.engine=sequential")
@@ -225,3 +230,14 @@ def test_the_command_trains_until_flat_and_says_so(tmp_path: Path) -> None:
     assert attacked.returncode == 0 and "likelihood ratio" in attacked.stdout, attacked.stderr
     told = json.loads(run_command(tmp_path, "show", "runs", "--json").stdout)
     assert told[0]["flat_since"] == read.flat and told[0]["status"] == "done"
+
+
+def test_the_names_of_0_1_are_read_with_a_sentence(fed: Federation, tmp_path: Path) -> None:
+    now = parse('[data]\nname = "digits"\n[train]\npatience = 5\nmin_delta = 0.1\n')
+    said = r"settings are spelled as in accord 0.1, .* write train.patience \(was train.until_flat\), train.min_delta"
+    with pytest.warns(OldSpelling, match=said):
+        old = parse('[data]\nname = "digits"\n[train]\nuntil_flat = 5\n', ["train.flat_margin=0.1"])
+    assert old.resolved() == now.resolved() and old.folder(0) == now.folder(0)
+    with pytest.warns(OldSpelling, match="write patience \\(was until_flat\\)"):
+        old_run = accord.fit(mlp(), fed, rounds=6, until_flat=2, folder=tmp_path, **FAST)
+    assert old_run.folder == accord.fit(mlp(), fed, rounds=6, patience=2, folder=tmp_path, **FAST).folder

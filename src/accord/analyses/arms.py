@@ -8,7 +8,7 @@ from typing import Any
 
 from accord.core.errors import AccordError
 from accord.experiments.experiment import assemble, override, tables_of
-from accord.experiments.sweep import One
+from accord.experiments.sweep import PlannedRun
 from accord.rules.old_spelling import canonical
 from accord.runs.evaluation import Evaluation
 from accord.runs.folder import read_lines
@@ -22,7 +22,7 @@ class Arm:
 
     name: str
     values: dict[str, Any]
-    runs: tuple[One, ...]
+    runs: tuple[PlannedRun, ...]
 
     def rows(self) -> list[list[dict[str, Any]]]:
         """Every run's rounds, seed by seed."""
@@ -49,7 +49,9 @@ def arm(name: str, base: str, given: Sequence[str], values: Mapping[str, Any]) -
     own = [(*key.split(".", 1), value) for key, value in values.items()]
     experiment = assemble(copy.deepcopy(tables_of(base, "the analysis")), [*overrides, *own], base)
     experiment.check_here()
-    runs = [One(experiment, seed, dict(values), experiment.folder(seed)) for seed in experiment.settings.run.seeds]
+    runs = [
+        PlannedRun(experiment, seed, dict(values), experiment.folder(seed)) for seed in experiment.settings.run.seeds
+    ]
     return Arm(name, dict(values), tuple(runs))
 
 

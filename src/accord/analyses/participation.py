@@ -10,7 +10,7 @@ from accord.analyses.output import Result, deviation, mean
 from accord.analyses.softness import masks
 from accord.core.errors import AccordError
 from accord.experiments.experiment import override
-from accord.experiments.sweep import One
+from accord.experiments.sweep import PlannedRun
 
 BASE = """\
 [data]
@@ -72,7 +72,7 @@ def plan(given: Sequence[str], start: Arm, participants: Sequence[int], epochs: 
         rules = [{"algorithm.mask": "none", "algorithm.server.lr": 0.0}, *masks(tau)]
         for values in rules:
             free = [text for text in own if ".".join(override(text)[:2]) not in values]
-            runs: list[One] = []
+            runs: list[PlannedRun] = []
             for run in start.runs:
                 once = {
                     "train.rounds": 1,

@@ -115,7 +115,7 @@ def _trainer(experiment: "Experiment", rounds: int) -> "Train":
     run = experiment.settings.run
 
     def train(fed: "Federation", seed: int) -> "nn.Module":
-        plan = replace(experiment.plan(seed), rounds=rounds, evaluate_every=rounds, budget=None, until_flat=None)
+        plan = replace(experiment.plan(seed), rounds=rounds, evaluate_every=rounds, budget=None, patience=None)
         module = experiment.module(fed, seed)
         machine: Any = {"engine": run.engine, "device": run.device, "speed": run.speed}
         return carry_out(module, fed, experiment.algorithm, experiment.training, plan, folder=None, **machine).model()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from accord.analyses.arms import Arm
     from accord.experiments.execute import Interrupt
-    from accord.experiments.sweep import One
+    from accord.experiments.sweep import PlannedRun
     from accord.studies import Analysis
     from accord.studies.outcome import Result
     from accord.studies.study import Named, Study
@@ -35,11 +35,13 @@ def reproduce(
         str | None, typer.Option(help="Some cells: `dataset=fmnist,clients=500`; values of one axis joined by `+`.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of every run, in place of the study's.")] = None,
-    until_flat: Annotated[
+    patience: Annotated[
         int | None,
         typer.Option(
+            "--patience",
+            "--until-flat",
             min=1,
-            help="End a run when held-out data has not become better in so many rounds; --rounds is then the most.",
+            help="End a run when held-out data has not improved in so many rounds; --rounds is then the most.",
         ),
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds, in place of the study's: `0,1`.")] = None,
@@ -91,7 +93,7 @@ def reproduce(
 
     * `accord reproduce tmlr-table2 --plan`
 
-    * `accord reproduce tmlr-table9 --rounds 1000 --until-flat 50`
+    * `accord reproduce tmlr-table9 --rounds 1000 --patience 50`
 
     * `accord reproduce tmlr-table2 --minutes 25 --import before.xz --export after.xz`
     """
@@ -107,7 +109,7 @@ def reproduce(
             lacking = [data for data in each.data if not available(data)]
             print(f"{name:28s} {each.title} ({what}{'; not here: ' + ', '.join(lacking) if lacking else ''})")
         return
-    more = {"train.rounds": rounds, "train.until_flat": until_flat}
+    more = {"train.rounds": rounds, "train.patience": patience}
     given = [*(overrides or []), *(f"{key}={value}" for key, value in more.items() if value)]
     chosen = find(study)
     for path in import_from or []:
@@ -151,7 +153,7 @@ def reproduce(
 
 def _carry_out(
     study: "Study", pool: Path, rule: str, grow: int, minutes: float | None
-) -> "tuple[Study, list[Result], list[One], Interrupt]":
+) -> "tuple[Study, list[Result], list[PlannedRun], Interrupt]":
     """Trains the study's runs, those of grown grids and, within `minutes`, of more seeds: the study as it then is, its
     results, all its runs, and whether it was stopped."""
     from accord.experiments.execute import Interrupt
@@ -218,7 +220,7 @@ def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> N
         print_table(printed_cells(told["printed"]))
 
 
-def _runs(named: "list[Named]") -> "list[One]":
+def _runs(named: "list[Named]") -> "list[PlannedRun]":
     """All runs of the cells, each once. Those whose data are not here are told of and left out; if there are no others,
     that is an error."""
     runs = list({run.folder: run for one in named for _, run in one.runs}.values())
@@ -309,6 +311,6 @@ def _print(study: "Study", results: "list[Result]", rule: str) -> None:
     print_cells(console, cells)
 
 
-def _print_plan(title: str, runs: "list[One]") -> None:
+def _print_plan(title: str, runs: "list[PlannedRun]") -> None:
     print(f"{title}, {len(runs)} runs, {sum(run.done for run in runs)} of them done")
     print_time(runs)

@@ -14,7 +14,7 @@ from accord.core.errors import AccordError
 if TYPE_CHECKING:
     from accord.experiments.execute import Interrupt
     from accord.experiments.experiment import Experiment
-    from accord.experiments.sweep import One
+    from accord.experiments.sweep import PlannedRun
     from accord.runs.reader import Recorded
     from accord.runs.run import Run
 
@@ -55,7 +55,7 @@ def print_table(cells: list[list[str]]) -> None:
     print_cells(Console(), cells)
 
 
-def print_time(runs: "list[One]") -> None:
+def print_time(runs: "list[PlannedRun]") -> None:
     """What is left of the runs, and a guess at its time from a short try on this device, made once for each kind."""
     from accord.experiments.pace import ahead
 
@@ -64,7 +64,7 @@ def print_time(runs: "list[One]") -> None:
         how = "one by one" if share.at_once == 1 else f"{share.at_once} in lockstep"
         print(f"  {share.kind}: {share.runs} runs, {share.rounds:,} rounds, {how}, {_in_hours(share.seconds)}")
     if shares:
-        most = any(run.experiment.settings.train.until_flat for run in runs)
+        most = any(run.experiment.settings.train.patience for run in runs)
         print(f"{'at most' if most else 'about'} {_in_hours(sum(share.seconds for share in shares))} on this device")
 
 
@@ -118,7 +118,7 @@ def train_experiments(
 
 
 def train_all(
-    runs: "list[One]", hint: str, *, fresh: bool = False, interrupt: "Interrupt | None" = None
+    runs: "list[PlannedRun]", hint: str, *, fresh: bool = False, interrupt: "Interrupt | None" = None
 ) -> tuple[int, bool]:
     """Trains what is left of the runs: how many have rounds before them still, and whether that was asked for, by
     Ctrl-C or because time is up. A second Ctrl-C ends the command here; `hint` says how to go on."""

@@ -11,7 +11,7 @@ from rich.console import Console
 from accord.cli.shared import AsJson, Overrides, Rule, name_the_page, print_time, show_results, tell, train_all
 
 if TYPE_CHECKING:
-    from accord.experiments.sweep import One
+    from accord.experiments.sweep import PlannedRun
 
 
 def sweep(
@@ -59,7 +59,7 @@ def sweep(
     _train(runs, fresh, select, as_json, f"To go on: {again}")
 
 
-def _train(runs: "list[One]", fresh: bool, rule: str | None, as_json: bool, hint: str) -> None:
+def _train(runs: "list[PlannedRun]", fresh: bool, rule: str | None, as_json: bool, hint: str) -> None:
     from accord.runs.reader import load
 
     console = Console(stderr=True)
@@ -72,7 +72,7 @@ def _train(runs: "list[One]", fresh: bool, rule: str | None, as_json: bool, hint
         raise typer.Exit(130 if asked else 0)
 
 
-def _print_plan(runs: "list[One]", as_json: bool) -> None:
+def _print_plan(runs: "list[PlannedRun]", as_json: bool) -> None:
     from accord.console.progress import watcher_for
     from accord.experiments.sweep import preview
 

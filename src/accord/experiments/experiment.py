@@ -261,8 +261,8 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
             Conditions(train.available, train.lost, train.stragglers, train.least),
             run.budget,
             run.seeds[0],
-            train.until_flat,
-            Plan.flat_margin if train.flat_margin is None else train.flat_margin,
+            train.patience,
+            Plan.min_delta if train.min_delta is None else train.min_delta,
         )
         if algorithm.privacy:
             plan.check_privacy()
@@ -278,14 +278,14 @@ def _check(settings: Settings, cohort: int | None, clients: int | None, algorith
     """Refuses settings that do not go together. `cohort` clients take part in a round, of so many `clients`, where that
     is known."""
     train, run = settings.train, settings.run
-    if train.flat_margin is not None and train.until_flat is None:
+    if train.min_delta is not None and train.patience is None:
         raise AccordError(
-            f"train.flat_margin says when a run counts as flat, got {train.flat_margin}: it needs train.until_flat"
-            " beside it"
+            f"train.min_delta has no meaning without train.patience, got {train.min_delta}: it is the smallest gain"
+            " that counts as an improvement"
         )
-    if train.until_flat is not None and not settings.data.heldout:
+    if train.patience is not None and not settings.data.heldout:
         raise AccordError(
-            "train.until_flat needs held-out data to tell when a run is flat: data.heldout must be above 0, got 0"
+            "train.patience needs held-out data to see whether a run improves: data.heldout must be above 0, got 0"
         )
     if cohort and clients and cohort > clients:
         raise AccordError(f"train.sample must be at most the {clients} clients of data.clients, got {cohort}")

@@ -14,7 +14,7 @@ from accord.core.version import __version__
 from accord.engines.determinism import steady
 from accord.engines.device import pick_device
 from accord.experiments.lockstep import together
-from accord.experiments.sweep import Jobs, One, packed
+from accord.experiments.sweep import Jobs, PlannedRun, packed
 from accord.kernels.paths import cache_folder
 from accord.runs.folder import read_json
 from accord.training.engine_choice import make_engine
@@ -48,9 +48,9 @@ class Share:
     seconds: float
 
 
-def ahead(runs: Sequence[One], tell: Callable[[str], None]) -> list[Share]:
+def ahead(runs: Sequence[PlannedRun], tell: Callable[[str], None]) -> list[Share]:
     """What is left of the runs, by kind, and how long it may take on this device."""
-    kinds: dict[str, list[One]] = {}
+    kinds: dict[str, list[PlannedRun]] = {}
     for run in runs:
         if not run.done:
             kinds.setdefault(_kind(run), []).append(run)
@@ -62,7 +62,7 @@ def ahead(runs: Sequence[One], tell: Callable[[str], None]) -> list[Share]:
     return shares
 
 
-def _kind(run: One) -> str:
+def _kind(run: PlannedRun) -> str:
     """What the time of a round hangs on: runs of one kind take equally long."""
     settings = run.experiment.settings
     clients = "natural clients" if settings.data.clients is None else f"{settings.data.clients} clients"
@@ -72,7 +72,7 @@ def _kind(run: One) -> str:
     )
 
 
-def _pace(runs: Sequence[One], tell: Callable[[str], None]) -> Pace:
+def _pace(runs: Sequence[PlannedRun], tell: Callable[[str], None]) -> Pace:
     """The pace of runs of one kind, measured now or before."""
     where, kind = runs[0].experiment.settings.run, _kind(runs[0])
     device = pick_device(where.device)
@@ -91,16 +91,16 @@ def _pace(runs: Sequence[One], tell: Callable[[str], None]) -> Pace:
     return Pace(**known[key])
 
 
-def _measured(runs: Sequence[One]) -> Pace:
+def _measured(runs: Sequence[PlannedRun]) -> Pace:
     """Rounds of a run by itself or, where that is how they go, of as many in lockstep as there is room for."""
     jobs = Jobs()
     group, engine = packed(list(runs), jobs)
     moments: list[list[float]] = [[] for _ in range(_TRIED)]
 
-    def loop_of(run: One) -> Loop:
+    def loop_of(run: PlannedRun) -> Loop:
         job = jobs.job(run)
         # the last round is evaluated, whatever the plan
-        tried = replace(run.experiment.plan(run.seed), rounds=_TRIED, evaluate_every=_TRIED + 1, until_flat=None)
+        tried = replace(run.experiment.plan(run.seed), rounds=_TRIED, evaluate_every=_TRIED + 1, patience=None)
         by = engine or make_engine(run.experiment.settings.run.engine, job)
         return Loop(job, tried, by, None, [_note])
 

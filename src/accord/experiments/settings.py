@@ -138,15 +138,15 @@ class TrainSection(Section):
         None, description="largest norm of a local step's gradient; left out, nothing is clipped"
     )
     evaluate_every: int = Field(10, description="rounds between two evaluations")
-    until_flat: int | None = Field(
+    patience: int | None = Field(
         None,
         description=(
-            "rounds without a better figure on held-out data after which a run is done; left out, it does all its"
-            " rounds"
+            "early stopping: a run ends after so many rounds without improvement on held-out data; left out, it does"
+            " all its rounds"
         ),
     )
-    flat_margin: float | None = Field(
-        None, description="until_flat: by how much a figure must be better to count; left out, 0.001"
+    min_delta: float | None = Field(
+        None, description="patience: the smallest gain on held-out data that counts as an improvement; left out, 0.001"
     )
     min_clients: int = Field(1, description="a round with fewer reports is skipped")
     available: float = Field(1.0, description="probability that a client can be sampled in a round")

@@ -38,7 +38,7 @@ MOST = 10_000  # runs of a sweep; more is a slip of the keyboard
 
 
 @dataclass(frozen=True)
-class One:
+class PlannedRun:
     """One run of the grid: its experiment, its seed, and the values that set it apart."""
 
     experiment: Experiment
@@ -67,7 +67,7 @@ class One:
 # --------------------------------------------------------------------------------------------------- the grid
 
 
-def read(path: str | Path, overrides: Sequence[str] = ()) -> list[One]:
+def read(path: str | Path, overrides: Sequence[str] = ()) -> list[PlannedRun]:
     """The runs of a sweep file, in the order of its table: the last key goes fastest, then the seeds."""
     text = text_of(path)
     tables = tables_of(text, str(path))
@@ -81,7 +81,7 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> list[One]:
                 " them"
             )
     _check_size(math.prod(map(len, grid.values())))
-    runs: dict[Path, One] = {}
+    runs: dict[Path, PlannedRun] = {}
     for combination in product(*grid.values()):
         values = dict(zip(grid, combination, strict=True))
         more = [(*key.split(".", 1), value) for key, value in values.items()]
@@ -90,7 +90,7 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> list[One]:
         if not runs:
             _check_size(math.prod(map(len, grid.values())) * len(seeds))
         for seed in seeds:
-            run = One(experiment, seed, values, experiment.folder(seed))
+            run = PlannedRun(experiment, seed, values, experiment.folder(seed))
             if run.folder in runs:
                 raise AccordError(
                     f"[sweep] gives two runs one folder, {run.folder}: "
@@ -146,7 +146,7 @@ class Jobs:
         self._feds: WeakValueDictionary[Hashable, Federation] = WeakValueDictionary()
         self._alike: dict[Hashable, Hashable] = {}
 
-    def job(self, run: One) -> Job:
+    def job(self, run: PlannedRun) -> Job:
         """The run as an engine gets it."""
         experiment, seed = run.experiment, run.seed
         data = experiment.settings.data
@@ -159,7 +159,7 @@ class Jobs:
         parts = module, fed, experiment.algorithm, experiment.training, plan, where.device
         return make_job(*parts, speed=where.speed, attack=experiment.attack)
 
-    def alike(self, run: One) -> Hashable:
+    def alike(self, run: PlannedRun) -> Hashable:
         """What the run must share with others to go along with them. Looked into once for all runs that differ in rates
         and rules alone."""
         settings, training, local = run.experiment.settings, run.experiment.training, run.experiment.algorithm.local
@@ -174,7 +174,7 @@ class Jobs:
 class Group:
     """Runs that go together. `apart` says why they go one by one instead."""
 
-    runs: list[One]
+    runs: list[PlannedRun]
     at_once: int = 1
     lanes: int = 0
     apart: str | None = None
@@ -187,15 +187,15 @@ class Group:
         return f"{count} in lockstep, {some}{self.lanes} lane{'' if self.lanes == 1 else 's'}"
 
 
-def grouped(runs: Sequence[One], jobs: Jobs) -> list[list[One]]:
+def grouped(runs: Sequence[PlannedRun], jobs: Jobs) -> list[list[PlannedRun]]:
     """The runs by what they can share."""
-    groups: dict[Hashable, list[One]] = {}
+    groups: dict[Hashable, list[PlannedRun]] = {}
     for run in runs:
         groups.setdefault(_apart(run) or jobs.alike(run), []).append(run)
     return list(groups.values())
 
 
-def _apart(run: One) -> str | None:
+def _apart(run: PlannedRun) -> str | None:
     """Why the run is to be trained by itself, whatever others there are."""
     where = run.experiment.settings.run
     if run.experiment.algorithm.local.engine is not None:
@@ -212,7 +212,7 @@ def _apart(run: One) -> str | None:
     return None
 
 
-def packed(runs: list[One], jobs: Jobs) -> tuple[Group, Vectorised | None]:
+def packed(runs: list[PlannedRun], jobs: Jobs) -> tuple[Group, Vectorised | None]:
     """Runs that can share a batch, as many of them at a time as there is room for, and the engine that they share, if
     there is one."""
     apart = _apart(runs[0])
@@ -240,7 +240,12 @@ class Audience(Watcher, Protocol):
 
 
 def sweep(
-    runs: Sequence[One], watcher: Audience, interrupt: Interrupt, tell: Callable[[str], None], *, fresh: bool = False
+    runs: Sequence[PlannedRun],
+    watcher: Audience,
+    interrupt: Interrupt,
+    tell: Callable[[str], None],
+    *,
+    fresh: bool = False,
 ) -> int:
     """Trains what is left of the runs, and says how many have rounds before them still."""
     for run in runs:
@@ -258,7 +263,12 @@ def sweep(
 
 
 def _train(
-    runs: list[One], so_far: int, jobs: Jobs, watcher: Audience, interrupt: Interrupt, tell: Callable[[str], None]
+    runs: list[PlannedRun],
+    so_far: int,
+    jobs: Jobs,
+    watcher: Audience,
+    interrupt: Interrupt,
+    tell: Callable[[str], None],
 ) -> None:
     """One group. Its engine lives here alone, so that its samples have left the device before the next group's come."""
     group, engine = packed(runs, jobs)
@@ -279,7 +289,7 @@ class _Standing:
     done: bool
 
 
-def _standing(run: One) -> _Standing:
+def _standing(run: PlannedRun) -> _Standing:
     """How far a run has come. A folder that is damaged, or that another process works in, is told of before anything is
     trained."""
     if not run.folder.exists():
@@ -313,7 +323,7 @@ def _in_lockstep(group: Group, engine: Vectorised, jobs: Jobs, watcher: Audience
             watcher.leave(titles.pop(loop), loop.result())
 
 
-def preview(runs: Sequence[One], progress: Progress | None = None) -> dict[str, Any]:
+def preview(runs: Sequence[PlannedRun], progress: Progress | None = None) -> dict[str, Any]:
     """What a sweep would do: its runs, how they go together, and where they go."""
     groups = []
     jobs = Jobs(progress)

@@ -1,4 +1,4 @@
-"""Settings of accord 0.1, whose [algorithm] section was flat, as they are spelled now. They are read until 0.4.
+"""Settings of accord 0.1, as they are spelled now. They are read until 0.4. Its [algorithm] section was flat:
 
 tau = 0.4, mask = "gma", lr = 0.02   ->   mask = { name = "gma", tau = 0.4 }, server = { lr = 0.02 }
 """
@@ -37,6 +37,7 @@ MOVED = {key: f"{part}.{key}" for part, keys in _KEYS.items() for key in keys} |
     "tau_over": "mask.tau.over",
     "like": "mask.mask.name",
 }
+RENAMED = {"train.until_flat": "train.patience", "train.flat_margin": "train.min_delta"}
 _OF_A_CONTROL = ("tau", "tau_to", "tau_over", "scope", "memory", "rescale", "k")  # keys that `scaled` gave to its mask
 # `mask = "gma"` is short for a table with that name; a tau that moves has a first value
 _SHORT = {"mask": "name", "tau": "from"}
@@ -83,28 +84,48 @@ def modern(section: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_spelled_now(tables: dict[str, Any], given: Sequence[Given]) -> list[Given]:
-    """What is given, and an experiment's [algorithm] in place, with keys of 0.1 where they are now; a warning names
-    them."""
+    """What is given, and an experiment's tables in place, with keys of 0.1 where they are now; a warning names them."""
+    written = [f"{section}.{key}" for section, table in tables.items() if isinstance(table, dict) for key in table]
+    written += [f"{section}.{key}" for section, key, _ in given]
+    places = {key: RENAMED[key] for key in written if key in RENAMED}
+    for section in {_split(key)[0] for key in places if isinstance(tables.get(_split(key)[0]), dict)}:
+        tables[section] = renamed(section, tables[section])
+    places |= _moved_parts(tables, [(key, value) for section, key, value in given if section == "algorithm"])
+    tell(places)
+    now = [(places.get(f"{section}.{key}", f"{section}.{key}"), value) for section, key, value in given]
+    return [(*_split(path), value) for path, value in now]
+
+
+def _moved_parts(tables: dict[str, Any], given: Sequence[tuple[str, Any]]) -> dict[str, str]:
+    """Where the keys of 0.1 are now that [algorithm] and what is given for it have; the table is changed in place."""
     section = tables.get("algorithm", {})
     if not isinstance(section, dict):
-        return list(given)
-    own = [(key, value) for of, key, value in given if of == "algorithm"]
-    old = [key for key in [*section, *dict(own)] if key in MOVED]
+        return {}
+    old = [key for key in [*section, *dict(given)] if key in MOVED]
     if not old:
-        return list(given)
-    asked = [named(value) for key, value in own if key in ("mask", "mask.name")]
+        return {}
+    asked = [named(value) for key, value in given if key in ("mask", "mask.name")]
     mask = asked[-1] if asked else named(section.get("mask"))
     now = modern(section)
-    moving = ramps([*flat(now), *dict(own)])
-    places = {key: moved(key, mask, moving) for key in old}
-    tell(places)
+    moving = ramps([*flat(now), *dict(given)])
     if "algorithm" in tables:
         tables["algorithm"] = now
-    return [(of, places.get(key, key) if of == "algorithm" else key, value) for of, key, value in given]
+    return {f"algorithm.{key}": f"algorithm.{moved(key, mask, moving)}" for key in old}
+
+
+def _split(path: str) -> tuple[str, str]:
+    section, _, key = path.partition(".")
+    return section, key
+
+
+def renamed(section: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """A section with the keys of 0.1 that have another name now."""
+    return {_split(RENAMED.get(f"{section}.{key}", f"{section}.{key}"))[1]: value for key, value in table.items()}
 
 
 def canonical(key: str) -> str:
     """One spelling of `section.key` for all that mean the same, to compare them by."""
+    key = RENAMED.get(key, key)
     section, _, path = key.partition(".")
     return key if section != "algorithm" else f"{key}.name" if path in _KEYS else f"{section}.{MOVED.get(path, path)}"
 
@@ -119,8 +140,10 @@ def modern_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
         section, _, path = key.partition(".")
         words = value if isinstance(value, list) else [value]
         if section == "algorithm" and path in MOVED and not (mask is None and MOVED[path].startswith("mask.")):
-            places[path] = moved(path, mask, ramps(own))
-            key = f"algorithm.{places[path]}"
+            places[key] = f"algorithm.{moved(path, mask, ramps(own))}"
+            key = places[key]
+        elif key in RENAMED:
+            places[key] = key = RENAMED[key]
         elif section == "algorithm" and path in _KEYS and all(isinstance(word, str) for word in words):
             key = canonical(key)
         found.pop(key, None)  # the last one counts, in its own place
@@ -132,7 +155,7 @@ def modern_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
 def tell(places: Mapping[str, str]) -> None:
     """Warns of keys of 0.1, if there are any, and says where they are now."""
     if places:
-        now = ", ".join(f"algorithm.{new} (was algorithm.{old})" for old, new in places.items())
+        now = ", ".join(f"{new} (was {old})" for old, new in places.items())
         warnings.warn(
-            f"[algorithm] is spelled as in accord 0.1, which is read until 0.4: write {now}", OldSpelling, stacklevel=3
+            f"settings are spelled as in accord 0.1, which is read until 0.4: write {now}", OldSpelling, stacklevel=3
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from accord.core.errors import AccordError
-from accord.rules.old_spelling import modern
+from accord.rules.old_spelling import modern, renamed
 from accord.runs.folder import read_json, read_lines
 from accord.runs.run import history_of
 from accord.runs.selection import History, Selected, primary_metric, select
@@ -134,6 +134,7 @@ def _load(folder: Path) -> Recorded:
         raise AccordError("experiment.json holds no settings")
     if isinstance(settings.get("data"), dict):  # of the command, which names its settings as files do
         settings["algorithm"] = _as_tables(modern(settings["algorithm"]))
+        settings["train"] = renamed("train", settings.get("train", {}))
     rows = read_lines(folder / "metrics.jsonl")
     reached = rows[-1]["round"] if rows else 0
     status, flat = f"unfinished, round {reached}", None

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from accord.core.errors import AccordError
-from accord.experiments.sweep import One
+from accord.experiments.sweep import PlannedRun
 from accord.runs.reader import Recorded, load
 from accord.runs.selection import History, select
 from accord.studies.published import Printed, elsewhere, find, own_rules
@@ -220,7 +220,7 @@ def measured(values: Mapping[str, float], metric: str) -> float | None:
     return value if math.isfinite(value) else None  # a model that diverged
 
 
-def plain(study: Study, results: Sequence[Result], command: str, runs: Sequence[One] = ()) -> dict[str, Any]:
+def plain(study: Study, results: Sequence[Result], command: str, runs: Sequence[PlannedRun] = ()) -> dict[str, Any]:
     """The results, and the command and the runs that they came from, as data that can be written down."""
     return {
         "study": study.name,

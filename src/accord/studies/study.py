@@ -19,7 +19,7 @@ from typing import Any
 from accord.core.errors import AccordError, did_you_mean
 from accord.core.files import flat
 from accord.experiments.experiment import Experiment, assemble, override
-from accord.experiments.sweep import One
+from accord.experiments.sweep import PlannedRun
 from accord.rules.old_spelling import modern_paths
 from accord.studies.files import all_tables, path_of, tables_at, toml
 from accord.studies.published import own_rules
@@ -56,7 +56,7 @@ class Named:
     """A cell's runs, each with its point of the grid; none, and why, where its data are not here."""
 
     cell: Cell
-    runs: list[tuple[Settings, One]]
+    runs: list[tuple[Settings, PlannedRun]]
     missing: str | None = None
 
 
@@ -157,12 +157,12 @@ class Study:
             ]
             yield point, assemble({}, given, self._text(cell, point), self.home)
 
-    def runs(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, One]]:
+    def runs(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, PlannedRun]]:
         """The cell's runs, each with its point of the grid. They have names only where the data set is there to be
         named."""
         for point, experiment in self.experiments(cell, folder):
             for seed in cell.seeds:
-                yield point, One(experiment, seed, {**cell.values, **point}, experiment.folder(seed))
+                yield point, PlannedRun(experiment, seed, {**cell.values, **point}, experiment.folder(seed))
 
     def named(self, folder: Path) -> "list[Named]":
         """All cells with their runs. To name a run takes a while, so whoever trains and then reads asks once."""

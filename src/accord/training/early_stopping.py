@@ -1,7 +1,7 @@
-"""Whether a run is flat: held-out data of participating clients has said nothing new for so many rounds.
+"""Early stopping: a run ends when held-out data of participating clients has not improved for `patience` rounds.
 
-Told by the evaluations on record and by nothing else, so a run that was killed and resumed, or that went along with
-others, ends where a straight run ends.
+It depends on the evaluations on record and on nothing else, so a run that was killed and resumed, or that was trained
+in lockstep with others, ends where a straight run ends.
 """
 
 import math
@@ -14,8 +14,8 @@ from accord.runs.selection import score
 
 
 @dataclass(frozen=True)
-class Rise:
-    """The last time that held-out data was better, by more than a margin, than the time before. Many small gains add
+class EarlyStopping:
+    """The last round in which held-out data improved, by more than a margin, on the one before. Many small gains add
     up: each is measured against the last that counted."""
 
     margin: float
@@ -23,16 +23,16 @@ class Rise:
     score: float = -math.inf
     seen: int = 0  # the last round that was looked at
 
-    def after(self, number: int, evaluation: Evaluation) -> "Rise":
+    def after(self, number: int, evaluation: Evaluation) -> "EarlyStopping":
         """With one more evaluation."""
         if "heldout" not in evaluation["splits"]:
             return self
         reached = score(evaluation, "heldout")
         if reached > self.score + self.margin:
-            return Rise(self.margin, number, reached, number)
-        return Rise(self.margin, self.round, self.score, number)
+            return EarlyStopping(self.margin, number, reached, number)
+        return EarlyStopping(self.margin, self.round, self.score, number)
 
-    def after_all(self, rows: Iterable[Mapping[str, Any]]) -> "Rise":
+    def after_all(self, rows: Iterable[Mapping[str, Any]]) -> "EarlyStopping":
         """With the rounds on record, but for an evaluation that a run got only because it was to end there."""
         rise = self
         for row in rows:
@@ -40,6 +40,6 @@ class Rise:
                 rise = rise.after(row["round"], row["evaluation"])
         return rise
 
-    def is_over(self, rounds: int | None) -> bool:
-        """Whether that was so many rounds ago. A round that nobody looked at says nothing."""
-        return rounds is not None and self.seen - self.round >= rounds
+    def is_over(self, patience: int | None) -> bool:
+        """Whether that was so many rounds ago. A round that was not evaluated does not count."""
+        return patience is not None and self.seen - self.round >= patience

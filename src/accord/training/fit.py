@@ -17,6 +17,7 @@ from accord.engines.determinism import steady
 from accord.engines.device import pick_device
 from accord.engines.speed import checked
 from accord.models import warm_start
+from accord.rules import old_spelling
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
 from accord.rules.named import fedavg
@@ -50,8 +51,8 @@ def fit(
     conditions: Conditions | None = None,
     attack: Attack | None = None,
     budget: float | None = None,
-    until_flat: int | None = None,
-    flat_margin: float = 0.001,
+    patience: int | None = None,
+    min_delta: float = 0.001,
     seed: int = 0,
     engine: str = "auto",
     device: str = "auto",
@@ -63,6 +64,8 @@ def fit(
     start: str | Path | Mapping[str, Tensor] | None = None,
     hooks: Sequence[Hook] = (),
     verbose: bool | None = None,
+    until_flat: int | None = None,
+    flat_margin: float | None = None,
 ) -> Run:
     """Trains `model` over the clients of `fed` and evaluates it three ways.
 
@@ -76,9 +79,10 @@ def fit(
     they are evaluated like all others (docs/explanation/robustness.md). `speed` names options that trade something for
     speed: `native`, `compile`, `channels-last`, `bf16` (docs/explanation/engines.md). A checkpoint is written every
     `checkpoint_every` rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops after the
-    round and can be resumed. With `until_flat` a run is done before its `rounds` once held-out data has not become better, by more than
-    `flat_margin`, in so many rounds. `verbose` tells on standard error how the run goes; left out, it does so on a
-    terminal, and elsewhere says only, and once, which engine trains.
+    round and can be resumed. With `patience` a run ends before its `rounds` once held-out data has not improved, by
+    more than `min_delta`, in so many rounds. `verbose` prints progress on standard error; left out, it does so on a
+    terminal, and elsewhere says only, and once, which engine trains. `until_flat` and `flat_margin` are what 0.1 called
+    `patience` and `min_delta`.
 
     >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
@@ -93,8 +97,14 @@ def fit(
         if not isinstance(value, kind):
             raise AccordError(f"{what} must be of type {kind.__name__}, got {value!r}")
     conditions = conditions or Conditions()
+    if until_flat is not None:
+        old_spelling.tell({"until_flat": "patience"})
+        patience = until_flat
+    if flat_margin is not None:
+        old_spelling.tell({"flat_margin": "min_delta"})
+        min_delta = flat_margin
     plan = Plan(
-        rounds, sample, evaluate_every, checkpoint_every, min_clients, conditions, budget, seed, until_flat, flat_margin
+        rounds, sample, evaluate_every, checkpoint_every, min_clients, conditions, budget, seed, patience, min_delta
     )
     training = Training(epochs, batch, steps, lr, momentum, weight_decay, clip)
     if start is not None:
@@ -172,7 +182,7 @@ def make_job(
     algorithm.local.check(training.momentum)
     fed = fed.pool() if algorithm.pools else fed
     plan.check(fed)
-    plan.check_flat(any(map(len, fed.heldout.values())))
+    plan.check_patience(any(map(len, fed.heldout.values())))
     algorithm.average.check_cohort(plan.sample or len(fed.clients))
     if algorithm.privacy:
         plan.check_privacy()

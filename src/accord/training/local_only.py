@@ -11,7 +11,7 @@ from accord.runs.evaluation import merge_alone
 _TRIED = 10  # so many clients' models are tried on data that is nobody's own
 
 
-def table_of_own(engine: Engine, fed: Federation, seed: int, own: Callable[[str], State]) -> Table:
+def evaluate_local_models(engine: Engine, fed: Federation, seed: int, own: Callable[[str], State]) -> Table:
     """Every client's own model on its own data; some clients' models on data that is nobody's own."""
     shared = [group for group in fed.groups() if group[0] in ("unseen", "test", "other")]
     tried = draws.choose(len(fed.clients), min(_TRIED, len(fed.clients)), seed, "models tried on others")

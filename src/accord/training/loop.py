@@ -20,8 +20,8 @@ from accord.training.checkpoint import Progress
 from accord.training.client_store import ClientStore
 from accord.training.cohort import Invited, cohort_row, invite
 from accord.training.diagnostics import of_round
-from accord.training.early_stopping import Rise
-from accord.training.local_only import table_of_own
+from accord.training.early_stopping import EarlyStopping
+from accord.training.local_only import evaluate_local_models
 from accord.training.plan import Plan
 
 _CHECKPOINT_SECONDS = 10.0
@@ -70,7 +70,7 @@ class Loop:
         buffers = job.layout.pack_buffers(dict(job.module.named_buffers())).to(device)
         self.first = Snapshot(0, vector, buffers)
         self.progress = Progress(0, vector, buffers, job.algorithm.init(job.layout, len(job.fed.clients), vector))
-        self.rise = Rise(plan.flat_margin)
+        self.rise = EarlyStopping(plan.min_delta)
         self.last_table: Table | None = None
         self.stopped: str | None = None  # why it ends before its rounds, if it does
         self._began = self._saved = time.monotonic()
@@ -123,8 +123,8 @@ class Loop:
 
     @property
     def flat(self) -> bool:
-        """Whether held-out data has said nothing new for as long as the plan waits."""
-        return self.rise.is_over(self.plan.until_flat)
+        """Whether held-out data has not improved for as long as the plan's patience."""
+        return self.rise.is_over(self.plan.patience)
 
     def _ask(self, number: int) -> Asked:
         progress = self.progress
@@ -290,7 +290,7 @@ class Loop:
 
     def _evaluated(self) -> Table:
         if self.job.algorithm.local.own_models:
-            return table_of_own(self.engine, self.job.fed, self.job.seed, self._own)
+            return evaluate_local_models(self.engine, self.job.fed, self.job.seed, self._own)
         return self.engine.evaluate(self.progress.vector, self.progress.buffers, list(self.job.fed.groups()))
 
     # ------------------------------------------------------------------------------------------------ on disk
@@ -306,7 +306,7 @@ class Loop:
         saved = self.folder.state or {}
         self.store = ClientStore(self.job.fed.clients, self.folder.path / "clients", saved.get("clients"))
         self.rows = self.folder.rows()
-        self.rise = Rise(self.plan.flat_margin).after_all(self.rows)
+        self.rise = EarlyStopping(self.plan.min_delta).after_all(self.rows)
         if saved:
             self.progress = self.progress.restored(saved, tensors, self.job.device)
 

@@ -11,6 +11,7 @@ from accord.runs.fingerprint import describe
 from accord.training.cohort import Conditions
 
 _RELIABLE = Conditions()
+_FIRST_NAMES = {"patience": "until_flat", "min_delta": "flat_margin"}
 
 
 @dataclass(frozen=True)
@@ -25,19 +26,19 @@ class Plan:
     conditions: Conditions = _RELIABLE
     budget: float | None = None
     seed: int = 0
-    until_flat: int | None = None  # all rounds, flat or not
-    flat_margin: float = 0.001
+    patience: int | None = None  # rounds without improvement after which a run ends; None: it does all its rounds
+    min_delta: float = 0.001  # what counts as an improvement
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "sample", "evaluate_every", "checkpoint_every", "min_clients", "until_flat"):
+        for name in ("rounds", "sample", "evaluate_every", "checkpoint_every", "min_clients", "patience"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise AccordError(f"seed must be a whole number, got {self.seed!r}")
         if self.budget is not None and not self.budget > 0:
             raise AccordError(f"budget must be a number of seconds above 0, got {self.budget}")
-        if not isinstance(self.flat_margin, int | float) or not 0 <= self.flat_margin < math.inf:
-            raise AccordError(f"flat_margin must be a number of at least 0, got {self.flat_margin!r}")
+        if not isinstance(self.min_delta, int | float) or not 0 <= self.min_delta < math.inf:
+            raise AccordError(f"min_delta must be a number of at least 0, got {self.min_delta!r}")
 
     def check(self, fed: Federation) -> None:
         """Refuses a plan that the federation cannot carry out."""
@@ -49,11 +50,11 @@ class Plan:
         if self.min_clients > cohort:
             raise AccordError(f"min_clients must be at most the {cohort} clients of a round, got {self.min_clients}")
 
-    def check_flat(self, heldout: bool) -> None:
-        """Refuses to wait for a run to be flat where there is no held-out data to tell by."""
-        if self.until_flat is not None and not heldout:
+    def check_patience(self, heldout: bool) -> None:
+        """Refuses early stopping where there is no held-out data to go by."""
+        if self.patience is not None and not heldout:
             raise AccordError(
-                "until_flat needs held-out data of participating clients to tell when a run is flat, and there is none"
+                "patience needs held-out data of participating clients to see whether a run improves, and there is none"
             )
 
     def check_privacy(self) -> None:
@@ -73,11 +74,12 @@ class Plan:
     def identity(self) -> dict[str, Any]:
         """What of it changes results: not how far to go, how often to save, or the seed, which a folder's name spells
         out."""
-        aside = {"rounds", "checkpoint_every", "budget", "seed", *(["flat_margin"] if self.until_flat is None else [])}
         described: dict[str, Any] = describe(self)
+        aside = ["rounds", "checkpoint_every", "budget", "seed", *(["min_delta"] if self.patience is None else [])]
         for name in aside:
             described.pop(name, None)
-        return described
+        # a folder's name must not change when a setting does: these keep what 0.1 called them
+        return {_FIRST_NAMES.get(name, name): value for name, value in described.items()}
 
 
 def identity(job: Job, plan: Plan) -> dict[str, Any]:

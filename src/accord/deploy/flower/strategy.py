@@ -137,7 +137,7 @@ class Strategy(FlowerStrategy):
         roster = Roster(grid, layout, form_name(self.algorithm, self.sums))
         fed = _names_only(roster.gather(self.clients, self.wait), roster, self.name)
         plan.check(fed)
-        plan.check_flat(bool(fed.heldout))  # who has some is all that a server knows
+        plan.check_patience(bool(fed.heldout))  # who has some is all that a server knows
         cohort = plan.sample or len(fed.clients)
         self.algorithm.average.check_cohort(cohort)
         if self.sums and self.sums.secure and self.sums.secure.clients < cohort:
