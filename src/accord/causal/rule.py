@@ -18,7 +18,7 @@ class split_network(Local):
     first `warmup` rounds it is `warmup_penalty`. `reduction` says how a client's losses make its risk.
     """
 
-    at: Annotated[int, "layers that clients hold; below 0, all but so many"] = -1
+    at: Annotated[int, "number of layers that clients hold; if negative, all but so many"] = -1
     penalty: Annotated[float, "lambda, the weight of the invariance penalty"] = 1.0
     warmup: Annotated[int, "rounds before that weight applies"] = 0
     warmup_penalty: Annotated[float, "its weight until then"] = 0.0

@@ -21,9 +21,8 @@ analyse_app = typer.Typer(
     no_args_is_help=True,
     help="""Analyses: each prints a table, and writes it with every point (CSV) and a figure.
 
-Those that train have small settings of their own, which options and `section.key=value` replace;
-their runs are ordinary run folders, so a command that was stopped goes on when it is given again.
-docs/how-to/analyses.md shows what comes out.
+Those that train have small default settings, which options and `section.key=value` replace. Their runs are ordinary
+run folders: a command that was stopped is continued by giving it again. docs/how-to/analyses.md shows the results.
 """,
 )
 
@@ -187,7 +186,7 @@ def membership(
     out: Out = OUT,
     figure: Kind = "png",
 ) -> None:
-    """Attack models trained with and without the mask: can training samples be told from others?
+    """Membership inference against models trained with and without the mask.
 
     Examples:
 

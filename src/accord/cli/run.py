@@ -19,9 +19,9 @@ def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An experiment file in TOML.", show_default=False)],
     overrides: Overrides = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run that was stopped, or extend a finished one.")
+        bool, typer.Option("--resume", help="Continue a run that was stopped, or extend a finished one.")
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what is there and start over.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the run's folder and start over.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the settings and what they cost; train nothing.")
     ] = False,
@@ -36,13 +36,12 @@ def run(
 ) -> None:
     """Train what an experiment file describes, once per seed.
 
-    Settings on the command line are written as in the file, as section.key=value; commas make lists; `accord settings`
-    explains them. A setting that makes another choice, such as another algorithm, drops the options that the file gave
-    the old one.
+    Settings on the command line replace the file's: `section.key=value`, with commas for lists; `accord settings`
+    explains every key. If one picks another algorithm, split or model, the file's options for the old one are dropped.
 
-    Each run goes to a folder of its own below `run.folder`, named after the settings. One that was stopped, by Ctrl-C
-    or even kill -9, goes on with `--resume` as if nothing had happened; on another kind of machine it says what
-    differs. With a larger `train.rounds`, `--resume` extends a finished one.
+    Each run has a folder below `run.folder`, named after its settings. A run that was stopped, even by kill -9, is
+    continued with `--resume`; the result is the same as without the stop. With a larger `train.rounds`, `--resume`
+    extends a finished run.
 
     Examples:
 

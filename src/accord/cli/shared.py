@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from accord.runs.reader import Recorded
     from accord.runs.run import Run
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON, for machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 
 Rule = Annotated[
     str | None,
@@ -27,9 +27,8 @@ Rule = Annotated[
         metavar="RULE",
         show_default=False,
         help=(
-            "Which round's figures count: `held-out` (the round best on held-out data, the default), `last10` (mean"
-            " over the last ten rounds), `window(a,b)` (mean over rounds a to b), or `oracle` (the round best on the"
-            " test set)."
+            "Which round is reported: `held-out` (the best on held-out data, the default), `last10` (mean of the last"
+            " ten evaluated rounds), `window(a,b)` (mean of rounds a to b) or `oracle` (the best on the test set)."
         ),
     ),
 ]

@@ -19,22 +19,21 @@ def sweep(
         Path, typer.Argument(metavar="FILE", help="An experiment file with a [sweep] table.", show_default=False)
     ],
     overrides: Overrides = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what is there and start over.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Delete the runs' folders and start over.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the runs, how they go together and where; train nothing.")
+        bool, typer.Option("--dry-run", help="List the runs, their groups and folders; train nothing.")
     ] = False,
     select: Rule = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a grid of settings, many runs at once.
 
-    In the file's `[sweep]` table a key has several values: `"train.lr" = [0.01, 0.02, 0.05]`. Every combination is
-    trained with every seed of `run.seeds`. Runs that differ in seeds, rates, masks or algorithms, but not in model,
-    data or batch size, train in lockstep on a GPU, as lanes of one batch; others, and those on a CPU unless
-    `run.engine` is vectorised, go after one another.
+    The file's `[sweep]` table gives a key several values: `"train.lr" = [0.01, 0.02, 0.05]`. Every combination is
+    trained with every seed of `run.seeds`. On a GPU, runs with the same model, data and batch size train in lockstep,
+    as lanes of one batch; others, and runs on a CPU unless `run.engine` is vectorised, train one after another.
 
-    Each run has the folder and the record that `accord run` with its values would give it. What is done is not done
-    again and what was stopped goes on, always: that is `--resume` of `accord run`.
+    Each run has the folder that `accord run` with its values would give it. Finished runs are not repeated, and stopped
+    ones are continued, without `--resume`.
 
     Examples:
 

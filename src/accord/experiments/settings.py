@@ -33,67 +33,77 @@ class DataSection(Section):
 
     name: str = Field("mnist", description="the data set; `accord data list` has them all")
     clients: int | None = Field(
-        None, ge=1, description="clients that take part in training; left out, 100, or all where they are natural"
+        None, ge=1, description="clients that take part in training; left out: 100, or all natural ones"
     )
     split: str | None = Field(
         None,
         description=(
-            "who gets what: iid, labels, exact, dirichlet, quantity, or natural; left out, natural where data is by"
-            " client"
+            "how samples are split over clients: iid, labels, exact, dirichlet, quantity or natural; left out: natural"
+            " where the data has owners, else iid"
         ),
     )
     classes: int | None = Field(None, ge=1, description="labels, exact: main classes per client")
-    noise: float | None = Field(None, ge=0, le=1, description="labels: share of the data dealt evenly to all clients")
-    alpha: float | None = Field(None, gt=0, description="dirichlet: small values give each client few classes")
-    beta: float | None = Field(None, gt=0, description="quantity: small values give clients of very different sizes")
+    noise: float | None = Field(
+        None, ge=0, le=1, description="labels: share of the data that is split evenly over all clients"
+    )
+    alpha: float | None = Field(
+        None, gt=0, description="dirichlet: concentration; small values give each client few classes"
+    )
+    beta: float | None = Field(
+        None, gt=0, description="quantity: concentration; small values give clients of very different sizes"
+    )
     population: str | None = Field(
-        None, description="natural: only clients of this group take part, the others are unseen"
+        None, description="natural: only clients of this group take part; the others are unseen"
     )
     unseen: int | None = Field(
         None,
         ge=0,
         description=(
-            "further clients that never train and are only evaluated on; left out, none, or all others where natural"
+            "further clients that never train and are only evaluated on; left out: none, or all other natural ones"
         ),
     )
     share: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="part of the training data that clients get where they are made up; left out, all of it",
+        description="share of the training data that is split over clients; left out: all of it",
     )
     heldout: float = Field(0.1, ge=0, lt=1, description="share of a participating client's data kept for evaluation")
     shift: str | None = Field(
         None,
         description=(
-            "what looks different at every client: none, coloured, two-by-two, binary, rotated; left out, the data"
+            "how clients' samples differ in look: none, coloured, two-by-two, binary or rotated; left out: the data"
             " set's own"
         ),
     )
     palette: str | None = Field(
-        None, description="coloured: each client its own colours (client), or all the same (shared)"
+        None, description="coloured: colours of its own for each client (client), or the same for all (shared)"
     )
     palettes: int | None = Field(
         None,
-        description=(
-            "coloured: so many different palettes, which clients take in turn; 1: all the same; left out, see palette"
-        ),
+        description=("coloured: number of different palettes, which clients take in turn; left out: as `palette` says"),
     )
-    colours: int | None = Field(None, description="coloured: colours of a class at a client")
+    colours: int | None = Field(None, description="coloured: colours per class and client")
     background: bool | None = Field(None, description="coloured: colour the background too")
-    flip_low: float | None = Field(None, description="binary: how often colour and label disagree at the first client")
-    flip_high: float | None = Field(None, description="binary: how often at the last client")
-    flip_test: float | None = Field(None, description="binary: how often in the test set")
-    angles: list[float] | None = Field(None, description="rotated: degrees, counter-clockwise")
-    by: str | None = Field(None, description="rotated: an angle for each class, or one for each client")
-    augment: str | None = Field(None, description="how training pictures are varied: none, crop, flip or crop-flip")
+    flip_low: float | None = Field(
+        None, description="binary: share of samples whose colour and label disagree, at the first client"
+    )
+    flip_high: float | None = Field(None, description="binary: the same at the last client")
+    flip_test: float | None = Field(None, description="binary: the same in the test set")
+    angles: list[float] | None = Field(None, description="rotated: angles in degrees, counter-clockwise")
+    by: str | None = Field(None, description="rotated: an angle for each class (class) or for each client (client)")
+    augment: str | None = Field(None, description="augmentation of training pictures: none, crop, flip or crop-flip")
     pad: int | None = Field(None, description="crop, crop-flip: black pixels around a picture before it is cropped")
-    tests: list[str] = Field([], description="further test sets: .npz files with x and y, known by their names")
+    tests: list[str] = Field(
+        [], description="further test sets: .npz files with x and y, reported under the files' names"
+    )
     client: str | None = Field(None, description="table: the column of clients")
     label: str | None = Field(None, description="table: the column of labels")
-    size: int | None = Field(None, ge=1, description="folder: pictures are resized to so many pixels a side")
+    size: int | None = Field(
+        None, ge=1, description="folder: width and height of pictures in pixels, which are resized to it"
+    )
     channels: int | None = Field(None, description="folder: 1 for grey, 3 for colour")
-    seed: Seed | None = Field(None, description="seed of the deal; the run's own if left out")
+    seed: Seed | None = Field(None, description="seed of the split; left out: the run's seed")
     source: str | None = Field(None, description="a folder that holds the data set's files, or your own file or folder")
 
     @field_validator("tests", "angles", mode="before")
@@ -124,35 +134,32 @@ class TrainSection(Section):
     epochs: int = Field(1, description="passes over its data a client makes per round")
     batch: Whole = Field(32, description="samples per local step")
     steps: Whole | None = Field(
-        None, description="at most so many local steps per round, whatever the epochs; all, or left out: no limit"
+        None, description="largest number of local steps per round, whatever the epochs; left out or all: no limit"
     )
     lr: float = Field(0.01, description="the clients' learning rate")
-    schedule: str = Field("constant", description="how lr goes over rounds: constant, exponential, steps or cosine")
+    schedule: str = Field("constant", description="schedule of lr over rounds: constant, exponential, steps or cosine")
     decay: float | None = Field(None, description="exponential, steps: factor of lr")
     every: int | None = Field(None, description="steps: rounds between two decays")
-    over: int | None = Field(None, description="cosine: rounds in which lr falls to the floor")
+    over: int | None = Field(None, description="cosine: rounds until lr reaches the floor")
     floor: float | None = Field(None, description="cosine: the lowest lr")
-    momentum: float = Field(0.9, description="the clients' momentum, which starts anew every round")
+    momentum: float = Field(0.9, description="the clients' momentum, which starts at zero every round")
     weight_decay: float = Field(0.0, description="the clients' weight decay")
-    clip: float | None = Field(
-        None, description="largest norm of a local step's gradient; left out, nothing is clipped"
-    )
+    clip: float | None = Field(None, description="largest norm of a local step's gradient; left out: no clipping")
     evaluate_every: int = Field(10, description="rounds between two evaluations")
     patience: int | None = Field(
         None,
         description=(
-            "early stopping: a run ends after so many rounds without improvement on held-out data; left out, it does"
-            " all its rounds"
+            "early stopping: a run ends after so many rounds without improvement on held-out data; left out: never"
         ),
     )
     min_delta: float | None = Field(
-        None, description="patience: the smallest gain on held-out data that counts as an improvement; left out, 0.001"
+        None, description="patience: the smallest gain on held-out data that counts as an improvement; left out: 0.001"
     )
     min_clients: int = Field(1, description="a round with fewer reports is skipped")
     available: float = Field(1.0, description="probability that a client can be sampled in a round")
     lost: float = Field(0.0, description="probability that a client's report never arrives")
-    stragglers: float = Field(0.0, description="probability that a client gets only part of its steps done")
-    least: float = Field(0.1, description="the smallest part of its steps a straggler gets done")
+    stragglers: float = Field(0.0, description="probability that a client does only a part of its steps")
+    least: float = Field(0.1, description="the smallest share of its steps that a straggler does")
 
 
 Part = str | dict[str, Any]  # a name, or a table with a name and the part's own fields
@@ -170,34 +177,35 @@ class AlgorithmSection(Section):
         ),
     )
     local: Part | None = Field(
-        None, description="what clients do: sgd, prox, control_variates, own_model, or module:object of yours"
+        None, description="what clients do: sgd, prox, control_variates, own_model, or your module:object"
     )
     average: Part | None = Field(
         None,
         description=(
-            "what makes one update of the clients': mean, geometric_mean, median, trimmed_mean, krum, corrective, or"
-            " module:object"
+            "how the clients' updates become one: mean, geometric_mean, median, trimmed_mean, krum, corrective, or"
+            " your module:object"
         ),
     )
     mask: Part | None = Field(
         None,
         description=(
-            "how coordinates on which clients disagree are held back: none, gma, and, sand, magnitude, scaled, or"
+            "how far each coordinate of the step is trusted: none, gma, and, sand, magnitude, scaled, or your"
             " module:object"
         ),
     )
     server: Part | None = Field(
-        None, description="what the server does with the update: step, momentum, adagrad, adam, yogi, or module:object"
+        None,
+        description="how the server steps along the update: step, momentum, adagrad, adam, yogi, or your module:object",
     )
 
 
 class AttackSection(Section):
-    """[attack]: clients that harm. There are none without the section."""
+    """[attack]: malicious clients. There are none without the section."""
 
     name: str = Field("none", description="what attackers do: none, sign_flip, scaled, noise or label_flip")
-    share: float | None = Field(None, description="share of all participating clients that attack")
+    share: float | None = Field(None, description="share of the participating clients that attack")
     factor: float | None = Field(
-        None, description="sign_flip, scaled, noise: how much longer an attacker's update is than what it learnt"
+        None, description="sign_flip, scaled, noise: factor on the length of an attacker's update"
     )
 
 
@@ -207,11 +215,11 @@ class PrivacySection(Section):
 
     clip: float | None = Field(None, description="largest norm of a client's update, which is scaled down to it")
     noise: float | None = Field(None, description="noise on the summed update: its standard deviation in units of clip")
-    delta: float | None = Field(None, description="the chance that the guarantee of epsilon fails; left out, 1e-5")
+    delta: float | None = Field(None, description="delta of the (epsilon, delta) guarantee; left out: 1e-5")
     vote_noise: float | None = Field(
         None,
         description=(
-            "noise on the votes, in units of the root of the parameter count; left out, the mask is told from the"
+            "noise on the votes, in units of the root of the parameter count; left out: the mask is computed from the"
             " noised sum"
         ),
     )
@@ -222,18 +230,16 @@ class RunSection(Section):
     result."""
 
     seeds: list[Seed] = Field([0], min_length=1, description="one run per seed")
-    engine: str = Field("auto", description="what trains the clients: auto, sequential, processes, vectorised or ray")
+    engine: str = Field("auto", description="how clients are run: auto, sequential, processes, vectorised or ray")
     device: str = Field("auto", description="auto, cpu or cuda")
-    speed: list[str] = Field(
-        [], description="ways to be faster that cost something: native, compile, channels-last, bf16"
-    )
-    log: list[str] = Field([], description="programs that are told how the run goes: tensorboard, mlflow, wandb")
+    speed: list[str] = Field([], description="options for speed, each at a price: native, compile, channels-last, bf16")
+    log: list[str] = Field([], description="loggers: tensorboard, mlflow, wandb")
     folder: str = Field("runs", min_length=1, description="where run folders go")
     checkpoint_every: int | None = Field(
-        None, ge=1, description="rounds between two checkpoints; left out, one every ten seconds"
+        None, ge=1, description="rounds between two checkpoints; left out: one every ten seconds"
     )
     budget: float | None = Field(
-        None, gt=0, description="seconds per run; a run that spends them stops and can be resumed"
+        None, gt=0, description="time limit of a run in seconds; a run that reaches it stops and can be resumed"
     )
 
     @field_validator("seeds", "speed", "log", mode="before")

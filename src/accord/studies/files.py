@@ -17,9 +17,7 @@ def path_of(name: str) -> Path:
     path = Path(name) if name.endswith(".toml") else FILES / f"{name}.toml"
     if not path.exists():
         known = sorted(file.stem for file in FILES.glob("*.toml"))
-        raise AccordError(
-            f"there is no study {name!r}: {did_you_mean(name, known)} (accord reproduce --list tells them all)"
-        )
+        raise AccordError(f"there is no study {name!r}: {did_you_mean(name, known)} (see accord reproduce --list)")
     return path
 
 

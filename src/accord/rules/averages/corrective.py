@@ -36,7 +36,9 @@ class corrective(Average):
 
     alpha: Annotated[float, "how strongly the clients' gradients correct the mean of their models"] = 0.1
     constraint: Annotated[Literal["24", "15"], "the paper's equation that bounds the correction"] = "24"
-    passes: Annotated[Literal[1, 2], "1: the server keeps all gradients; 2: it asks clients twice and keeps sums"] = 1
+    passes: Annotated[
+        Literal[1, 2], "1: the server holds all gradients; 2: a second exchange, and the server holds sums"
+    ] = 1
     needs: ClassVar[frozenset[str]] = frozenset({"end_gradient", "end_loss"})
     # the first exchange's sums that clients are told in the second
     tells: ClassVar[frozenset[str]] = frozenset({"gradient"})

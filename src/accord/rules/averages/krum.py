@@ -21,8 +21,8 @@ class krum(OfEveryUpdate):
     It bears `attackers` of K clients if K is at least 2 attackers + 3; a round with fewer reports is skipped.
     """
 
-    attackers: Annotated[int, "clients of a round that it should withstand"] = 1
-    keep: Annotated[int, "clients that are averaged"] = 1
+    attackers: Annotated[int, "number of attackers in a round that it withstands"] = 1
+    keep: Annotated[int, "number of clients that are averaged"] = 1
 
     def __post_init__(self) -> None:
         check_whole("attackers", self.attackers, least=0)

@@ -26,7 +26,7 @@ class control_variates(Local):
     only; "mean", the mean of the gradients it met, which equals "II" without momentum and stays right with it.
     """
 
-    option: Annotated[Literal["mean", "I", "II"], "how control variates are renewed"] = "mean"
+    option: Annotated[Literal["mean", "I", "II"], "how control variates are updated"] = "mean"
 
     def __post_init__(self) -> None:
         if self.option not in _NEEDS:

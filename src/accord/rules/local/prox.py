@@ -12,7 +12,7 @@ from accord.core.protocols import Local
 class prox(Local):
     """FedProx: each step is pulled back to the round's start point by mu."""
 
-    mu: Annotated[float, "how strongly a client is pulled back to the round's start"] = 0.01
+    mu: Annotated[float, "weight of the proximal term, which pulls a client back to the round's start"] = 0.01
 
     def __post_init__(self) -> None:
         if not (self.mu >= 0.0 and math.isfinite(self.mu)):

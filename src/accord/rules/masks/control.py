@@ -27,7 +27,7 @@ class scaled(Mask):
     """
 
     mask: Annotated[Mask, "the mask that it is the control of"] = field(default_factory=gma)
-    by: Annotated[By, "what it has in common with the mask: its mean, or the length of the step it leaves"] = "mean"
+    by: Annotated[By, "what it copies from the mask: its mean, or the length of the masked step"] = "mean"
 
     def __post_init__(self) -> None:
         if self.by not in get_args(By):

@@ -20,8 +20,8 @@ from accord.core.reports import Reports
 from accord.core.schedule import Schedule
 
 Tau = Annotated[float | Schedule, "net agreement a coordinate needs to pass whole"]
-Scope = Annotated[Literal["coordinate", "layer", "model"], "what passes or is held back as one"]
-Memory = Annotated[float, "decay of past votes: what one still counts a round later"]
+Scope = Annotated[Literal["coordinate", "layer", "model"], "what is judged as one"]
+Memory = Annotated[float, "decay of past votes: the factor on them in each round"]
 
 _ROUNDING = 1e-9  # of a remembered vote, which is no whole number: so much below tau still is a tie
 
@@ -109,8 +109,7 @@ class Ballot:
     def __post_init__(self) -> None:
         if self.scope not in ("coordinate", "layer", "model"):
             raise AccordError(
-                f"scope must be 'coordinate', 'layer' or 'model', got {self.scope!r}: it is what passes or is held back"
-                " as one"
+                f"scope must be 'coordinate', 'layer' or 'model', got {self.scope!r}: it is what is judged as one"
             )
         if isinstance(self.memory, bool) or not isinstance(self.memory, int | float) or not 0.0 <= self.memory < 1.0:
             raise AccordError(

@@ -23,12 +23,12 @@ class adam(Server):
     """
 
     lr: Rate = 0.02
-    beta1: Annotated[float, "memory of the mean update"] = 0.9
-    beta2: Annotated[float, "memory of its square"] = 0.99
+    beta1: Annotated[float, "decay of the first moment"] = 0.9
+    beta2: Annotated[float, "decay of the second moment"] = 0.99
     eps: Eps = 1e-3
     eps_inside: EpsInside = False
     placement: Placement = "after"
-    bounded: Annotated[bool, "v moves by a bounded amount, as in Yogi"] = False
+    bounded: Annotated[bool, "the second moment changes by a bounded amount, as in Yogi"] = False
 
     def __post_init__(self) -> None:
         check(self.lr, self.placement, beta1=self.beta1, beta2=self.beta2)
