@@ -444,7 +444,7 @@ def test_surfaces_as_a_command(command: Command, tmp_path: Path) -> None:
         (["participation", "--participants", "10"], "--participants must leave out some of the 10 clients, got 10"),
         (
             ["participation", "data.heldout=0.0"],
-            "data.heldout must be above 0: the clients' held-out data is what this analysis judges by",
+            "data.heldout must be above 0: the clients' held-out data is what this analysis measures",
         ),
         (["curves", "nowhere"], "there is no folder nowhere: give a run folder, or a folder that holds some"),
         (["layers", "nowhere"], "there is no folder nowhere: give a run folder"),
@@ -494,7 +494,7 @@ def test_every_figure_of_a_study_is_labelled(command: Command, tmp_path: Path) -
     named = study.Arm("0.4", {"algorithm.mask.tau": 0.4, "data.alpha": 1.0}, arms[1].runs)
     assert unlabelled(tau_study.read([named], "last10", "test")) == []
     assert unlabelled(heterogeneity.read([named], 0.4)) == []
-    with sentence("there is no unseen data to judge by: the runs have train, heldout, test"):
+    with sentence("there is no unseen data in these runs: they have train, heldout, test"):
         tau_study.read([named], "last10", "unseen")
 
 

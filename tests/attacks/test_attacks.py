@@ -305,7 +305,7 @@ def test_attacks_of_a_file(name: str) -> None:
         ),
         (["attack.share=0.2"], ["attack.share has no meaning with attack.name = 'none'"]),
         (["attack.name=flip"], ["attack.name must be one of none, sign_flip, scaled, noise, label_flip, got 'flip'"]),
-        (["attack.name=noise", "algorithm.name=pooled"], ["clients must report updates for an attack", "pooled"]),
+        (["attack.name=noise", "algorithm.name=pooled"], ["an attack needs clients that report updates", "pooled"]),
         (["attack.nme=noise"], ["attack.nme is not a known key", "did you mean 'name'?"]),
     ],
 )
@@ -322,7 +322,7 @@ def test_a_share_outside_nothing_to_all_is_refused(make: type, share: object) ->
 
 
 def test_what_has_no_meaning_is_refused() -> None:
-    with sentence("clients must report updates for an attack", "local_only"):
+    with sentence("an attack needs clients that report updates", "local_only"):
         accord.fit(mlp(), blobs(), accord.local_only(), attack=noise(), **SETTINGS)
     with sentence("attack must be an attack such as sign_flip(share=0.2), got 'noise'"):
         accord.fit(mlp(), blobs(), attack="noise", **SETTINGS)

@@ -435,7 +435,7 @@ def test_only_the_engine_that_can_is_taken() -> None:
         UserWarning, match="need their server at every step: engine 'vectorised' cannot train them, 'causal' does"
     ):
         assert isinstance(make_engine("vectorised", job), Causal)
-    with sentence("speed 'bf16' cannot be had with causalfed"):
+    with sentence("speed 'bf16' cannot be used with causalfed"):
         accord.fit(mlp(), blobs(), accord.causalfed(2), rounds=1, speed=["bf16"])
     with sentence("algorithm 'fedavg' trains whole networks: take causalfed()"):
         Halved(replace(job, algorithm=accord.fedavg()))

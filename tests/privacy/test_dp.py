@@ -123,7 +123,7 @@ def test_noise_goes_on_once() -> None:
 def test_a_mask_told_from_the_noised_sum_is_the_share_of_smaller_noise() -> None:
     """|S| of one, two, three deviations is larger than 68.27, 95.45, 99.73 % of pure noise."""
     algorithm = private(accord.gma(1.0), clip=2.0, noise=0.5)
-    votes = algorithm.privacy.told(torch.tensor([1.0, -2.0, 3.0, 0.0]), cohort=10)
+    votes = algorithm.privacy.votes_from(torch.tensor([1.0, -2.0, 3.0, 0.0]), cohort=10)
     assert torch.allclose(votes / 10, torch.tensor([0.6827, -0.9545, 0.9973, 0.0]), atol=1e-4)
     record, round = lifted(algorithm, torch.zeros(10, 100_000)), Round(1, Layout.flat(100_000), 10)
     shares = algorithm.released(record, round).part("mask")["votes"].abs() / 10
@@ -363,5 +363,5 @@ def test_an_average_of_yours_gets_no_more_out_of_clients_than_is_accounted_for()
     reports = Reports(delta=torch.ones(2, 3), weight=one, steps=torch.tensor([[1.0], [5.0]]), buffers=one[:, :0])
     with sentence("weighting must be 'uniform' with privacy, got by_steps()"):
         algorithm.lift(reports, algorithm.init(Layout.flat(3), 2, torch.zeros(3)))
-    with sentence("corrective asks clients twice"):
+    with sentence("corrective has a second exchange, whose sums have no noise"):
         accord.fedavg(average=accord.corrective(0.1, passes=2)).with_privacy(clip=1.0, noise=1.0)

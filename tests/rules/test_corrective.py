@@ -360,7 +360,7 @@ def test_bad_settings_name_their_key() -> None:
 
 
 def test_the_one_call_form_says_that_gradients_are_needed() -> None:
-    with sentence("rule must make do with the clients' updates, got corrective(", "needs their gradients too"):
+    with sentence("rule must need the clients' updates alone, got corrective(", "needs their gradients too"):
         combine(corrective(0.1), torch.ones(2, 3))
 
 

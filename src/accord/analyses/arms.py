@@ -90,7 +90,7 @@ def figure_of(evaluation: Evaluation, split: str, metric: str) -> float:
     """A metric's mean over the samples of a split, or of a part of one; accuracy in percent."""
     where = {**evaluation["splits"], **evaluation.get("parts", {})}
     if split not in where:
-        raise AccordError(f"there is no {split} data to judge by: the runs have {', '.join(where)}")
+        raise AccordError(f"there is no {split} data in these runs: they have {', '.join(where)}")
     value = where[split][metric]["by_sample"]
     number = float("nan") if value is None else float(value)
     return 100 * number if metric == "accuracy" else number

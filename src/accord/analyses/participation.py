@@ -58,7 +58,7 @@ def check(start: Arm, participants: Sequence[int]) -> None:
     if len(set(participants)) < len(participants):
         raise AccordError(f"--participants must differ from each other, got {', '.join(map(str, participants))}")
     if not experiment.settings.data.heldout:
-        raise AccordError("data.heldout must be above 0: the clients' held-out data is what this analysis judges by")
+        raise AccordError("data.heldout must be above 0: the clients' held-out data is what this analysis measures")
 
 
 def plan(given: Sequence[str], start: Arm, participants: Sequence[int], epochs: int, tau: float) -> list[Arm]:

@@ -58,7 +58,7 @@ def check_algorithm(algorithm: Algorithm) -> None:
     """Refuses algorithms under which clients report no update to a server."""
     if algorithm.pools or not algorithm.local.reports_updates:
         raise AccordError(
-            "clients must report updates for an attack to be on, and with pooled, local_only and causalfed they do not"
+            "an attack needs clients that report updates, and with pooled, local_only and causalfed they do not"
         )
 
 
@@ -69,7 +69,7 @@ def attackers(attack: Attack, fed: Federation, algorithm: Algorithm, seed: int) 
         raise AccordError(f"attack must be an attack such as sign_flip(share=0.2), got {attack!r}")
     check_algorithm(algorithm)
     if attack.flips and (fed.y.is_floating_point() or fed.y.ndim != 1):
-        raise AccordError("attack label_flip needs one class per sample, and these targets are no classes")
+        raise AccordError("attack label_flip needs one class per sample, and these targets are not classes")
     count = math.floor(attack.share * len(fed.clients) + 0.5)
     chosen = draws.choose(len(fed.clients), count, seed, "attackers")
     return Attackers(attack, frozenset(fed.clients[i] for i in chosen), seed, fed.outputs)

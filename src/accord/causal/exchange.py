@@ -42,13 +42,13 @@ class Far:
         try:
             self._connection.send_bytes(to_bytes(message))
         except OSError:
-            raise AccordError("a client of CausalFed hung up: look for its last words where it runs") from None
+            raise AccordError("a client of CausalFed hung up: see its log") from None
 
     def receive(self) -> Message:
         try:
             return from_bytes(self._connection.recv_bytes())
         except (EOFError, OSError):
-            raise AccordError("a client of CausalFed hung up: look for its last words where it runs") from None
+            raise AccordError("a client of CausalFed hung up: see its log") from None
 
 
 def attend(client: Client, connection: Connection) -> None:

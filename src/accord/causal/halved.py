@@ -52,7 +52,9 @@ class Halved:
                 " in two"
             )
         if "bf16" in job.speed:
-            raise AccordError("speed 'bf16' cannot be had with causalfed: its penalty is a square of small differences")
+            raise AccordError(
+                "speed 'bf16' cannot be used with causalfed: its penalty is a square of small differences"
+            )
         probed = probe(job)
         # the user's module is never touched
         extractor, classifier = cut(copy.deepcopy(job.module).to(job.device), split.at)

@@ -49,7 +49,7 @@ def compare(
     split = on or next(name for name in ("unseen", "test", "heldout", "train") if name in splits)
     if split not in splits:
         raise AccordError(
-            f"there are no figures of {split!r} in all of these runs: choose of {', '.join(sorted(splits))}"
+            f"there are no figures of {split!r} in all of these runs: choose one of {', '.join(sorted(splits))}"
         )
     ours, theirs = ({int(seed): values[split] for seed, values in side.items()} for side in figures)
     difference = paired(ours, theirs)

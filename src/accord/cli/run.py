@@ -56,7 +56,7 @@ def run(
     * `accord run my.toml --ray 10.0.0.1:6379`
     """
     if resume and fresh:
-        raise AccordError("--resume goes on with a run and --fresh throws it away: give one of them")
+        raise AccordError("--resume continues a run and --fresh deletes it: give one of them")
     from accord.experiments.experiment import read
     from accord.experiments.selection_check import rehearse
 

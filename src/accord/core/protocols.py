@@ -44,8 +44,8 @@ class Average(Protocol):
         return 1
 
     @property
-    def tells(self) -> frozenset[str]:
-        """The fields of the first exchange's total that clients are told in a second one."""
+    def broadcasts(self) -> frozenset[str]:
+        """The fields of the first exchange's total that the server sends to clients for the second."""
         return frozenset()
 
     @property
@@ -85,7 +85,7 @@ class Average(Protocol):
 
     def second(self, kept: State, first: Record) -> Record:
         """What K clients add in a second exchange: `kept` is what they reported in `extra`, `first` the first total's
-        fields `tells`."""
+        fields `broadcasts`."""
         raise AccordError(f"{type(self).__name__} has no second exchange: `passes` must be 1")
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
@@ -263,4 +263,6 @@ def check_part(what: str, part: Any, example: str) -> None:
         raise AccordError(f"{what} must be {example}, got {part!r}{why}")
     unknown = sorted(getattr(part, "needs", frozenset()) - NEEDS) if what != "server" else []
     if unknown:
-        raise AccordError(f"{what} needs {unknown[0]!r}, which no engine reports: choose of {', '.join(sorted(NEEDS))}")
+        raise AccordError(
+            f"{what} needs {unknown[0]!r}, which no engine reports: choose one of {', '.join(sorted(NEEDS))}"
+        )

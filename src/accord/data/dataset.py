@@ -121,7 +121,7 @@ def _further(tests: Sequence[str | Path]) -> dict[str, Samples]:
     for file in (Path(test).expanduser() for test in tests):
         if other := files.get(file.stem):
             raise AccordError(
-                f"tests must differ in their names, got {other} and {file}: results are told apart by them"
+                f"tests must differ in their names, got {other} and {file}: results are reported under them"
             )
         files[file.stem] = file
     return {name: read_npz(file) for name, file in files.items()}

@@ -83,7 +83,7 @@ def bytes_of_a_client(algorithm: Algorithm, layout: Layout) -> tuple[int, int]:
     up = [reports.delta, reports.buffers, *(reports.extra[name] for name in needs), *(field.value for field in added)]
     if algorithm.asks_twice:
         memory = algorithm.init(layout, 1, reports.delta[0])
-        first = algorithm.told(algorithm.lift(reports, memory))
+        first = algorithm.broadcast(algorithm.lift(reports, memory))
         down += [field.value for field in first.fields().values()]
         up += [field.value for field in algorithm.average.second(reports.extra, first).fields().values()]
     return _bytes(down), _bytes(up)

@@ -21,7 +21,7 @@ def check_delta(delta: float) -> None:
     """Refuses a delta for which a Gaussian mechanism has no finite epsilon, or no meaning."""
     if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0.0 < delta < 1.0:
         raise AccordError(
-            f"delta must be above 0 and below 1, got {delta!r}: it is the chance that the guarantee of epsilon fails"
+            f"delta must be above 0 and below 1, got {delta!r}: it is the delta of the (epsilon, delta) guarantee"
         )
 
 
@@ -48,7 +48,7 @@ def epsilon(noise: float, clients: int, sample: int | None, rounds: int, delta: 
         from dp_accounting.rdp import RdpAccountant
     except ImportError:
         raise AccordError(
-            "differential privacy needs dp-accounting to tell its epsilon: pip install 'accord-fl[privacy]'"
+            "differential privacy needs dp-accounting to compute epsilon: pip install 'accord-fl[privacy]'"
         ) from None
     everyone = dp_accounting.GaussianDpEvent(noise / 2.0)
     events = [everyone, dp_accounting.SampledWithoutReplacementDpEvent(clients, sample, everyone)]

@@ -136,10 +136,10 @@ class Privacy:
 
     def _votes(self, votes: Tensor, noised: Tensor, cohort: float, round: Round) -> Tensor:
         if self.vote_noise is None:
-            return self.told(noised, cohort)
+            return self.votes_from(noised, cohort)
         return votes + self._noise("votes", self.vote_noise * math.sqrt(votes.shape[-1]), votes, round)
 
-    def told(self, noised: Tensor, cohort: float) -> Tensor:
+    def votes_from(self, noised: Tensor, cohort: float) -> Tensor:
         """Net votes computed from the noised sum alone, `[..., P]`: on a coordinate, the cohort times the share of pure
         noise that is smaller than what was seen. With tau 0.4 a coordinate passes whole where four noises in ten would
         have been smaller."""

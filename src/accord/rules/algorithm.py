@@ -65,11 +65,10 @@ class Algorithm:
             )
         if self.asks_twice:
             raise AccordError(
-                f"{self.average.label} asks clients twice, and what it tells them in between has no noise: not with"
-                " privacy"
+                f"{self.average.label} has a second exchange, whose sums have no noise: it cannot be used with privacy"
             )
         if self.mask is None and privacy.vote_noise is not None:
-            raise AccordError(f"vote_noise has no meaning without a mask, got {privacy.vote_noise}: nobody votes")
+            raise AccordError(f"vote_noise has no meaning without a mask, got {privacy.vote_noise}")
         layout = Layout.flat(1)
         sample = self.sample_reports(layout)
         privacy.check_record(self.lift(sample, self.init(layout, 1, torch.zeros(1))))
@@ -124,7 +123,7 @@ class Algorithm:
         weighted = self.weighted(reports)
         if self.privacy is not None and not torch.equal(weighted.weight, weighted.one):
             raise AccordError(
-                f"weighting must be 'uniform' with privacy, got {self.average!r}: who counts more would be protected"
+                f"weighting must be 'uniform' with privacy, got {self.average!r}: larger weights would protect a client"
                 " less"
             )
         # first: votes are counted while updates are summed
@@ -153,12 +152,12 @@ class Algorithm:
         """
         if not self.asks_twice:
             return record
-        first = self.told(record)
+        first = self.broadcast(record)
         return self.joined(record, functools.reduce(operator.add, (self.average.second(own, first) for own in kept)))
 
-    def told(self, record: Record) -> Record:
-        """What clients are told of the first exchange."""
-        return Record(**{name: entry for name, entry in record.part("average") if name in self.average.tells})
+    def broadcast(self, record: Record) -> Record:
+        """The sums of the first exchange that the server sends to clients for the second."""
+        return Record(**{name: entry for name, entry in record.part("average") if name in self.average.broadcasts})
 
     def joined(self, record: Record, second: Record) -> Record:
         """A cohort's record with what its second exchange added up."""

@@ -29,7 +29,7 @@ def combine(rule: Average | Mask, deltas: Tensor, weights: Tensor | None = None)
     deltas = torch.as_tensor(deltas)
     if rule.needs:
         raise AccordError(
-            f"rule must make do with the clients' updates, got {rule!r}, which needs their gradients too: use it in an"
+            f"rule must need the clients' updates alone, got {rule!r}, which needs their gradients too: use it in an"
             " Algorithm"
         )
     if deltas.ndim != 2 or 0 in deltas.shape:

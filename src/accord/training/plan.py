@@ -67,7 +67,7 @@ class Plan:
                 )
         if self.min_clients != 1:
             raise AccordError(
-                f"min_clients must be 1 with privacy, got {self.min_clients}: a skipped round tells how many reports"
+                f"min_clients must be 1 with privacy, got {self.min_clients}: a skipped round reveals how many reports"
                 " were bad"
             )
 

@@ -19,7 +19,7 @@ from accord.core.record import Field, Record, State
 from accord.data.federated import Federation
 from accord.deploy.flower.memory import ClientMemory
 from accord.deploy.flower.sums import Rules, Sums, form_name, lifted_by, sent_form
-from accord.deploy.flower.wire import AGAIN, SPLITS, Task, arrays_of, content, layout_as, row_as, tensors_in, told_in
+from accord.deploy.flower.wire import AGAIN, SPLITS, Task, arrays_of, content, layout_as, message_in, row_as, tensors_in
 from accord.engines.contract import ClientRow, Job, Member, Work
 from accord.engines.sequential import Sequential
 from accord.rules.algorithm import Algorithm
@@ -128,7 +128,7 @@ class _Node:
         return Message(_said(told), reply_to=message)
 
     def _trained(self, received: RecordDict, context: Context) -> RecordDict:
-        task = Task(**told_in(received))
+        task = Task(**message_in(received))
         fed = self._fed(context)
         try:
             tensors, row = self._round(task, fed, received, context)
@@ -171,7 +171,7 @@ class _Node:
         return tensors, part.rows[0]
 
     def _second(self, received: RecordDict, context: Context) -> RecordDict:
-        task = Task(**told_in(received))
+        task = Task(**message_in(received))
         kept = ClientMemory(self._folder(context), task.experiment, task.client).kept(task.round)
         first = Record(**{name: Field(value) for name, value in tensors_in(received, "first").items()})
         second = lifted_by(self.algorithm, self.sums, task, self.rules).average.second(kept, first)

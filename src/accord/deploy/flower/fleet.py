@@ -23,7 +23,7 @@ from accord.core.record import Record, State
 from accord.deploy.flower.exchange import exchange, unanswered
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Receiver, Sums
-from accord.deploy.flower.wire import AGAIN, arrays_of, content, payload, row_in, task_of, tensors_in, told_in
+from accord.deploy.flower.wire import AGAIN, arrays_of, content, message_in, payload, row_in, task_of, tensors_in
 from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Part, Table, Work, added, shards
 
 Answer = tuple[ClientRow, State]  # a client's row, and its record as it travelled
@@ -128,7 +128,7 @@ class Fleet:
         """The second exchange: those who reported are told the first one's sums, and add to others. Who does not answer
         now adds nothing to these, and is named; its update is in the mean already."""
         algorithm = self.job.algorithm
-        first = {name: field.value for name, field in algorithm.told(record).fields().items()}
+        first = {name: field.value for name, field in algorithm.broadcast(record).fields().items()}
         messages = self._messages(work, cohort, f"{MessageType.TRAIN}.{AGAIN}", {"first": first})
         answers = self._answers(work, cohort, exchange(self.roster.grid, messages, self.timeout), messages)
         second: Record | None = None
@@ -180,7 +180,7 @@ class Fleet:
         if reply.has_error():
             return _silent(client, f"its node failed: {_one_line(reply.error.reason or '')}"), {}
         try:
-            told = told_in(reply.content)
+            told = message_in(reply.content)
             if "error" in told:
                 return _silent(client, _one_line(str(told["error"]))), {}
             return row_in(told, client, work.round), tensors_in(reply.content, "record")
@@ -228,7 +228,7 @@ class Fleet:
             if reply is None or not reply.has_content():
                 continue
             with suppress(AccordError, ValueError, TypeError, KeyError):  # a broken answer is no answer
-                told = told_in(reply.content)
+                told = message_in(reply.content)
                 found = [number.get((split, client)) for split, client in told["groups"]]
                 counts, values = _checked(told, len(found))
                 for entry, g in enumerate(found):

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.deploy.flower.exchange import FIRST_PAUSE, LONGEST_PAUSE
-from accord.deploy.flower.wire import SPLITS, content, layout_as, told_in
+from accord.deploy.flower.wire import SPLITS, content, layout_as, message_in
 
 
 class Roster:
@@ -86,28 +86,28 @@ class Roster:
         if reply.has_error():
             self._known.discard(node)
             raise AccordError(f"it failed when asked for its clients: {reply.error.reason}")
-        told = told_in(reply.content)
-        if "error" in told:
-            raise AccordError(f"it says: {told['error']}")
-        if told.get("form") != self.form:
+        message = message_in(reply.content)
+        if "error" in message:
+            raise AccordError(f"it says: {message['error']}")
+        if message.get("form") != self.form:
             raise AccordError(
-                f"it sends {told.get('form')}, and the server takes {self.form}: both sides must be set up alike"
+                f"it sends {message.get('form')}, and the server takes {self.form}: both sides must be set up alike"
             )
-        if told.get("layout") != layout_as(self.layout):
+        if message.get("layout") != layout_as(self.layout):
             raise AccordError("it has another model than the server: its parameters differ in name, shape or precision")
-        for client in _names(told):
+        for client in _names(message):
             if self.where.get(client, node) != node:
                 self._known.discard(node)  # asked again: its twin may be itself, from before it lost the connection
                 raise AccordError(
                     f"client {client} already lives on another node: every client needs a name of its own"
                 )
         for split in SPLITS:
-            self.sizes[split] |= {client: int(count) for client, count in told[split].items()}
-        self.where |= dict.fromkeys(_names(told), node)
+            self.sizes[split] |= {client: int(count) for client, count in message[split].items()}
+        self.where |= dict.fromkeys(_names(message), node)
 
 
-def _names(told: dict) -> Iterator[str]:
+def _names(message: dict) -> Iterator[str]:
     for split in SPLITS:
-        if not isinstance(told.get(split), dict):
+        if not isinstance(message.get(split), dict):
             raise AccordError(f"its list of {split} clients cannot be read")
-        yield from told[split]
+        yield from message[split]

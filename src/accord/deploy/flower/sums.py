@@ -160,7 +160,7 @@ class Receiver:
         self.template = lifts.lift(lifts.sample_reports(layout), lifts.init(layout, 1, start))
         if algorithm.asks_twice:
             still = algorithm.sample_reports(layout)
-            first = algorithm.told(algorithm.lift(still, algorithm.init(layout, 1, start)))
+            first = algorithm.broadcast(algorithm.lift(still, algorithm.init(layout, 1, start)))
             self.unmoved: Record = algorithm.average.second(still.extra, first)
 
     def record(self, tensors: Mapping[str, Tensor], row: ClientRow, memory: Memory) -> Record:

@@ -1,6 +1,6 @@
 """What travels between server and clients, as Flower records.
 
-Down go the model as two flat vectors, what the local rule is told (SCAFFOLD's c), and a task: a few numbers as JSON. Up
+Down go the model as two flat vectors, the local rule's state (SCAFFOLD's c), and a task: a few numbers as JSON. Up
 comes one record, its fields as arrays under their path (`average.delta`), and a few words about the client's round.
 Nothing is pickled, and nothing that arrives is trusted: a field must have the shape and type that the server expects of
 it.
@@ -51,10 +51,12 @@ class Task:
 
 def task_of(algorithm: Algorithm, training: Training, round: int, **rest: Any) -> Task:
     """The task that every client of a round has in common, and what is its own."""
-    told = {name: getattr(training, name) for name in ("epochs", "batch", "steps", "momentum", "weight_decay", "clip")}
+    fields = {
+        name: getattr(training, name) for name in ("epochs", "batch", "steps", "momentum", "weight_decay", "clip")
+    }
     return Task(
         round=round,
-        training={**told, "lr": training.lr_at(round)},
+        training={**fields, "lr": training.lr_at(round)},
         local=part_as(algorithm.local),
         needs=sorted(algorithm.needs - algorithm.local.needs),
         average=part_as(algorithm.average) if algorithm.asks_twice else None,
@@ -68,9 +70,9 @@ def part_as(part: Any) -> dict[str, Any]:
     return {"name": type(part).__name__, **asdict(part)}
 
 
-def part_in(told: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]) -> Any:
+def part_in(table: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]) -> Any:
     """The part that a message names, from those that are known here."""
-    name, settings = str(told.get("name")), {key: value for key, value in told.items() if key != "name"}
+    name, settings = str(table.get("name")), {key: value for key, value in table.items() if key != "name"}
     if name not in known:
         raise AccordError(
             f"the server asks for the rule {name!r}, which this client does not know: give it to client_app as"
@@ -82,17 +84,17 @@ def part_in(told: Mapping[str, Any], known: Mapping[str, Callable[..., Any]]) ->
 # ---------------------------------------------------------------------------------------------------- content
 
 
-def content(arrays: Mapping[str, ArrayRecord], told: Mapping[str, Any]) -> RecordDict:
+def content(arrays: Mapping[str, ArrayRecord], message: Mapping[str, Any]) -> RecordDict:
     """Groups of arrays and a JSON object as what a Flower message holds. Messages may share arrays: a cohort is sent
     one model."""
-    return RecordDict({**arrays, "accord": ConfigRecord({"protocol": PROTOCOL, "json": json.dumps(told)})})
+    return RecordDict({**arrays, "accord": ConfigRecord({"protocol": PROTOCOL, "json": json.dumps(message)})})
 
 
 def arrays_of(tensors: Mapping[str, Tensor]) -> ArrayRecord:
     return ArrayRecord({name: Array(value.detach().cpu().contiguous().numpy()) for name, value in tensors.items()})
 
 
-def told_in(received: RecordDict) -> dict[str, Any]:
+def message_in(received: RecordDict) -> dict[str, Any]:
     """The JSON object of a message, or a sentence about a message that has none."""
     config = received.config_records.get("accord")
     if config is None or config.get("protocol") != PROTOCOL:
@@ -100,10 +102,10 @@ def told_in(received: RecordDict) -> dict[str, Any]:
         raise AccordError(
             f"a message of accord's protocol {PROTOCOL} was expected, got {seen!r}: do both sides run the same accord?"
         )
-    told = json.loads(str(config["json"]))
-    if not isinstance(told, dict):
-        raise AccordError(f"a message must tell an object, got {told!r}")
-    return told
+    message = json.loads(str(config["json"]))
+    if not isinstance(message, dict):
+        raise AccordError(f"a message must hold a JSON object, got {message!r}")
+    return message
 
 
 def tensors_in(received: RecordDict, group: str) -> State:
@@ -142,17 +144,22 @@ def filled(template: Record, tensors: Mapping[str, Tensor], path: str = "") -> R
     return Record(**made)
 
 
-def row_in(told: Mapping[str, Any], client: str, round: int) -> ClientRow:
+def row_in(message: Mapping[str, Any], client: str, round: int) -> ClientRow:
     """What a reply tells of the client's round; it must be that client's, and that round's."""
-    if (told.get("client"), told.get("round")) != (client, round):
+    if (message.get("client"), message.get("round")) != (client, round):
         raise AccordError(
-            f"a reply of {told.get('client')!r} in round {told.get('round')} where {client!r} was asked in round"
+            f"a reply of {message.get('client')!r} in round {message.get('round')} where {client!r} was asked in round"
             f" {round}"
         )
     try:
-        why = told["left_out_because"]
+        why = message["left_out_because"]
         row = ClientRow(
-            client, int(told["samples"]), int(told["steps"]), float(told["loss"]), float(told["norm"]), why and str(why)
+            client,
+            int(message["samples"]),
+            int(message["steps"]),
+            float(message["loss"]),
+            float(message["norm"]),
+            why and str(why),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise AccordError(f"its words cannot be read: {error!r}") from None
@@ -166,5 +173,5 @@ def row_as(row: ClientRow, round: int) -> dict[str, Any]:
 
 
 def layout_as(layout: Layout) -> list[Any]:
-    """A layout as plain data: two sides that train different models are told so before the first round."""
+    """A layout as plain data: two sides that train different models get an error before the first round."""
     return [[entry.name, list(entry.shape), str(entry.dtype)] for entry in (*layout.parameters, *layout.buffers)]

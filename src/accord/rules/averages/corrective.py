@@ -30,7 +30,7 @@ class corrective(Average):
     """The unweighted mean of the clients' updates, less the sum of x_i D_i. alpha = 0 is the unweighted mean.
 
     x_i needs D, which is known when everybody has reported. With `passes=1` the server keeps all gradients, `[K, P]`,
-    until then; with `passes=2` clients keep theirs, are told D, and add up in a second exchange: the server then holds
+    until then; with `passes=2` clients keep theirs, get D, and add up in a second exchange: the server then holds
     sums alone. Constraint "15" never needs more than one pass over sums.
     """
 
@@ -40,8 +40,8 @@ class corrective(Average):
         Literal[1, 2], "1: the server holds all gradients; 2: a second exchange, and the server holds sums"
     ] = 1
     needs: ClassVar[frozenset[str]] = frozenset({"end_gradient", "end_loss"})
-    # the first exchange's sums that clients are told in the second
-    tells: ClassVar[frozenset[str]] = frozenset({"gradient"})
+    # the first exchange's sums that clients get for the second
+    broadcasts: ClassVar[frozenset[str]] = frozenset({"gradient"})
 
     def __post_init__(self) -> None:
         if isinstance(self.alpha, bool) or not isinstance(self.alpha, int | float) or not 0.0 <= self.alpha < math.inf:

@@ -16,4 +16,4 @@ class prox(Local):
 
     def __post_init__(self) -> None:
         if not (self.mu >= 0.0 and math.isfinite(self.mu)):
-            raise AccordError(f"mu must be 0 or more, got {self.mu}: it pulls a client back to where the round began")
+            raise AccordError(f"mu must be 0 or more, got {self.mu}: it is the weight of the proximal term")

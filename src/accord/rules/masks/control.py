@@ -32,7 +32,7 @@ class scaled(Mask):
     def __post_init__(self) -> None:
         if self.by not in get_args(By):
             raise AccordError(
-                f"by must be 'mean' or 'length', got {self.by!r}: it is what a control has in common with its mask"
+                f"by must be 'mean' or 'length', got {self.by!r}: it is what a control copies from its mask"
             )
         check_part("mask", self.mask, "the mask that scaled is the control of, such as gma(0.4)")
 
