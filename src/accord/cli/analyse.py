@@ -22,7 +22,7 @@ analyse_app = typer.Typer(
     help="""Analyses: each prints a table, and writes it with every point (CSV) and a figure.
 
 Those that train have small default settings, which options and `section.key=value` replace. Their runs are ordinary
-run folders: a command that was stopped is continued by giving it again. docs/how-to/analyses.md shows the results.
+run folders: a command that was stopped is continued by giving it again. docs/results/analyses.md has results.
 """,
 )
 
