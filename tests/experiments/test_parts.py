@@ -139,7 +139,7 @@ def test_a_sweep_may_name_a_path_without_quotes(tmp_path: Path) -> None:
         ("mask = 3", ["algorithm.mask must be text in quotes or a table, got 3"]),
         (
             'average = { name = "krum", keep = 1.5 }',
-            ["algorithm.average.keep must be a whole number, got 1.5 (clients that are averaged)"],
+            ["algorithm.average.keep must be a whole number, got 1.5 (number of clients that are averaged)"],
         ),
         (
             'server = { name = "adm" }',
