@@ -77,7 +77,8 @@ def test_figures_are_those_of_accord_show(runs: Path, data: dict[str, Any], rule
             assert [float(x) for x in shown.split(" ± ")] == pytest.approx(
                 [float(x) for x in told.split(" ± ")], abs=0.011
             )
-    assert head[3:] == [*data["splits"].values()][:3] + [title for title, _, _ in data["gaps"].values()]
+    assert head[3:] == [*data["splits"].values()][:3] + [gap["difference"] for gap in data["gaps"].values()]
+    assert head[0] == f"{data['metrics']['accuracy']['title']}, by {rule}"
 
 
 def test_curves_are_mean_lowest_and_highest_of_the_seeds(runs: Path, data: dict[str, Any]) -> None:

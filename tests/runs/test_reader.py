@@ -13,11 +13,12 @@ from accord.console.progress import how_far
 from accord.console.results import print_results
 from accord.console.tables import print_cells
 from accord.core.errors import AccordError
+from accord.core.metrics import Metric
 from accord.experiments.experiment import parse
 from accord.experiments.selection_check import rehearse
 from accord.runs.comparison import comparison, results
 from accord.runs.reader import Recorded, find, load
-from accord.runs.text import align, figure, spread
+from accord.runs.text import align, spread
 from conftest import blobs, mlp
 
 
@@ -288,12 +289,12 @@ def test_columns_of_numbers_go_to_the_right_and_words_to_the_left() -> None:
     [(0.12345, "accuracy", "12.35"), (0.5, "loss", "0.5"), (None, "accuracy", "-"), (float("nan"), "loss", "-")],
 )
 def test_figures_are_percent_for_accuracy_and_a_dash_for_nothing(value: float | None, metric: str, text: str) -> None:
-    assert figure(value, metric) == text
+    assert Metric(metric).figure(value) == text
 
 
 def test_spread_is_the_sample_deviation() -> None:
-    assert spread([0.5], "accuracy") == "50.00"
-    assert spread([0.1, 0.2, 0.3], "accuracy") == "20.00 ± 10.00"
+    assert spread([0.5], Metric("accuracy")) == "50.00"
+    assert spread([0.1, 0.2, 0.3], Metric("accuracy")) == "20.00 ± 10.00"
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from accord.console.tables import print_cells
-from accord.runs.comparison import comparison, rule_for
+from accord.runs.comparison import comparison
 from accord.runs.reader import Recorded
+from accord.runs.selection import rule_for
 from accord.runs.text import evaluation_cells, privacy_lines, selection_line
 
 
 def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) -> None:
     """A single run in detail, several as one table; then where they lie."""
-    rule = rule_for(runs, rule)
+    rule = rule_for([run.history for run in runs], rule)
     if len(runs) == 1 and runs[0].history:
         run, history = runs[0], runs[0].history
         print_cells(
@@ -21,8 +22,9 @@ def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) 
             f"{run.label} · seed {run.seed} · round {history[-1][0]} · {run.ending}",
         )
         for name in dict.fromkeys([rule, "held-out", "last10", "oracle"]):
-            if run.chosen(name):
-                console.print(selection_line(history, name), highlight=False, markup=False, soft_wrap=True)
+            if chosen := run.chosen(name):
+                line = selection_line(chosen, history[0][1].metric)
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
         for line in privacy_lines(history):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
     else:

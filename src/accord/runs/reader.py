@@ -8,9 +8,10 @@ from typing import Any
 
 from accord.core.errors import AccordError
 from accord.rules.old_spelling import modern
-from accord.runs.folder import read_json, read_lines
-from accord.runs.run import history_of
-from accord.runs.selection import History, Selected, primary_metric, select
+from accord.runs.evaluation import History
+from accord.runs.folder import read_json
+from accord.runs.rows import read_rows
+from accord.runs.selection import Selected, select
 from accord.runs.text import in_words
 
 
@@ -44,7 +45,7 @@ class Recorded:
         """What its figures can be compared with: `mnist, accuracy`; nothing if it has none."""
         data = self.settings.get("data", {})
         name = data.get("name") if isinstance(data, dict) else self.folder.name.partition("-")[0]
-        return f"{name}, {primary_metric(self.history[0][1])}" if self.history else ""
+        return f"{name}, {self.history[0][1].metric.name}" if self.history else ""
 
     @property
     def seed(self) -> str:
@@ -134,8 +135,8 @@ def _load(folder: Path) -> Recorded:
         raise AccordError("experiment.json holds no settings")
     if isinstance(settings.get("data"), dict):  # of the command, which names its settings as files do
         settings["algorithm"] = _as_tables(modern(settings["algorithm"]))
-    rows = read_lines(folder / "metrics.jsonl")
-    reached = rows[-1]["round"] if rows else 0
+    rows = read_rows(folder)
+    reached = rows[-1].round if rows else 0
     status, flat = f"unfinished, round {reached}", None
     if (folder / "done").exists():
         done = read_json(folder / "done")
@@ -144,7 +145,7 @@ def _load(folder: Path) -> Recorded:
                 f"metrics.jsonl ends with round {reached}, but the run was done after round {done['rounds']}"
             )
         status, flat = "done", done.get("flat_since")
-    run = Recorded(folder, settings, history_of(rows), reached, status, flat)
+    run = Recorded(folder, settings, rows.history(), reached, status, flat)
     if run.label and run.history:  # asked for here, so that what is missing is missed here
         select(run.history, "last10")
     return run

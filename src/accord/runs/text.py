@@ -1,19 +1,14 @@
 """Results as rows of text, for `print(run)` and for the terminal."""
 
-import math
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
+from accord.core.metrics import GAPS, TITLES, Metric
 from accord.privacy.accounting import spent_text
-from accord.runs.evaluation import TITLES
-from accord.runs.selection import History, applicable, primary_metric, select
+from accord.runs.evaluation import Evaluation, Figures, History
+from accord.runs.selection import Selected, applicable, select
 
 Cells = list[list[str]]  # the first row is the header
-_GAP_TITLES = {
-    "out_of_sample": "out-of-sample gap (train - held-out)",
-    "participation": "participation gap (held-out - unseen)",
-}
 _COLUMNS = {
     "by_sample": "by sample",
     "by_client": "by client",
@@ -24,66 +19,63 @@ _COLUMNS = {
 }
 
 
-def figure(value: float | None, metric: str) -> str:
-    """A metric for people: shares in percent, anything else as it is; a dash for what is not a number."""
-    if value is None or math.isnan(value):
-        return "-"
-    return f"{100 * value:.2f}" if metric == "accuracy" else f"{value:.4g}"
-
-
-def in_short(evaluation: dict[str, Any]) -> list[str]:
+def in_short(evaluation: Evaluation) -> list[str]:
     """`train 92.10`, `held-out 91.20`, `unseen 90.10`."""
-    metric = primary_metric(evaluation)
-    return [
-        f"{TITLES[name]} {figure(split[metric]['by_sample'], metric)}" for name, split in evaluation["splits"].items()
-    ]
+    metric = evaluation.metric
+    means = {name: split.metrics[metric.name].by_sample for name, split in evaluation.splits.items()}
+    return [f"{TITLES[name]} {metric.figure(mean)}" for name, mean in means.items()]
 
 
-def evaluation_cells(evaluation: dict[str, Any]) -> Cells:
+def evaluation_cells(evaluation: Evaluation) -> Cells:
     """One evaluation: a row per split with means and spread over clients."""
-    metric = primary_metric(evaluation)
-    unit = f"{metric} (%)" if metric == "accuracy" else metric
-    cells = [[unit, "clients", "samples", *_COLUMNS.values()]]
-    for split, row in evaluation["splits"].items():
-        one_group = split == "test"  # the test set is nobody's: it has a mean and no spread
-        figures = [figure(row[metric][c], metric) if c == "by_sample" or not one_group else "" for c in _COLUMNS]
-        cells.append([TITLES[split], "" if one_group else str(row["clients"]), f"{row['samples']:,}", *figures])
-    for part, row in evaluation.get("parts", {}).items():
-        cells.append(
-            [part, str(row["clients"]), f"{row['samples']:,}", *(figure(row[metric][c], metric) for c in _COLUMNS)]
-        )
-    for gap in evaluation["gaps"]:
-        means = evaluation["gaps"][gap][metric]
-        cells.append([_GAP_TITLES[gap], "", "", *(figure(means[c], metric) if c in means else "" for c in _COLUMNS)])
+    metric = evaluation.metric
+    cells = [[metric.title, "clients", "samples", *_COLUMNS.values()]]
+    for split, row in evaluation.splits.items():
+        figures = _figures(row.metrics[metric.name], metric)
+        if split == "test":  # it is nobody's: it has a mean and no spread
+            cells.append([TITLES[split], "", f"{row.samples:,}", figures[0], *("" for _ in figures[1:])])
+        else:
+            cells.append([TITLES[split], str(row.clients), f"{row.samples:,}", *figures])
+    for part, row in evaluation.parts.items():
+        cells.append([part, str(row.clients), f"{row.samples:,}", *_figures(row.metrics[metric.name], metric)])
+    for name, by_metric in evaluation.gaps().items():
+        means = _figures(by_metric[metric.name], metric)[:2]
+        title = f"{GAPS[name].title} ({GAPS[name].difference})"
+        cells.append([title, "", "", *means, *("" for _ in range(len(_COLUMNS) - len(means)))])
     return cells
+
+
+def _figures(figures: Figures, metric: Metric) -> list[str]:
+    return [metric.figure(getattr(figures, column)) for column in _COLUMNS]
 
 
 def run_text(title: str, history: History, stopped: str | None = None) -> str:
     """A run in plain text: its last evaluation, and its figures by each selection rule."""
     if not history:
         return f"{title}: nothing was evaluated yet"
+    number, evaluation = history[-1]
+    chosen = [select(history, rule) for rule in applicable(history[0][1])]
     lines = [
-        f"{title} · round {history[-1][0]}" + (f" ({stopped})" if stopped else ""),
-        *align(evaluation_cells(history[-1][1])),
+        f"{title} · round {number}" + (f" ({stopped})" if stopped else ""),
+        *align(evaluation_cells(evaluation)),
+        *(selection_line(one, evaluation.metric) for one in chosen),
+        *privacy_lines(history),
     ]
-    return "\n".join(
-        [*lines, *(selection_line(history, rule) for rule in applicable(history[0][1])), *privacy_lines(history)]
-    )
+    return "\n".join(lines)
 
 
 def privacy_lines(history: History) -> list[str]:
     """`privacy: epsilon 5.379 at delta 1e-05 after 100 rounds`, of a run that has any."""
     number, evaluation = history[-1]
-    return [f"privacy: {spent_text(evaluation['privacy'])} after {number} rounds"] if "privacy" in evaluation else []
+    return [] if evaluation.privacy is None else [f"privacy: {spent_text(evaluation.privacy)} after {number} rounds"]
 
 
-def selection_line(history: History, rule: str) -> str:
+def selection_line(chosen: Selected, metric: Metric) -> str:
     """`by held-out (round 40): train 91.20, held-out 90.10, unseen 89.00`."""
-    chosen, metric = select(history, rule), primary_metric(history[0][1])
-    where = (
-        f"round {chosen.rounds[0]}" if len(chosen.rounds) == 1 else f"rounds {chosen.rounds[0]} to {chosen.rounds[-1]}"
-    )
-    return f"by {rule} ({where}): " + ", ".join(f"{TITLES[s]} {figure(v, metric)}" for s, v in chosen.values.items())
+    first, last = chosen.rounds[0], chosen.rounds[-1]
+    where = f"round {first}" if len(chosen.rounds) == 1 else f"rounds {first} to {last}"
+    figures = ", ".join(f"{TITLES[split]} {metric.figure(value)}" for split, value in chosen.values.items())
+    return f"by {chosen.rule} ({where}): {figures}"
 
 
 def align(cells: Cells) -> list[str]:
@@ -102,10 +94,10 @@ def numeric(cells: Cells) -> list[bool]:
     return [all(cell[:1] in ("", *"-0123456789") for cell in column[1:]) for column in zip(*cells, strict=True)]
 
 
-def spread(values: Sequence[float], metric: str) -> str:
+def spread(values: Sequence[float], metric: Metric) -> str:
     """The mean over seeds, with the standard deviation where there is more than one."""
-    mean = figure(statistics.fmean(values), metric)
-    return mean if len(values) == 1 else f"{mean} ± {figure(statistics.stdev(values), metric)}"
+    mean = metric.figure(statistics.fmean(values))
+    return mean if len(values) == 1 else f"{mean} ± {metric.figure(statistics.stdev(values))}"
 
 
 def in_words(since: int) -> str:

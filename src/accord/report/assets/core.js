@@ -22,14 +22,14 @@ function el(tag, attributes = {}, ...children) {
 // ------------------------------------------------------------------------------------------------------------------- numbers
 
 const there = (value) => value !== null && value !== undefined && Number.isFinite(value);
-const scaled = (value, metric) => (there(value) ? (metric === "accuracy" ? 100 * value : value) : null);
-const unit = (metric) => (metric === "accuracy" ? "accuracy (%)" : metric);
+const scaled = (value, metric) => (there(value) ? data.metrics[metric].scale * value : null);
+const unit = (metric) => data.metrics[metric].title;
 
 // As `accord show` prints it: shares in percent, anything else with four digits, a dash for what is not a number.
-function figure(value, metric) {
-  if (!there(value)) return "-";
-  if (metric === "accuracy") return (100 * value).toFixed(2);
-  return String(Number(value.toPrecision(4)));
+const figure = (value, metric) => inFigures(scaled(value, metric), metric);
+function inFigures(at, metric) {
+  if (!there(at)) return "-";
+  return data.metrics[metric].percent ? at.toFixed(2) : String(Number(at.toPrecision(4)));
 }
 const plusMinus = (pair, metric) => (pair ? figure(pair[0], metric) + (there(pair[1]) ? ` ± ${figure(pair[1], metric)}` : "") : "-");
 
