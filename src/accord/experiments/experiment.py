@@ -36,19 +36,21 @@ from accord.experiments.data_options import (
     make_supply,
 )
 from accord.experiments.options import Makers, blaming, chosen, defaults, known, without_defaults
-from accord.experiments.parts import drop_old_choice, make_algorithm, resolved
-from accord.experiments.schema import settings_of
+from accord.experiments.parts import drop_old_choice, make_algorithm
 from accord.experiments.settings import AttackSection, PrivacySection, Settings, TrainSection, problems
 from accord.models import shaped, warm_start
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
 from accord.rules.old_spelling import MOVED, modern, moved, named, put, ramps, tell
 from accord.rules.registry import NETWORKS
+from accord.rules.schema import algorithm_table, settings_of
 from accord.runs.fingerprint import describe, folder_name
+from accord.runs.settings import RunSettings
 from accord.training.cohort import Conditions
 from accord.training.engine_choice import ENGINES
 from accord.training.loggers import LOGS
 from accord.training.plan import Plan
+from accord.training.run_settings import ALGORITHMS, part_fields, privacy_table, train_table
 
 # Keys whose meaning hangs on a choice: each choice's constructor says which of them it takes.
 _MODEL_KEYS = ("width", "hidden", "dropout", "norm", "groups")
@@ -145,23 +147,27 @@ class Experiment:
         words = [self.settings.data.name, self.algorithm.name, type(mask).__name__ if mask else ""]
         return Path(self.settings.run.folder) / folder_name(words, self.identity(), seed)
 
+    def recorded(self, seed: int) -> RunSettings:
+        """Every setting that applies to this seed's run, defaults filled in."""
+        settings, algorithm = self.settings, self.algorithm
+        network = NETWORKS[settings.model.name]
+        model = settings.model.model_dump(exclude_none=True) | defaults(network, _MODEL_KEYS) | self.model_options
+        return RunSettings(
+            label=algorithm.label,
+            seed=seed,
+            data=self.supply.resolved(),
+            model=model,
+            train=train_table(self.training, self.plan(seed)),
+            algorithm=algorithm_table(algorithm, ALGORITHMS[algorithm.name], settings.algorithm.model_dump()),
+            run=settings.run.model_dump(exclude_none=True),
+            attack=part_fields(self.attack),
+            privacy=privacy_table(algorithm),
+        )
+
     def resolved(self) -> dict[str, Any]:
-        """Every setting that applies, defaults filled in."""
-        settings = self.settings
-        full = settings.model_dump(exclude_none=True)
-        full["data"] = self.supply.resolved()
-        full["model"] |= defaults(NETWORKS[settings.model.name], _MODEL_KEYS) | self.model_options
-        full["train"] = defaults(SCHEDULES[settings.train.schedule], _SCHEDULE_KEYS) | full["train"]
-        full["algorithm"] = resolved(self.algorithm, settings.algorithm)
-        if self.attack:
-            full["attack"] = defaults(type(self.attack), _ATTACK_KEYS) | full["attack"]
-        else:
-            del full["attack"]
-        if privacy := self.algorithm.privacy:
-            full["privacy"] = {"delta": privacy.delta} | full["privacy"]
-        else:
-            del full["privacy"]
-        return full
+        """The same, of all seeds: what a file would say."""
+        full = self.recorded(self.settings.run.seeds[0]).to_json()
+        return {key: value for key, value in full.items() if key not in ("seed", "label")}
 
 
 # ---------------------------------------------------------------------------------------------------- reading

@@ -7,30 +7,21 @@ fields of that.
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accord.causal.rule import causalfed
-from accord.core import protocols
 from accord.core.errors import AccordError, did_you_mean
-from accord.core.schedule import ramp
-from accord.experiments.options import Makers, blaming, known
-from accord.experiments.schema import Setting, checked, made_by, settings_of
+from accord.experiments.options import blaming, known
+from accord.experiments.schema import checked
 from accord.experiments.settings import AlgorithmSection, shown
-from accord.rules import named
 from accord.rules.algorithm import Algorithm
 from accord.rules.old_spelling import named as name_in
 from accord.rules.registry import PARTS, imported
+from accord.rules.schema import is_open, name_of, settings_of
+from accord.training.run_settings import ALGORITHMS
 
-ALGORITHMS: Makers = {**named.ALGORITHMS, "causalfed": causalfed}
 Table = Mapping[str, Any]
-_PROTOCOLS = {
-    "local": protocols.Local,
-    "average": protocols.Average,
-    "mask": protocols.Mask,
-    "server": protocols.Server,
-}
 
 
 def make_algorithm(section: AlgorithmSection, folder: Path | None = None) -> Algorithm:
@@ -48,13 +39,8 @@ def make_algorithm(section: AlgorithmSection, folder: Path | None = None) -> Alg
         return replace(preset, **parts)
 
 
-def is_open(preset: str) -> bool:
-    """Whether any part of the preset can be another; the others are what they are by their parts."""
-    return "mask" in inspect.signature(ALGORITHMS[preset]).parameters
-
-
 def _check_open(preset: str, what: str, table: Table, own: Any) -> None:
-    if is_open(preset) or (what == "mask" and name_in(table) == "none"):
+    if is_open(ALGORITHMS[preset]) or (what == "mask" and name_in(table) == "none"):
         return
     takes = inspect.signature(ALGORITHMS[preset]).parameters
     for key, value in table.items():
@@ -77,7 +63,7 @@ def _made(what: str, table: Table, path: str, own: Any, folder: Path | None) -> 
         return None
     if name is None and own is None:
         raise AccordError(f'{path}.name is missing: it says which {PARTS[what].what} is meant, such as name = "gma"')
-    changes_own = own is not None and name in (None, _name_of(what, own))
+    changes_own = own is not None and name in (None, name_of(what, own))
     make = type(own) if changes_own else _maker(what, name or "", path, folder)
     values = _values(name or type(own).__name__, make, given, path, folder, changes_own)
     with blaming(path, fields=settings_of(make)):
@@ -112,7 +98,7 @@ def _values(
             raise AccordError(
                 f"{path}.{key} is not a field of {name}, got {shown(value)}: {_belongs(key, settings, path)}"
             )
-        inner, below = _inner(settings[key]), f"{path}.{key}"
+        inner, below = settings[key].part, f"{path}.{key}"
         if inner and isinstance(value, str | Mapping):
             default = None if settings[key].default is MISSING else settings[key].default
             values[key] = _made(inner, {"name": value} if isinstance(value, str) else value, below, default, folder)
@@ -134,52 +120,7 @@ def _belongs(key: str, settings: Table, path: str) -> str:
     )
 
 
-def _inner(setting: Setting) -> str | None:
-    """Which part of an algorithm a field is itself, if it is one: `scaled` has a mask."""
-    return next((what for what, protocol in _PROTOCOLS.items() if protocol in setting.kinds), None)
-
-
-# ----------------------------------------------------------------------------------- read back and overridden
-
-
-def resolved(algorithm: Algorithm, section: AlgorithmSection) -> dict[str, Any]:
-    """The section with every field that applies."""
-    full: dict[str, Any] = {"name": section.name}
-    takes = inspect.signature(ALGORITHMS[section.name]).parameters
-    for what in PARTS:
-        part = getattr(algorithm, what)
-        if is_open(section.name) or (part is not None and settings_of(type(part)).keys() & takes.keys()):
-            full[what] = _told(what, part, getattr(section, what))
-    return full
-
-
-def _told(what: str, part: Any, given: Any) -> Any:
-    """A part as a table, under the name that it was given."""
-    if part is None:
-        return {"name": "none"}
-    name = name_in(given) or _name_of(what, part)
-    table: dict[str, Any] = {"name": name}
-    make = PARTS[what][name] if name in PARTS[what] else type(part)  # a user's own was imported when the part was made
-    for key, setting in settings_of(make).items():
-        value = getattr(part, key)
-        if isinstance(value, ramp):
-            table[key] = {"from": value.lr, "to": value.end, "over": value.over}
-        elif inner := _inner(setting):
-            table[key] = _told(inner, value, given.get(key) if isinstance(given, Mapping) else None)
-        elif value is not None:
-            table[key] = list(value) if isinstance(value, tuple) else value
-    return table
-
-
-def _name_of(what: str, part: Any) -> str:
-    """The name of a part of accord's own: of those whose settings tell all of it, the one with the fewest (`yogi` is an
-    `adam`)."""
-    values = {field.name: getattr(part, field.name) for field in fields(part)}
-    found: dict[str, int] = {}
-    for name, make in PARTS[what].own.items():
-        if made_by(make) is type(part) and make(**{key: values[key] for key in settings_of(make)}) == part:
-            found[name] = len(settings_of(make))
-    return min(found, key=lambda name: found[name]) if found else type(part).__name__
+# ------------------------------------------------------------------------------------------------- overridden
 
 
 def drop_old_choice(table: dict[str, Any], path: str, value: Any, folder: Path | None) -> None:
@@ -189,9 +130,9 @@ def drop_old_choice(table: dict[str, Any], path: str, value: Any, folder: Path |
     old_name = table.get("name", AlgorithmSection.model_fields["name"].default)
     if path == "name" and value in ALGORITHMS and old_name in ALGORITHMS and old_name != value:
         own = ALGORITHMS[old_name]().average
-        kept = {"mask", *({"average"} if name_in(table.get("average")) not in (None, _name_of("average", own)) else ())}
+        kept = {"mask", *({"average"} if name_in(table.get("average")) not in (None, name_of("average", own)) else ())}
         for what in PARTS:
-            if what not in kept or not is_open(value):
+            if what not in kept or not is_open(ALGORITHMS[value]):
                 table.pop(what, None)
     what, _, key = path.partition(".")
     if what not in PARTS or key not in ("", "name"):
@@ -212,7 +153,7 @@ def _kept(what: str, old: Table, name: str, folder: Path | None) -> dict[str, An
         return {}
     takes = settings_of(_maker(what, name, f"algorithm.{what}", folder))
     kept = {key: value for key, value in fields.items() if key in takes}
-    if what == "mask" and _inner(takes.get("mask", Setting(Any, "", None))):
+    if what == "mask" and "mask" in takes and takes["mask"].part:
         of_mask = {key: value for key, value in fields.items() if key in settings_of(type(takes["mask"].default))}
         kept |= {"mask": of_mask} if of_mask else {}
     return kept

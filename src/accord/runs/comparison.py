@@ -26,7 +26,7 @@ def results(runs: Sequence[Recorded], rule: str | None) -> list[dict[str, Any]]:
                 "status": run.status,
                 "rounds": run.rounds,
                 "flat_since": run.flat,
-                "settings": run.settings,
+                "settings": run.settings.to_json(),
                 "selected": chosen and {"rule": chosen.rule, "rounds": chosen.rounds, "values": chosen.values},
                 "evaluation": run.history[-1][1].to_json() if run.history else None,
             }

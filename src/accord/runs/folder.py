@@ -18,6 +18,7 @@ A file is written beside its name, synced and renamed. `state.json` is written l
 
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class RunFolder:
     """One run's folder, locked by this process until `close`."""
 
     def __init__(
-        self, path: Path, settings: Json, rounds: int, *, toml: str | None = None, resume: bool = True
+        self, path: Path, settings: Mapping[str, Any], rounds: int, *, toml: str | None = None, resume: bool = True
     ) -> None:
         self.path, self._settings, self._rounds, self._toml = path, {"schema": SCHEMA, **settings}, rounds, toml
         try:

@@ -32,6 +32,7 @@ from accord.runs.rows import RoundRow
 from accord.runs.run import Run
 from accord.training.loop import Asked, Event, Loop
 from accord.training.plan import Plan, identity
+from accord.training.run_settings import run_settings
 
 _log = logging.getLogger("flwr")
 
@@ -146,9 +147,9 @@ class Strategy(FlowerStrategy):
                 f"a secure sum of {self.sums.secure.clients} clients was declared, and a round has {cohort}"
             )
         job = Job(model, layout, fed, self.algorithm, self.training, cross_entropy, {}, plan.seed, torch.device("cpu"))
-        settings = identity(job, plan)
-        name = run_name(job, settings)
-        folder = self.folder and RunFolder(Path(self.folder) / name, {**settings, "rounds": plan.rounds}, plan.rounds)
+        name = run_name(job, identity(job, plan))
+        settings = run_settings(job, plan, "flower", "cpu")
+        folder = self.folder and RunFolder(Path(self.folder) / name, settings, plan.rounds)
         fleet = Fleet(job, roster, self.sums, name, self.timeout, lambda client: self.loop.store.versions(client))
         self._loop = Loop(job, plan, fleet, folder or None, [*hooks, _tell])
         return self._loop
