@@ -1,6 +1,5 @@
 """Dataclasses that are lines of a JSON file."""
 
-import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,10 +24,6 @@ class Jsonable(Mapping[str, Any]):
         form: Json = plain(self.fields_in_json())
         return form
 
-    def line(self) -> str:
-        """The same as a line of text."""
-        return json_line(self.fields_in_json())
-
     def __getitem__(self, key: str) -> Any:
         return self.to_json()[key]
 
@@ -37,11 +32,3 @@ class Jsonable(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.fields_in_json())
-
-
-def json_line(value: Json) -> str:
-    """JSON on a line of its own. Almost no round has a NaN, so only those that do are walked through."""
-    try:
-        return json.dumps(value, allow_nan=False) + "\n"
-    except ValueError:
-        return json.dumps(plain(value)) + "\n"

@@ -2,7 +2,8 @@
 between them. Tables, figures and the page have it from here."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 TITLES = {"train": "train", "heldout": "held-out", "unseen": "unseen", "test": "test"}  # of the splits
@@ -36,11 +37,19 @@ class Metric:
             return "-"
         return f"{100 * value:.2f}" if self.percent else f"{value:.4g}"
 
+    def figures(self, rows: Iterable[Iterable[float | None]]) -> list[list[str]]:
+        """The values of a table."""
+        return [[self.figure(value) for value in row] for row in rows]
+
     def score(self, value: float | None) -> float:
         """How good a value is; larger is better, and a model that diverged is the worst."""
         if value is None or not math.isfinite(value):
             return -math.inf
         return -value if self.smaller_is_better else value
+
+    def best(self, values: Sequence[float | None]) -> int:
+        """Where the best of the values is, the first of equals."""
+        return max(range(len(values)), key=lambda place: self.score(values[place]))
 
     def to_json(self) -> dict[str, Any]:
         """What a page needs to print its values as `figure` does."""
@@ -54,11 +63,10 @@ class Gap:
     title: str
     first: str
     second: str
+    difference: str = field(init=False)  # `train - held-out`
 
-    @property
-    def difference(self) -> str:
-        """`train - held-out`."""
-        return f"{TITLES[self.first]} - {TITLES[self.second]}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "difference", f"{TITLES[self.first]} - {TITLES[self.second]}")
 
     def to_json(self) -> dict[str, Any]:
         return {"title": self.title, "difference": self.difference, "splits": [self.first, self.second]}

@@ -69,22 +69,18 @@ class Evaluation(Jsonable):
     smaller_is_better: tuple[str, ...] = ("loss",)
     parts: dict[str, SplitRow] = field(default_factory=dict)
     privacy: dict[str, float] | None = None
+    metrics: tuple[str, ...] = field(init=False)  # what was measured, in order
+    metric: Metric = field(init=False)  # that a run is judged by: the first that is not the loss, or else the loss
 
-    @property
-    def metrics(self) -> list[str]:
-        """What was measured, in order."""
-        return list(next(iter(self.splits.values())).metrics)
-
-    @property
-    def metric(self) -> Metric:
-        """The metric a run is judged by: the first that is not the loss, or else the loss."""
-        name = next((name for name in self.metrics if name != "loss"), "loss")
-        return Metric(name, name in self.smaller_is_better)
+    def __post_init__(self) -> None:
+        names = next((tuple(row.metrics) for row in self.splits.values()), ())
+        judge = next((name for name in names if name != "loss"), "loss")
+        object.__setattr__(self, "metrics", names)
+        object.__setattr__(self, "metric", Metric(judge, judge in self.smaller_is_better))
 
     def score(self, split: str) -> float:
         """How good the model is on a split; larger is better."""
-        metric = self.metric
-        return metric.score(self.splits[split].metrics[metric.name].by_sample)
+        return self.metric.score(self.splits[split].metrics[self.metric.name].by_sample)
 
     def gaps(self) -> dict[str, dict[str, Figures]]:
         """Both gaps by metric, as far as there are the splits for them."""
@@ -112,6 +108,8 @@ class Evaluation(Jsonable):
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> "Evaluation":
         """What was written down; gaps are told by the splits."""
+        if not form["splits"]:
+            raise ValueError("an evaluation without data says nothing")
         return cls(
             {name: SplitRow.from_json(row) for name, row in form["splits"].items()},
             tuple(form.get("smaller_is_better", ("loss",))),

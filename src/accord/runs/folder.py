@@ -28,11 +28,11 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.files import write_json, write_tensors, write_text, write_whole
-from accord.core.jsonable import Json, json_line
+from accord.core.jsonable import Json
 from accord.core.locks import remove_locked, take_lock
 from accord.runs.environment import OtherEnvironment, changes
 from accord.runs.fingerprint import SCHEMA
-from accord.runs.rows import Log, Rows, lines_of, parsed
+from accord.runs.rows import Log, Rows, json_line, lines_of, parsed
 
 
 def read_json(path: Path) -> Any:
@@ -160,7 +160,7 @@ class RunFolder:
 
     def log_timing(self, timing: Json) -> None:
         """Adds a round's seconds."""
-        self._timing.append(json_line(timing))
+        self._timing.append(timing)
 
     def checkpoint(self, tensors: dict[str, Tensor], numbers: Json) -> None:
         """Makes everything up to `numbers["round"]` safe. `state.json` goes last; only then may older tensors go."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from accord.core.errors import AccordError
 from accord.runs.evaluation import History
 from accord.runs.folder import read_json
-from accord.runs.rows import read_rows
+from accord.runs.rows import read_history
 from accord.runs.selection import Selected, select
 from accord.runs.settings import RunSettings
 from accord.runs.text import in_words
@@ -81,6 +81,11 @@ def find(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
+def load_all(paths: Sequence[Path]) -> list[Recorded]:
+    """Every run at or below the given paths."""
+    return [load(folder) for folder in find(paths)]
+
+
 def load(folder: Path) -> Recorded:
     """One run folder. A damaged one is told as such, never left out."""
     try:
@@ -95,18 +100,14 @@ def load(folder: Path) -> Recorded:
 
 
 def _load(folder: Path) -> Recorded:
-    settings = RunSettings.from_json(read_json(folder / "experiment.json"), folder.name)
-    rows = read_rows(folder)
-    reached = rows[-1].round if rows else 0
-    status, flat = f"unfinished, round {reached}", None
-    if (folder / "done").exists():
-        done = read_json(folder / "done")
-        if reached != done["rounds"]:
-            raise AccordError(
-                f"metrics.jsonl ends with round {reached}, but the run was done after round {done['rounds']}"
-            )
-        status, flat = "done", done.get("flat_since")
-    run = Recorded(folder, settings, rows.history(), reached, status, flat)
-    if run.label and run.history:  # asked for here, so that what is missing is missed here
-        select(run.history, "last10")
-    return run
+    form, done = read_json(folder / "experiment.json"), folder / "done"
+    ended = read_json(done) if done.exists() else None
+    settings = RunSettings.from_json(form, folder.name)
+    reached, history = read_history(folder)
+    if ended is None:
+        return Recorded(folder, settings, history, reached, f"unfinished, round {reached}")
+    if reached != ended["rounds"]:
+        raise AccordError(
+            f"metrics.jsonl ends with round {reached}, but the run was done after round {ended['rounds']}"
+        )
+    return Recorded(folder, settings, history, reached, "done", ended.get("flat_since"))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from accord.core.errors import AccordError
-from accord.core.files import write_whole
+from accord.core.files import plain, write_whole
 from accord.core.jsonable import Json, Jsonable
 from accord.runs.evaluation import Evaluation
 
@@ -98,6 +98,14 @@ def lines_of(path: Path) -> Iterator[bytes]:
             yield from (line for line in handle if line.endswith(b"\n"))
 
 
+def json_line(form: Mapping[str, Any]) -> str:
+    """JSON on a line of its own. Almost no round has a NaN, so only those that do are walked through."""
+    try:
+        return json.dumps(form, allow_nan=False) + "\n"
+    except ValueError:
+        return json.dumps(plain(form)) + "\n"
+
+
 class Log:
     """Lines that are appended in blocks: to a file, or, without one, to memory."""
 
@@ -107,10 +115,10 @@ class Log:
         self._waiting: list[str] = []
         self._written = time.monotonic()
 
-    def append(self, line: str, now: bool = False) -> None:
+    def append(self, form: Mapping[str, Any], now: bool = False) -> None:
         """Adds a line. It is written with its block; if it is wanted now, or the block before it is a while ago, at
         once."""
-        self._waiting.append(line)
+        self._waiting.append(json_line(form))
         in_a_hurry = self.path and (now or time.monotonic() - self._written > _SECONDS)
         if in_a_hurry or len(self._waiting) >= _BLOCK:
             self.flush()
@@ -143,6 +151,17 @@ def read_rows(folder: Path) -> "Rows":
     return Rows.read(Log(folder / "metrics.jsonl"))
 
 
+def read_history(folder: Path) -> tuple[int, list[tuple[int, Evaluation]]]:
+    """How many rounds a run folder tells of, and the evaluated ones among them."""
+    path, reached, history = folder / "metrics.jsonl", 0, []
+    for line in lines_of(path):
+        form = parsed(line, path)
+        reached = form["round"]
+        if "evaluation" in form:
+            history.append((reached, Evaluation.from_json(form["evaluation"])))
+    return reached, history
+
+
 class Rows(Sequence[RoundRow]):
     """The rows of a run, read as they are asked for. The last one is kept as it is: a run that goes on later takes an
     evaluation back that it got only because it was to end there."""
@@ -159,7 +178,7 @@ class Rows(Sequence[RoundRow]):
         return cls(log, count, RoundRow.from_json(parsed(last, log.path)) if count else None)
 
     def append(self, row: RoundRow) -> None:
-        self._log.append(row.line(), now=row.evaluation is not None)
+        self._log.append(row.fields_in_json(), now=row.evaluation is not None)
         self._count, self._last = self._count + 1, row
 
     def amend(self, row: RoundRow) -> None:
@@ -167,7 +186,7 @@ class Rows(Sequence[RoundRow]):
         assert self._log.path is not None, "a run without a folder is never taken up again"
         self._log.flush()
         *before, _ = self._log.lines()
-        write_whole(self._log.path, b"".join([*before, row.line().encode()]))
+        write_whole(self._log.path, b"".join([*before, json_line(row.fields_in_json()).encode()]))
         self._last = row
 
     def flush(self, sync: bool = False) -> None:

@@ -3,13 +3,14 @@
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from accord.core.errors import AccordError
 from accord.core.metrics import TITLES
-from accord.runs.evaluation import Evaluation, History
+from accord.runs.evaluation import History
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,6 @@ class Selected:
     values: dict[str, float]
 
 
-def applicable(evaluation: Evaluation) -> list[str]:
-    """The rules that the data allow: one needs held-out data, another a test set or unseen clients."""
-    splits = evaluation.splits
-    return ["held-out"] * ("heldout" in splits) + ["last10"] + ["oracle"] * ("test" in splits or "unseen" in splits)
-
-
 def _last10(history: History) -> History:
     return [(number, evaluation) for number, evaluation in history if number > history[-1][0] - 10]
 
@@ -37,7 +32,9 @@ def _best(*splits: str) -> Callable[[History], History]:
         split = next((s for s in splits if s in history[0][1].splits), None)
         if split is None:
             raise AccordError(f"there is no {' or '.join(TITLES[s] for s in splits)} data to choose a round by")
-        return [max(history, key=lambda entry: entry[1].score(split))]  # the earliest of equals
+        metric = history[0][1].metric
+        values = [evaluation.splits[split].metrics[metric.name].by_sample for _, evaluation in history]
+        return [history[metric.best(values)]]
 
     return choose
 
@@ -78,13 +75,22 @@ def _mean(values: Sequence[float | None]) -> float:
     return float(np.mean([math.nan if value is None else value for value in values]))
 
 
+def by_rules(history: History, *rules: str) -> list[Selected]:
+    """The run's figures by each of the rules that its data allow, named once."""
+    found = []
+    for rule in dict.fromkeys(rules):
+        with suppress(AccordError):
+            found.append(select(history, rule))
+    return found
+
+
 def rule_for(histories: Sequence[History], rule: str | None) -> str:
     """The rule asked for, once some run is seen to have a figure by it; else the first that every run has figures
     by."""
     evaluated = [history for history in histories if history]
     if rule is None:
-        heldout = all("heldout" in history[0][1].splits for history in evaluated)
-        return "held-out" if heldout else "last10"
+        heldout = ["heldout" in history[0][1].splits for history in evaluated]
+        return "held-out" if all(heldout) else "last10"
     why: AccordError | None = None
     for history in evaluated:
         try:

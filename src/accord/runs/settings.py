@@ -10,7 +10,7 @@ from typing import Any
 
 from accord.core.errors import AccordError
 from accord.core.jsonable import Json, Jsonable
-from accord.rules.old_spelling import modern
+from accord.rules.old_spelling import MOVED, modern
 
 _SECTIONS = ("data", "model", "train", "algorithm", "attack", "privacy", "run", "content")
 _PARTS = ("local", "average", "mask", "server")
@@ -42,7 +42,10 @@ class RunSettings(Jsonable):
         if not isinstance(form, Mapping):
             raise AccordError("experiment.json holds no settings")
         form = dict(form) if isinstance(form.get("data"), Mapping) else _of_python(form, folder)
-        algorithm = as_tables(modern(form.get("algorithm", {})))
+        algorithm = form.get("algorithm", {})
+        if MOVED.keys() & algorithm.keys():
+            algorithm = modern(algorithm)
+        algorithm = as_tables(algorithm)
         seed = form.get("seed")
         return cls(
             **{name: form[name] for name in _SECTIONS if name in form and name != "algorithm"},

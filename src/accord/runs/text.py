@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from accord.core.metrics import GAPS, TITLES, Metric
 from accord.privacy.accounting import spent_text
 from accord.runs.evaluation import Evaluation, Figures, History
-from accord.runs.selection import Selected, applicable, select
+from accord.runs.selection import Selected, by_rules
 
 Cells = list[list[str]]  # the first row is the header
 _COLUMNS = {
@@ -22,31 +22,28 @@ _COLUMNS = {
 def in_short(evaluation: Evaluation) -> list[str]:
     """`train 92.10`, `held-out 91.20`, `unseen 90.10`."""
     metric = evaluation.metric
-    means = {name: split.metrics[metric.name].by_sample for name, split in evaluation.splits.items()}
-    return [f"{TITLES[name]} {metric.figure(mean)}" for name, mean in means.items()]
+    (figures,) = metric.figures([[split.metrics[metric.name].by_sample for split in evaluation.splits.values()]])
+    return [f"{TITLES[name]} {figure}" for name, figure in zip(evaluation.splits, figures, strict=True)]
 
 
 def evaluation_cells(evaluation: Evaluation) -> Cells:
     """One evaluation: a row per split with means and spread over clients."""
-    metric = evaluation.metric
+    metric, rows = evaluation.metric, {**evaluation.splits, **evaluation.parts}
+    gaps = {f"{GAPS[name].title} ({GAPS[name].difference})": of[metric.name] for name, of in evaluation.gaps().items()}
+    numbers = [_numbers(row.metrics[metric.name]) for row in rows.values()] + [_numbers(gap) for gap in gaps.values()]
+    figures = metric.figures(numbers)
     cells = [[metric.title, "clients", "samples", *_COLUMNS.values()]]
-    for split, row in evaluation.splits.items():
-        figures = _figures(row.metrics[metric.name], metric)
-        if split == "test":  # it is nobody's: it has a mean and no spread
-            cells.append([TITLES[split], "", f"{row.samples:,}", figures[0], *("" for _ in figures[1:])])
-        else:
-            cells.append([TITLES[split], str(row.clients), f"{row.samples:,}", *figures])
-    for part, row in evaluation.parts.items():
-        cells.append([part, str(row.clients), f"{row.samples:,}", *_figures(row.metrics[metric.name], metric)])
-    for name, by_metric in evaluation.gaps().items():
-        means = _figures(by_metric[metric.name], metric)[:2]
-        title = f"{GAPS[name].title} ({GAPS[name].difference})"
-        cells.append([title, "", "", *means, *("" for _ in range(len(_COLUMNS) - len(means)))])
+    for (name, row), line in zip(rows.items(), figures, strict=False):
+        nobodys = name == "test"  # the test set has a mean and no spread
+        shown = [line[0], *[""] * (len(line) - 1)] if nobodys else line
+        cells.append([TITLES.get(name, name), "" if nobodys else str(row.clients), f"{row.samples:,}", *shown])
+    for title, line in zip(gaps, figures[len(rows) :], strict=True):
+        cells.append([title, "", "", *line[:2], *[""] * (len(line) - 2)])  # of the means alone
     return cells
 
 
-def _figures(figures: Figures, metric: Metric) -> list[str]:
-    return [metric.figure(getattr(figures, column)) for column in _COLUMNS]
+def _numbers(figures: Figures) -> list[float | None]:
+    return [getattr(figures, column) for column in _COLUMNS]
 
 
 def run_text(title: str, history: History, stopped: str | None = None) -> str:
@@ -54,11 +51,11 @@ def run_text(title: str, history: History, stopped: str | None = None) -> str:
     if not history:
         return f"{title}: nothing was evaluated yet"
     number, evaluation = history[-1]
-    chosen = [select(history, rule) for rule in applicable(history[0][1])]
+    chosen = by_rules(history, "held-out", "last10", "oracle")
     lines = [
         f"{title} · round {number}" + (f" ({stopped})" if stopped else ""),
         *align(evaluation_cells(evaluation)),
-        *(selection_line(one, evaluation.metric) for one in chosen),
+        *selection_lines(chosen, evaluation.metric),
         *privacy_lines(history),
     ]
     return "\n".join(lines)
@@ -70,12 +67,15 @@ def privacy_lines(history: History) -> list[str]:
     return [] if evaluation.privacy is None else [f"privacy: {spent_text(evaluation.privacy)} after {number} rounds"]
 
 
-def selection_line(chosen: Selected, metric: Metric) -> str:
-    """`by held-out (round 40): train 91.20, held-out 90.10, unseen 89.00`."""
-    first, last = chosen.rounds[0], chosen.rounds[-1]
-    where = f"round {first}" if len(chosen.rounds) == 1 else f"rounds {first} to {last}"
-    figures = ", ".join(f"{TITLES[split]} {metric.figure(value)}" for split, value in chosen.values.items())
-    return f"by {chosen.rule} ({where}): {figures}"
+def selection_lines(chosen: Sequence[Selected], metric: Metric) -> list[str]:
+    """`by held-out (round 40): train 91.20, held-out 90.10, unseen 89.00`, for each."""
+    lines = []
+    for one, figures in zip(chosen, metric.figures([one.values.values() for one in chosen]), strict=True):
+        first, last = one.rounds[0], one.rounds[-1]
+        where = f"round {first}" if len(one.rounds) == 1 else f"rounds {first} to {last}"
+        told = [f"{TITLES[split]} {figure}" for split, figure in zip(one.values, figures, strict=True)]
+        lines.append(f"by {one.rule} ({where}): {', '.join(told)}")
+    return lines
 
 
 def align(cells: Cells) -> list[str]:

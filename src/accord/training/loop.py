@@ -73,6 +73,7 @@ class Loop:
         self.rise = Rise(plan.flat_margin)
         self.last_table: Table | None = None
         self.stopped: str | None = None  # why it ends before its rounds, if it does
+        self._result: Run | None = None  # once it is done
         self._began = self._saved = time.monotonic()
         self._invited: tuple[int, list[Invited]] = 0, []  # a round, and who is invited to it
         self._endings: list[Ending] = []
@@ -96,7 +97,7 @@ class Loop:
     def rounds(self) -> Iterator[Asked]:
         """Takes up the run, asks for the rounds that are left, and completes the record. What is asked for must be
         absorbed before the next round can be asked for."""
-        self.stopped = None
+        self.stopped = self._result = None
         if self.folder and self.folder.over:
             self._restore(self.folder.tensors())
             return
@@ -201,9 +202,7 @@ class Loop:
             self._checkpoint(self.folder)
 
     def end(self, how: str) -> None:
-        """Writes what waits, and tells whoever asked for it that the run is over, and how it ended."""
-        if self.folder:
-            self.folder.flush()
+        """Tells whoever asked for it that the run is over, and how it ended."""
         endings, self._endings = self._endings, []
         for told in endings:
             told(how)
@@ -304,21 +303,27 @@ class Loop:
             self.progress = self.progress.restored(saved, tensors, self.job.device)
 
     def _finish(self, folder: RunFolder) -> None:
-        run = self.result()
-        names = {} if run.alone else {"model": "last"} if run.best is None else {"model": "last", "best": "held-out"}
-        models = {name: run.model(which).state_dict() for name, which in names.items()}
-        table = self.last_table or self._evaluated()
-        folder.finish(self.progress.round, models, per_client(table), run.flat)
+        run = self._result = self.result()
+        models = {}
+        if not run.alone:
+            models["model"] = run.model().state_dict()
+            if run.best is not None:
+                is_last = run.best.round == run.last.round
+                models["best"] = models["model"] if is_last else run.model("held-out").state_dict()
+        folder.finish(run.rounds, models, run.clients or per_client(self._evaluated()), run.flat)
 
     def _module(self) -> nn.Module:
         return self.result().model()
 
     def result(self) -> Run:
         """The run as it stands."""
-        progress, job = self.progress, self.job
+        if self._result is not None:  # it is done, and nothing changes any more
+            return self._result
+        progress, job, last = self.progress, self.job, self.rows[-1] if self.rows else None
         # the last round may be the best, though a longer run would not have looked
-        if self.rows and self.rows[-1].off_schedule:
-            progress = progress.judged(self.rows[-1].evaluation)
+        if last is not None and last.off_schedule:
+            progress = progress.judged(last.evaluation)
+        flat = self.flat
         return Run(
             title=f"{job.algorithm.label} · {job.fed.name} · seed {job.seed}",
             rounds=progress.round,
@@ -328,8 +333,8 @@ class Loop:
             clients=per_client(self.last_table) if self.last_table else [],
             folder=self.folder.path if self.folder else None,
             stopped=self.stopped,
-            flat=self.rise.round if self.flat else None,
-            spared=max(0, self.plan.rounds - progress.round) if self.flat else 0,
+            flat=self.rise.round if flat else None,
+            spared=max(0, self.plan.rounds - progress.round) if flat else 0,
             alone=job.algorithm.local.own_models,
             _module=job.module,
             _layout=job.layout,
