@@ -20,6 +20,7 @@ from accord.core.files import plain, write_whole
 from accord.core.jsonable import Json, Jsonable
 from accord.runs.evaluation import Evaluation
 
+_STRICT = json.JSONEncoder(allow_nan=False)
 _BLOCK = 64  # rows
 _SECONDS = 1.0  # that rows of slow rounds wait at most, for whoever watches the file
 
@@ -101,7 +102,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
 def json_line(form: Mapping[str, Any]) -> str:
     """JSON on a line of its own. Almost no round has a NaN, so only those that do are walked through."""
     try:
-        return json.dumps(form, allow_nan=False) + "\n"
+        return _STRICT.encode(form) + "\n"
     except ValueError:
         return json.dumps(plain(form)) + "\n"
 

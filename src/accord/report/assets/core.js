@@ -39,7 +39,7 @@ const settings = () => data.settings.map((one, index) => ({ ...one, index })).fi
 const shown = () => settings().filter((one) => chosen.shown.has(one.id) && Object.keys(one.curves.metrics).length);
 const figures = (one, rule = chosen.rule) => one.figures[rule].values;
 const splitsOf = (some) => Object.keys(data.splits).filter((split) => some.some((one) => split in figures(one, "last10")));
-const metricOf = () => (settings().find((one) => Object.keys(one.curves.metrics).length) || { metric: "accuracy" }).metric;
+const metricOf = () => (settings().find((one) => Object.keys(one.curves.metrics).length) || { metric: Object.keys(data.metrics)[0] }).metric;
 
 // The settings that stand out: the best by the rule on held-out data, or on what there is.
 function best(count) {
