@@ -166,7 +166,7 @@ class Experiment:
 
     def resolved(self) -> dict[str, Any]:
         """The same, of all seeds: what a file would say."""
-        full = self.recorded(self.settings.run.seeds[0]).to_json()
+        full = self.recorded(self.settings.run.seeds[0]).fields_in_json()
         return {key: value for key, value in full.items() if key not in ("seed", "label")}
 
 

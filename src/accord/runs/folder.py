@@ -187,8 +187,9 @@ class RunFolder:
 
     def flush(self) -> None:
         """Writes the rows that wait for their block."""
-        self._metrics.flush()
-        self._timing.flush()
+        for log in (self._metrics, self._timing):
+            if log.waiting:
+                log.flush()
 
     def close(self) -> None:
         """Lets go of the folder, and takes it away if nothing came of it. Closing twice does no harm."""

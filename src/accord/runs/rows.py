@@ -113,20 +113,20 @@ class Log:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self._blocks: list[bytes] = []
-        self._waiting: list[str] = []
+        self.waiting: list[str] = []
         self._written = time.monotonic()
 
     def append(self, form: Mapping[str, Any], now: bool = False) -> None:
         """Adds a line. It is written with its block; if it is wanted now, or the block before it is a while ago, at
         once."""
-        self._waiting.append(json_line(form))
+        self.waiting.append(json_line(form))
         in_a_hurry = self.path and (now or time.monotonic() - self._written > _SECONDS)
-        if in_a_hurry or len(self._waiting) >= _BLOCK:
+        if in_a_hurry or len(self.waiting) >= _BLOCK:
             self.flush()
 
     def flush(self, sync: bool = False) -> None:
         """Writes what waits; with `sync`, so that the whole file survives a power cut."""
-        waiting, self._waiting = self._waiting, []  # first of all: an interrupt must not write them twice
+        waiting, self.waiting = self.waiting, []  # first of all: an interrupt must not write them twice
         block = "".join(waiting).encode()
         if self.path is None:
             self._blocks += [zlib.compress(block, 1)] if block else []
@@ -144,7 +144,7 @@ class Log:
             yield from lines_of(self.path)
         for block in self._blocks:
             yield from zlib.decompress(block).splitlines(keepends=True)
-        yield from (line.encode() for line in self._waiting)
+        yield from (line.encode() for line in self.waiting)
 
 
 def read_rows(folder: Path) -> "Rows":
@@ -168,7 +168,7 @@ class Rows(Sequence[RoundRow]):
     evaluation back that it got only because it was to end there."""
 
     def __init__(self, log: Log | None = None, count: int = 0, last: RoundRow | None = None) -> None:
-        self._log, self._count, self._last = log or Log(), count, last
+        self._log, self._count, self.last = log or Log(), count, last
 
     @classmethod
     def read(cls, log: Log) -> "Rows":
@@ -180,7 +180,7 @@ class Rows(Sequence[RoundRow]):
 
     def append(self, row: RoundRow) -> None:
         self._log.append(row.fields_in_json(), now=row.evaluation is not None)
-        self._count, self._last = self._count + 1, row
+        self._count, self.last = self._count + 1, row
 
     def amend(self, row: RoundRow) -> None:
         """Puts another row in the last one's place."""
@@ -188,14 +188,14 @@ class Rows(Sequence[RoundRow]):
         self._log.flush()
         *before, _ = self._log.lines()
         write_whole(self._log.path, b"".join([*before, json_line(row.fields_in_json()).encode()]))
-        self._last = row
+        self.last = row
 
     def flush(self, sync: bool = False) -> None:
         self._log.flush(sync)
 
     def so_far(self) -> "Rows":
         """These rows, and none that are still to come."""
-        return Rows(self._log, self._count, self._last)
+        return Rows(self._log, self._count, self.last)
 
     def history(self) -> list[tuple[int, Evaluation]]:
         """(round, evaluation) for every evaluated round."""
@@ -207,8 +207,8 @@ class Rows(Sequence[RoundRow]):
     def __iter__(self) -> Iterator[RoundRow]:
         for line in islice(self._log.lines(), max(0, self._count - 1)):
             yield RoundRow.from_json(parsed(line, self._log.path))
-        if self._last is not None:
-            yield self._last
+        if self.last is not None:
+            yield self.last
 
     @overload
     def __getitem__(self, index: int) -> RoundRow: ...
@@ -218,8 +218,8 @@ class Rows(Sequence[RoundRow]):
         if isinstance(index, slice):
             return list(self)[index]
         place = range(self._count)[index]
-        if place == self._count - 1 and self._last is not None:
-            return self._last
+        if place == self._count - 1 and self.last is not None:
+            return self.last
         return RoundRow.from_json(parsed(next(islice(self._log.lines(), place, None)), self._log.path))
 
     def __eq__(self, other: object) -> bool:

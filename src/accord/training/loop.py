@@ -109,8 +109,8 @@ class Loop:
         while not self.complete and self.stopped is None:
             yield self._ask(self.progress.round + 1)
         if self.stopped is None and self.folder:
-            last = self.rows[-1]
-            if last.evaluation is None:  # it had been stopped here, and is asked for no more
+            last = self.rows.last
+            if last is not None and last.evaluation is None:  # it had been stopped here, and is asked for no more
                 self.rows.amend(replace(last, evaluation=self._evaluate(last), off_schedule=True))
             self._finish(self.folder)
         self.end("finished" if self.stopped is None else "stopped")
@@ -319,7 +319,7 @@ class Loop:
         """The run as it stands."""
         if self._result is not None:  # it is done, and nothing changes any more
             return self._result
-        progress, job, last = self.progress, self.job, self.rows[-1] if self.rows else None
+        progress, job, last = self.progress, self.job, self.rows.last
         # the last round may be the best, though a longer run would not have looked
         if last is not None and last.off_schedule:
             progress = progress.judged(last.evaluation)
