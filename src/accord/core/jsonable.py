@@ -1,7 +1,7 @@
 """Dataclasses that are lines of a JSON file."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from typing import Any
 
 from accord.core.files import plain
@@ -32,3 +32,13 @@ class Jsonable(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.fields_in_json())
+
+    def items(self) -> ItemsView[str, Any]:
+        return self.to_json().items()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and self.to_json() == (
+            other.to_json() if isinstance(other, Jsonable) else dict(other)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
