@@ -123,7 +123,7 @@ class Loop:
     @property
     def flat(self) -> bool:
         """Whether held-out data has said nothing new for as long as the plan waits."""
-        return self.rise.is_over(self.plan.until_flat)
+        return self.plan.until_flat is not None and self.rise.is_over(self.plan.until_flat)
 
     def _ask(self, number: int) -> Asked:
         progress = self.progress
@@ -157,7 +157,8 @@ class Loop:
             evaluation = self._evaluate(row)
             row = replace(row, evaluation=evaluation)
             self.progress = self.progress.judged(evaluation)
-            self.rise = self.rise.after(number, evaluation)
+            if self.plan.until_flat is not None:
+                self.rise = self.rise.after(number, evaluation)
         elif number == self.plan.rounds:
             # A longer run would not look at this round, so its checkpoint must not know of it either: see `result`.
             row = replace(row, evaluation=self._evaluate(row), off_schedule=True)
@@ -298,7 +299,8 @@ class Loop:
         saved = self.folder.state or {}
         self.store = ClientStore(self.job.fed.clients, self.folder.path / "clients", saved.get("clients"))
         self.rows = self.folder.rows()
-        self.rise = Rise(self.plan.flat_margin).after_all(self.rows)
+        if self.plan.until_flat is not None:
+            self.rise = Rise(self.plan.flat_margin).after_all(self.rows)
         if saved:
             self.progress = self.progress.restored(saved, tensors, self.job.device)
 
