@@ -29,6 +29,7 @@ from accord.report.live import Watched
 from accord.report.page import embedded
 from accord.runs.comparison import comparison
 from accord.runs.reader import Recorded, find, load
+from accord.runs.settings import RunSettings
 from conftest import blobs, mlp, sentence
 
 
@@ -77,7 +78,8 @@ def test_figures_are_those_of_accord_show(runs: Path, data: dict[str, Any], rule
             assert [float(x) for x in shown.split(" ± ")] == pytest.approx(
                 [float(x) for x in told.split(" ± ")], abs=0.011
             )
-    assert head[3:] == [*data["splits"].values()][:3] + [title for title, _, _ in data["gaps"].values()]
+    assert head[3:] == [*data["splits"].values()][:3] + [gap["difference"] for gap in data["gaps"].values()]
+    assert head[0] == f"{data['metrics']['accuracy']['title']}, by {rule}"
 
 
 def test_curves_are_mean_lowest_and_highest_of_the_seeds(runs: Path, data: dict[str, Any]) -> None:
@@ -148,9 +150,8 @@ def test_a_model_that_diverged_leaves_a_gap_and_sound_json(runs: Path, tmp_path:
 
 def recorded(name: str, mask: str = "gma", algorithm: str = "fedavg", **settings: float) -> Recorded:
     given = {"name": algorithm, "mask": {"name": mask, **({"tau": settings.pop("tau")} if "tau" in settings else {})}}
-    return Recorded(
-        Path(f"{name}-s0"), {"seed": 0, "algorithm": given, "train": {"rounds": 5, **settings}}, [], 5, "done"
-    )
+    form = {"seed": 0, "data": {}, "algorithm": given, "train": {"rounds": 5, **settings}}
+    return Recorded(Path(f"{name}-s0"), RunSettings.from_json(form, f"{name}-s0"), [], 5, "done")
 
 
 def test_two_keys_that_vary_make_a_plane_and_a_missing_run_a_hole() -> None:
@@ -180,9 +181,8 @@ def test_algorithms_with_rates_of_their_own_are_no_grid() -> None:
 
 def test_a_run_made_in_python_may_leave_out_the_default() -> None:
     def python(name: str, **mask: float) -> Recorded:
-        return Recorded(
-            Path(f"{name}-s0"), {"algorithm": {"name": "fedavg", "mask": {"kind": "gma", **mask}}}, [], 1, "done"
-        )
+        form = {"algorithm": {"kind": "Algorithm", "name": "fedavg", "mask": {"kind": "gma", **mask}}}
+        return Recorded(Path(f"{name}-s0"), RunSettings.from_json(form, f"blobs-fedavg-{name}-s0"), [], 1, "done")
 
     (grid,) = grids([python("a", tau=0.2), python("b")])
     assert (grid["x"], grid["columns"], grid["rows"]) == ("algorithm.mask.tau", ["default", "0.2"], ["fedavg + gma"])

@@ -5,8 +5,8 @@ import pytest
 
 from accord import AccordError
 from accord.engines.contract import Table
-from accord.runs.evaluation import merge_alone, per_client, summarise
-from accord.runs.selection import score, select
+from accord.runs.evaluation import Evaluation, merge_alone, per_client, summarise
+from accord.runs.selection import select
 
 TABLE = Table(
     [
@@ -51,18 +51,21 @@ def test_own_models_on_own_data_and_their_mean_elsewhere() -> None:
     assert merged.sums["loss"].tolist() == [1.0, 2.0, 6.0]
 
 
-def history(*rows: tuple[int, float, float, float]) -> list:
-    def split(value: float) -> dict:
-        return {"clients": 1, "samples": 1, "loss": {"by_sample": 1 - value}, "accuracy": {"by_sample": value}}
+def history(*rows: tuple[int, float | None, float, float]) -> list[tuple[int, Evaluation]]:
+    def split(value: float | None) -> dict[str, object]:
+        loss = None if value is None else 1 - value
+        return {"clients": 1, "samples": 1, "loss": {"by_sample": loss}, "accuracy": {"by_sample": value}}
 
     return [
         (
             r,
-            {
-                "splits": {"heldout": split(h), "unseen": split(u), "test": split(t)},
-                "gaps": {},
-                "smaller_is_better": ["loss"],
-            },
+            Evaluation.from_json(
+                {
+                    "splits": {"heldout": split(h), "unseen": split(u), "test": split(t)},
+                    "gaps": {},
+                    "smaller_is_better": ["loss"],
+                }
+            ),
         )
         for r, h, u, t in rows
     ]
@@ -87,7 +90,7 @@ def test_rules_that_cannot_choose_say_why() -> None:
         select(ROWS, "window(21,30)")
     with pytest.raises(AccordError, match="nothing was evaluated yet"):
         select([], "last10")
-    without = [(r, {"splits": {"train": e["splits"]["test"]}, "gaps": {}}) for r, e in ROWS]
+    without = [(r, Evaluation({"train": e.splits["test"]})) for r, e in ROWS]
     with pytest.raises(AccordError, match="no held-out data to choose a round by"):
         select(without, "held-out")
 
@@ -101,12 +104,11 @@ def test_of_some_metrics_less_is_better() -> None:
     )
     evaluation = summarise(table)
     assert evaluation["splits"]["heldout"]["mae"]["worst"] == 5.0
-    assert score(evaluation, "heldout") == -4.0
+    assert evaluation.score("heldout") == -4.0
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
 def test_a_model_that_diverged_is_nobodys_choice(value: float | None) -> None:
-    rows = history((1, 0.1, 0.1, 0.1), (2, 0.2, 0.2, 0.2))
-    rows[1][1]["splits"]["heldout"]["accuracy"]["by_sample"] = value
+    rows = history((1, 0.1, 0.1, 0.1), (2, value, 0.2, 0.2))
     assert select(rows, "held-out").rounds == [1]
     assert np.isnan(select(rows, "last10").values["heldout"]) == (value is None or value != value)

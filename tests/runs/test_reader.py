@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ from accord.console.progress import how_far
 from accord.console.results import print_results
 from accord.console.tables import print_cells
 from accord.core.errors import AccordError
+from accord.core.metrics import Metric
 from accord.experiments.experiment import parse
 from accord.experiments.selection_check import rehearse
 from accord.runs.comparison import comparison, results
 from accord.runs.reader import Recorded, find, load
-from accord.runs.text import align, figure, spread
+from accord.runs.settings import RunSettings
+from accord.runs.text import align, spread
 from conftest import blobs, mlp
 
 
@@ -191,11 +194,12 @@ def test_settings_that_differ_tell_equal_labels_apart(tmp_path: Path) -> None:
     def recorded(name: str, **train: float) -> Recorded:
         settings = {
             "seed": 0,
+            "data": {},
             "algorithm": {"name": "fedavg", "mask": "none"},
             "train": {"rounds": 5, **train},
             "run": {"folder": name},
         }
-        return Recorded(tmp_path / f"{name}-s0", settings, [], 5, "done")
+        return Recorded(tmp_path / f"{name}-s0", RunSettings.from_json(settings, f"{name}-s0"), [], 5, "done")
 
     rows = comparison([recorded("a", lr=0.1, batch=8), recorded("b", lr=0.2, batch=8)], "held-out")
     assert [row[0] for row in rows[1:]] == ["fedavg, train.lr=0.1", "fedavg, train.lr=0.2"]
@@ -213,13 +217,14 @@ def test_settings_that_differ_tell_equal_labels_apart(tmp_path: Path) -> None:
     ],
 )
 def test_labels_read_alike_for_the_command_line_and_python(algorithm: dict[str, object], label: str) -> None:
-    assert Recorded(Path("x-s0"), {"algorithm": algorithm}, [], 1, "done").label == label
+    assert RunSettings.from_json({"algorithm": algorithm}, "x-s0").label == label
 
 
 def test_rounds_that_differ_are_a_range(runs: Path) -> None:
     settings = load(find([runs])[0]).settings
     members = [
-        Recorded(Path(f"x-s{seed}"), settings, [], rounds, "unfinished") for seed, rounds in enumerate((5, 1, 9))
+        Recorded(Path(f"x-s{seed}"), replace(settings, seed=seed), [], rounds, "unfinished")
+        for seed, rounds in enumerate((5, 1, 9))
     ]
     assert comparison(members, "held-out")[1][1:] == ["0,1,2", "1-9", "unfinished"]
 
@@ -288,12 +293,12 @@ def test_columns_of_numbers_go_to_the_right_and_words_to_the_left() -> None:
     [(0.12345, "accuracy", "12.35"), (0.5, "loss", "0.5"), (None, "accuracy", "-"), (float("nan"), "loss", "-")],
 )
 def test_figures_are_percent_for_accuracy_and_a_dash_for_nothing(value: float | None, metric: str, text: str) -> None:
-    assert figure(value, metric) == text
+    assert Metric(metric).figure(value) == text
 
 
 def test_spread_is_the_sample_deviation() -> None:
-    assert spread([0.5], "accuracy") == "50.00"
-    assert spread([0.1, 0.2, 0.3], "accuracy") == "20.00 ± 10.00"
+    assert spread([0.5], Metric("accuracy")) == "50.00"
+    assert spread([0.1, 0.2, 0.3], Metric("accuracy")) == "20.00 ± 10.00"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from accord import AccordError
 from accord.core.files import plain, write_whole
 from accord.runs.environment import OtherEnvironment, changes, environment
 from accord.runs.fingerprint import describe
-from accord.runs.folder import RunFolder, read_lines
+from accord.runs.folder import RunFolder
+from accord.runs.rows import read_rows
 from accord.training.plan import Plan
 from conftest import blobs, mlp
 
@@ -50,7 +51,7 @@ def test_a_finished_run_has_its_files_and_no_clock_in_the_metrics(tmp_path) -> N
         ),
         *("model.safetensors", "best.safetensors", "clients.json", "clients", "done", "lock"),
     }
-    rows = read_lines(run.folder / "metrics.jsonl")
+    rows = read_rows(run.folder)
     assert [row["round"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert not any("second" in key or "time" in key for row in rows for key in row)
     assert json.loads((run.folder / "experiment.json").read_text())["schema"] == 1
@@ -339,8 +340,8 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch) -> None:
 def test_a_last_line_cut_short_does_not_count(tmp_path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"round": 1}\n{"rou')
-    assert read_lines(path) == [{"round": 1}]
+    assert [row.round for row in read_rows(tmp_path)] == [1]
     path.write_text('{"rou\n{"round": 2}\n')
     with pytest.raises(AccordError, match="metrics.jsonl is damaged"):
-        read_lines(path)
+        list(read_rows(tmp_path))
     assert plain({"a": [float("nan"), 1.0, (float("inf"),)]}) == {"a": [None, 1.0, [None]]}

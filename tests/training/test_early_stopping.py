@@ -19,7 +19,7 @@ from accord.rules.local import Training
 from accord.runs.fingerprint import fingerprint
 from accord.runs.folder import RunFolder
 from accord.runs.reader import load
-from accord.runs.selection import score
+from accord.runs.rows import RoundRow
 from accord.training.early_stopping import EarlyStopping
 from accord.training.fit import make_job
 from accord.training.loop import Loop
@@ -37,10 +37,13 @@ FAST: dict[str, Any] = {
 }
 
 
-def seen(*figures: float | None, every: int = 1) -> list[dict[str, Any]]:
+def seen(*figures: float | None, every: int = 1) -> list[RoundRow]:
     """Rows of a run with these figures on held-out data."""
     of = [{"splits": {"heldout": {"accuracy": {"by_sample": figure}}}, "smaller_is_better": []} for figure in figures]
-    return [{"round": every * (number + 1), "evaluation": evaluation} for number, evaluation in enumerate(of)]
+    return [
+        RoundRow.from_json({"round": every * (number + 1), "evaluation": evaluation})
+        for number, evaluation in enumerate(of)
+    ]
 
 
 def test_a_rise_by_hand() -> None:
@@ -63,9 +66,9 @@ def test_a_run_that_diverged_is_flat_from_the_start() -> None:
 def test_rounds_that_nobody_looked_at_say_nothing() -> None:
     rows = seen(0.5, 0.4, every=10)
     assert not EarlyStopping(0.0).after_all(rows).is_over(11), (
-        "ten rounds without a rise, however many were trained since"
+        "ten rounds, however many were trained since"
     )
-    extra = [*rows, {"round": 25, "evaluation": rows[0]["evaluation"], "off_schedule": True}, {"round": 26}]
+    extra = [*rows, replace(rows[0], round=25, off_schedule=True), RoundRow(round=26)]
     assert EarlyStopping(0.0).after_all(extra) == EarlyStopping(0.0).after_all(rows)
 
 
@@ -76,7 +79,7 @@ def expected_end(run: accord.Run, patience: int, margin: float) -> tuple[int, in
     """The round where a run ends, and since when it is flat, from the whole of a straight run's history."""
     best, since = -math.inf, 0
     for number, evaluation in run.history:
-        if (found := score(evaluation, "heldout")) > best + margin:
+        if (found := evaluation.score("heldout")) > best + margin:
             best, since = found, number
         if number - since >= patience:
             return number, since

@@ -13,6 +13,8 @@ import accord
 from accord.core.errors import AccordError
 from accord.experiments.execute import Interrupt, execute_seed
 from accord.experiments.experiment import parse
+from accord.runs.evaluation import Evaluation, Figures, SplitRow
+from accord.runs.rows import RoundRow
 from accord.training.loggers import LOGS, numbers
 from accord.training.loop import Event
 from conftest import blobs, mlp, sentence
@@ -63,27 +65,22 @@ def rows(folder: Path) -> list[dict]:
 
 
 def test_a_row_as_numbers() -> None:
-    row = {
-        "round": 3,
-        "train_loss": 0.5,
-        "left_out": {},
-        "skipped": None,
-        "agreement_by_layer": {"w": 0.25},
-        "evaluation": {
-            "splits": {
-                "unseen": {
-                    "clients": 2,
-                    "samples": 9,
-                    "accuracy": {"by_sample": 0.75},
-                    "loss": {"by_sample": float("inf")},
-                }
-            },
-            "gaps": {"participation": {"accuracy": {"by_sample": -0.5}}},
-        },
-    }
-    assert numbers(row) == {
+    heldout, unseen = (
+        SplitRow(2, 9, {"accuracy": Figures(share), "loss": Figures(float("inf"))}) for share in (0.25, 0.75)
+    )
+    row = RoundRow(
+        round=3,
+        train_loss=0.5,
+        told={"penalty": 2.0, "left_out_again": {}},
+        agreement_by_layer={"w": 0.25},
+        evaluation=Evaluation({"heldout": heldout, "unseen": unseen}),
+    )
+    counts = dict.fromkeys(("invited", "accepted", "steps", "samples"), 0)
+    assert numbers(row) == counts | {
         "train_loss": 0.5,
         "agreement_by_layer/w": 0.25,
+        "penalty": 2.0,
+        "heldout/accuracy": 0.25,
         "unseen/accuracy": 0.75,
         "gap/participation/accuracy": -0.5,
     }

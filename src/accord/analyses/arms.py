@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from accord.core.errors import AccordError
+from accord.core.metrics import Metric
 from accord.experiments.experiment import assemble, override, tables_of
 from accord.experiments.sweep import PlannedRun
 from accord.rules.old_spelling import canonical
-from accord.runs.evaluation import Evaluation
-from accord.runs.folder import read_lines
-from accord.runs.run import history_of
-from accord.runs.selection import History, select
+from accord.runs.evaluation import Evaluation, History
+from accord.runs.rows import Rows, read_rows
+from accord.runs.selection import select
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Arm:
     values: dict[str, Any]
     runs: tuple[PlannedRun, ...]
 
-    def rows(self) -> list[list[dict[str, Any]]]:
+    def rows(self) -> list[Rows]:
         """Every run's rounds, seed by seed."""
-        return [read_lines(run.folder / "metrics.jsonl") for run in self.runs]
+        return [read_rows(run.folder) for run in self.runs]
 
     def histories(self) -> list[History]:
         """Every run's evaluations, seed by seed."""
-        return [history_of(rows) for rows in self.rows()]
+        return [rows.history() for rows in self.rows()]
 
 
 Train = Callable[[Sequence[Arm]], None]  # trains what is left of the arms' runs, or does not come back
@@ -88,12 +88,12 @@ def counts(text: str, what: str) -> list[int]:
 
 def figure_of(evaluation: Evaluation, split: str, metric: str) -> float:
     """A metric's mean over the samples of a split, or of a part of one; accuracy in percent."""
-    where = {**evaluation["splits"], **evaluation.get("parts", {})}
+    where = {**evaluation.splits, **evaluation.parts}
     if split not in where:
         raise AccordError(f"there is no {split} data in these runs: they have {', '.join(where)}")
-    value = where[split][metric]["by_sample"]
+    value = where[split].metrics[metric].by_sample
     number = float("nan") if value is None else float(value)
-    return 100 * number if metric == "accuracy" else number
+    return Metric(metric).scale * number
 
 
 def selected(history: History, rule: str, split: str, metric: str) -> float:
@@ -105,4 +105,4 @@ def selected(history: History, rule: str, split: str, metric: str) -> float:
 
 def unit(metric: str) -> str:
     """`accuracy (%)`, `loss (nats)`; of any other metric, its name."""
-    return {"accuracy": "accuracy (%)", "loss": "loss (nats)"}.get(metric, metric)
+    return "loss (nats)" if metric == "loss" else Metric(metric).title

@@ -9,10 +9,9 @@ from accord.analyses import style
 from accord.analyses.arms import figure_of, unit
 from accord.analyses.output import Result, deviation, mean
 from accord.core.errors import AccordError
+from accord.core.metrics import TITLES
 from accord.runs.comparison import labels
-from accord.runs.evaluation import SPLITS, TITLES
 from accord.runs.reader import Recorded, find, load
-from accord.runs.selection import primary_metric
 
 _LINES: dict[str, Any] = {"train": "--", "heldout": ":", "unseen": "-.", "test": "-"}
 
@@ -26,16 +25,15 @@ def read(folders: Sequence[Path], splits: Sequence[str] | None, metric: str | No
     kinds = sorted({run.kind for run in runs})
     if len(kinds) > 1:
         raise AccordError(f"these runs are of different data or metrics ({'; '.join(kinds)}): draw one kind at a time")
-    there = [split for split in SPLITS if all(split in run.history[0][1]["splits"] for run in runs)]
+    there = [split for split in TITLES if all(split in run.history[0][1].splits for run in runs)]
     splits = splits or (["train", "test"] if "test" in there else there)
     for split in splits:
         if split not in there:
             raise AccordError(f"--splits must be among {', '.join(there)}, which all these runs have, got {split!r}")
     first = runs[0].history[0][1]
-    metric = metric or primary_metric(first)
-    known = [name for name in first["splits"][splits[0]] if name not in ("clients", "samples")]
-    if metric not in known:
-        raise AccordError(f"--metric must be one of {', '.join(known)}, got {metric!r}")
+    metric = metric or first.metric.name
+    if metric not in first.metrics:
+        raise AccordError(f"--metric must be one of {', '.join(first.metrics)}, got {metric!r}")
     return _result(_by_setting(runs), splits, metric)
 
 

@@ -52,16 +52,15 @@ def read(arms: Sequence[Arm], tau: float) -> Result:
         alpha = one.values["data.alpha"]
         curves[alpha], skews = [], []
         for run, rows in zip(one.runs, one.rows(), strict=True):
-            told = [row for row in rows if "below_tau" in row]  # a skipped round has no votes
-            if not told:
+            # a skipped round has no votes
+            voted = [(row.round, row.accepted, 100 * row.below_tau) for row in rows if row.below_tau is not None]
+            if not voted:
                 raise AccordError(f"{run.folder} has no round in which clients voted, so there is nothing to measure")
             skews.append(portray(run.experiment.federation(run.seed), run.seed).heterogeneity.found)
-            curves[alpha].append([100 * row["below_tau"] for row in told])
-            voters = max(voters, *(row["accepted"] for row in told))
-            for row in told:
-                points.append(
-                    {"alpha": alpha, "seed": run.seed, "round": row["round"], "under tau (%)": 100 * row["below_tau"]}
-                )
+            curves[alpha].append([share for _, _, share in voted])
+            voters = max(voters, *(accepted for _, accepted, _ in voted))
+            for number, _, share in voted:
+                points.append({"alpha": alpha, "seed": run.seed, "round": number, "under tau (%)": share})
         shares = [mean(curve) for curve in curves[alpha]]
         names = {"alpha": alpha, "seeds": len(shares), "label skew": mean(skews)}
         table.append(names | {"under tau (%)": mean(shares), "sd": deviation(shares)})

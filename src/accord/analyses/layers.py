@@ -6,7 +6,8 @@ from typing import Any
 from accord.analyses import chance, style
 from accord.analyses.output import Result, mean
 from accord.core.errors import AccordError
-from accord.runs.folder import read_json, read_lines
+from accord.runs.folder import read_json
+from accord.runs.rows import read_rows
 
 
 def read(folder: Path) -> Result:
@@ -14,13 +15,13 @@ def read(folder: Path) -> Result:
     if not folder.is_dir():
         raise AccordError(f"there is no folder {folder}: give a run folder, as `accord show` lists them")
     read_json(folder / "experiment.json")  # says so if this is no run folder
-    rounds = [row for row in read_lines(folder / "metrics.jsonl") if "agreement_by_layer" in row]
-    if not rounds:
+    voted = [(row, by) for row in read_rows(folder) if (by := row.agreement_by_layer) is not None]
+    if not voted:
         raise AccordError(
             f"{folder} holds no agreement: it is measured where there is a mask, such as algorithm.mask=gma"
         )
-    curves = {layer: [row["agreement_by_layer"][layer] for row in rounds] for layer in rounds[0]["agreement_by_layer"]}
-    numbers = [row["round"] for row in rounds]
+    curves = {layer: [by[layer] for _, by in voted] for layer in voted[0][1]}
+    numbers = [row.round for row, _ in voted]
     table = [
         {"layer": layer, "first": values[0], "mean": mean(values), "last": values[-1]}
         for layer, values in curves.items()
@@ -30,7 +31,7 @@ def read(folder: Path) -> Result:
         for layer, values in curves.items()
         for number, value in zip(numbers, values, strict=True)
     ]
-    voters = max(row["accepted"] for row in rounds)
+    voters = max(row.accepted for row, _ in voted)
     note = f"votes by coin toss of {voters} clients would agree by {chance.agreement(voters):.3f} in the mean"
     return Result("layers", table, points, lambda: _draw(curves, numbers, folder.name), (note,))
 

@@ -72,9 +72,9 @@ def read(arms: Sequence[Arm], rule: str, target: float | None) -> Result:
         found = [selected(history, rule, "test", "accuracy") for history in histories[one.name]]
         rounds = [reached(history, target) for history in histories[one.name]]
         there = [number for number in rounds if number is not None]
+        norms = [[(row.step_norm, row.update_norm) for row in rows] for rows in one.rows()]
         lengths[one.name] = [
-            [100 * row["step_norm"] / row["update_norm"] for row in rows if row.get("update_norm")]
-            for rows in one.rows()
+            [100 * step / update for step, update in run if step is not None and update] for run in norms
         ]
         table.append(
             {

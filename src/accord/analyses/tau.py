@@ -7,8 +7,8 @@ from accord.analyses import style
 from accord.analyses.arms import Arm, Train, arm, check_apart, selected
 from accord.analyses.output import Result, deviation, mean
 from accord.core.errors import AccordError
+from accord.core.metrics import TITLES
 from accord.experiments.selection_check import rehearse
-from accord.runs.evaluation import SPLITS
 
 BASE = """\
 [data]
@@ -37,8 +37,8 @@ def carry_out(
     split: str = "test",
 ) -> Result:
     """Trains with every tau, and compares."""
-    if split not in SPLITS:
-        raise AccordError(f"--split must be one of {', '.join(SPLITS)}, got {split!r}")
+    if split not in TITLES:
+        raise AccordError(f"--split must be one of {', '.join(TITLES)}, got {split!r}")
     arms = plan(given, taus, mask)
     rehearse(select, arms[0].runs[0].experiment)
     train(arms)

@@ -35,7 +35,6 @@ def compare(
     A folder may be given for all its seeds: `accord compare runs/mnist-fedavg-1f0c2d3e4b
     runs/mnist-fedavg-gma-aa00bb11cc` takes every folder whose name begins so.
     """
-    from accord.runs.selection import primary_metric
     from accord.runs.selection import select as by_rule
     from accord.studies.outcome import paired
     from accord.studies.text import points
@@ -56,7 +55,7 @@ def compare(
     if difference is None:
         raise AccordError(f"the two have no seed in common: {sorted(ours)} and {sorted(theirs)}")
     labels = [side[0].label for side in sides]
-    metric = primary_metric(sides[0][0].history[0][1])
+    metric = sides[0][0].history[0][1].metric.name
     where = _SPLITS[split]
     if as_json:
         told = {

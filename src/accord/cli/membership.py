@@ -1,7 +1,6 @@
 """The command `accord membership`. Like all commands it imports what it needs when it runs."""
 
 import json
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +8,7 @@ import typer
 from rich.console import Console
 
 from accord.cli.shared import AsJson, print_table, tell
-from accord.core.errors import AccordError, OldSpelling
+from accord.core.errors import AccordError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -93,16 +92,16 @@ def _recorded(folder: Path) -> "tuple[Experiment, int]":
     from accord.experiments.experiment import assemble
     from accord.experiments.settings import SECTIONS
     from accord.runs.folder import read_json
+    from accord.runs.settings import RunSettings
 
-    settings = read_json(folder / "experiment.json")
-    if not isinstance(settings, dict) or not isinstance(settings.get("data"), dict):
+    settings = RunSettings.from_json(read_json(folder / "experiment.json"), folder.name)
+    if settings.content is not None:
         raise AccordError(
             f"{folder} holds a run made in Python, whose model and data only Python knows: use accord.audit.attack"
             " there"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OldSpelling)  # the folder is a record: nobody will spell it anew
-        return assemble({name: settings[name] for name in SECTIONS if name in settings}, [], ""), settings["seed"]
+    assert settings.seed is not None, "the command always writes it"
+    return assemble({name: settings[name] for name in SECTIONS if name in settings}, [], ""), settings.seed
 
 
 def _trainer(experiment: "Experiment", rounds: int) -> "Train":

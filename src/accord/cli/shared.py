@@ -1,6 +1,5 @@
 """What the files of the command share."""
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from accord.experiments.execute import Interrupt
     from accord.experiments.experiment import Experiment
     from accord.experiments.sweep import PlannedRun
-    from accord.runs.reader import Recorded
     from accord.runs.run import Run
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
@@ -73,22 +71,12 @@ def _in_hours(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
-def show_results(runs: "list[Recorded]", rule: str | None, as_json: bool) -> None:
-    """Runs read back, on standard output."""
-    from accord.console.results import print_results
-    from accord.runs.comparison import results
-
-    if as_json:
-        print(json.dumps(results(runs, rule), indent=2))
-    else:
-        print_results(runs, rule, Console())
-
-
 def train_experiments(
     experiments: "list[Experiment]", *, resume: bool, fresh: bool, rule: str | None, as_json: bool, hint: str
 ) -> None:
     """Trains every experiment, prints one table, and gives the hint if not all was done."""
     from accord.console.progress import watcher_for
+    from accord.console.results import show_results
     from accord.experiments.execute import Interrupt, execute
     from accord.runs.reader import load
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from accord.cli.shared import AsJson, Rule, show_results
+from accord.cli.shared import AsJson, Rule
 
 
 def show(
@@ -25,6 +25,7 @@ def show(
 
     * `accord show runs --select last10 --json`
     """
-    from accord.runs.reader import find, load
+    from accord.console.results import show_results
+    from accord.runs.reader import load_all
 
-    show_results([load(folder) for folder in find(runs)], select, as_json)
+    show_results(load_all(runs), select, as_json)

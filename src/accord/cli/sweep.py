@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from accord.cli.shared import AsJson, Overrides, Rule, name_the_page, print_time, show_results, tell, train_all
+from accord.cli.shared import AsJson, Overrides, Rule, name_the_page, print_time, tell, train_all
 
 if TYPE_CHECKING:
     from accord.experiments.sweep import PlannedRun
@@ -59,6 +59,7 @@ def sweep(
 
 
 def _train(runs: "list[PlannedRun]", fresh: bool, rule: str | None, as_json: bool, hint: str) -> None:
+    from accord.console.results import show_results
     from accord.runs.reader import load
 
     console = Console(stderr=True)

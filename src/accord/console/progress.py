@@ -1,6 +1,7 @@
 """What a person sees while a run goes on: a live bar on a terminal, plain lines anywhere else. All of it on standard
 error."""
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,20 +11,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column
 
 from accord.core.reports import LOST
+from accord.runs.rows import RoundRow
 from accord.runs.run import Run
 from accord.runs.text import in_short, in_words
 from accord.training.loop import Event
 
 
-def news(row: dict[str, Any]) -> str:
+def news(row: RoundRow) -> str:
     """A round in a few words: `train 92.10 · held-out 91.20 · unseen 90.10 · loss 0.412 · agreement 0.58`."""
     words = []
-    if "evaluation" in row:
-        words += in_short(row["evaluation"])
-    if row["train_loss"] is not None:
-        words.append(f"loss {row['train_loss']:.3f}")
-    if "agreement" in row:
-        words.append(f"agreement {row['agreement']:.2f}")
+    if row.evaluation is not None:
+        words += in_short(row.evaluation)
+    if row.train_loss is not None and math.isfinite(row.train_loss):
+        words.append(f"loss {row.train_loss:.3f}")
+    if row.agreement is not None:
+        words.append(f"agreement {row.agreement:.2f}")
     return " · ".join(words)
 
 
@@ -39,14 +41,14 @@ def warnings(event: Event) -> list[str]:
     """What a person should know of a round that did not go well. Reports lost on the way are what the settings asked
     for: no news."""
     row, told = event.row, []
-    bad = [f"{client} ({why})" for client, why in row["left_out"].items() if why != LOST]
+    bad = [f"{client} ({why})" for client, why in row.left_out.items() if why != LOST]
     if bad:
         told.append(
             f"round {event.round}: left out {', '.join(bad[:3])}"
             + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
         )
-    if "skipped" in row:
-        told.append(f"round {event.round} was skipped: {row['skipped']}")
+    if row.skipped:
+        told.append(f"round {event.round} was skipped: {row.skipped}")
     return told
 
 
@@ -108,7 +110,7 @@ class Lines:
     def round(self, event: Event) -> None:
         for text in warnings(event):
             self._line(f"{self.title} · {text}")
-        if "evaluation" in event.row or time.monotonic() - self._when > 30:
+        if event.row.evaluation is not None or time.monotonic() - self._when > 30:
             self._line(f"{self.title} · round {event.round}/{event.rounds} · {news(event.row)}")
 
     def note(self, text: str) -> None:
@@ -133,7 +135,7 @@ class Lines:
 
     def leave(self, title: str, run: Run) -> None:
         self._pack.left(run)
-        told = f" · {news(run.rows[-1])}" if run.rows and not run.stopped else ""
+        told = f" · {news(run.recorded[-1])}" if run.recorded and not run.stopped else ""
         self._line(f"{title} · {ending(run) or f'done after round {run.rounds}'}{told} · {self._pack}")
 
     def __enter__(self) -> "Lines":
@@ -183,7 +185,7 @@ class Bars:
     def round(self, event: Event) -> None:
         for text in warnings(event):
             self._progress.console.print(text, style="yellow", markup=False)
-        if "evaluation" in event.row:
+        if event.row.evaluation is not None:
             self._last = news(event.row)
         self._progress.update(self._task, completed=event.round, news=self._last or news(event.row))
 
@@ -213,7 +215,7 @@ class Bars:
             self._progress.console.print(
                 f"{title} · {text}", style="yellow" if run.stopped else "dim", markup=False, highlight=False
             )
-        told = f" · {news(run.rows[-1])}" if run.rows else ""
+        told = f" · {news(run.recorded[-1])}" if run.recorded else ""
         self._progress.update(
             self._task, total=self._pack.rounds, news=f"{self._pack.done}/{self._pack.runs} runs done{told}"
         )

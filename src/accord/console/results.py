@@ -1,18 +1,28 @@
 """Results of runs on a terminal: one in detail, several as a table."""
 
+import json
 from collections.abc import Sequence
 
 from rich.console import Console
 
 from accord.console.tables import print_cells
-from accord.runs.comparison import comparison, rule_for
+from accord.runs.comparison import comparison, results
 from accord.runs.reader import Recorded
-from accord.runs.text import evaluation_cells, privacy_lines, selection_line
+from accord.runs.selection import by_rules, rule_for
+from accord.runs.text import evaluation_cells, privacy_lines, selection_lines
+
+
+def show_results(runs: Sequence[Recorded], rule: str | None, as_json: bool) -> None:
+    """Runs read back, on standard output: for people, or for machines."""
+    if as_json:
+        print(json.dumps(results(runs, rule), indent=2))
+    else:
+        print_results(runs, rule, Console())
 
 
 def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) -> None:
     """A single run in detail, several as one table; then where they lie."""
-    rule = rule_for(runs, rule)
+    rule = rule_for([run.history for run in runs], rule)
     if len(runs) == 1 and runs[0].history:
         run, history = runs[0], runs[0].history
         print_cells(
@@ -20,10 +30,8 @@ def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) 
             evaluation_cells(history[-1][1]),
             f"{run.label} · seed {run.seed} · round {history[-1][0]} · {run.ending}",
         )
-        for name in dict.fromkeys([rule, "held-out", "last10", "oracle"]):
-            if run.chosen(name):
-                console.print(selection_line(history, name), highlight=False, markup=False, soft_wrap=True)
-        for line in privacy_lines(history):
+        chosen = by_rules(history, rule, "held-out", "last10", "oracle")
+        for line in [*selection_lines(chosen, history[-1][1].metric), *privacy_lines(history)]:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
     else:
         kinds: dict[str, list[Recorded]] = {}

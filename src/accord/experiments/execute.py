@@ -152,8 +152,8 @@ def opened(experiment: Experiment, seed: int, resume: bool, fresh: bool) -> Iter
     try:
         if fresh:
             discard(path)
-        recorded = {"seed": seed, "label": experiment.algorithm.label, **experiment.resolved()}
-        folder = RunFolder(path, recorded, experiment.settings.train.rounds, toml=experiment.text, resume=resume)
+        rounds = experiment.settings.train.rounds
+        folder = RunFolder(path, experiment.recorded(seed), rounds, toml=experiment.text, resume=resume)
     except OSError as error:
         where = error.filename or path
         raise AccordError(

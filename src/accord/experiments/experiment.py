@@ -34,19 +34,21 @@ from accord.experiments.data_options import (
     make_supply,
 )
 from accord.experiments.options import Choice, Makers, blaming, chosen, drop_old_options, none, unknown
-from accord.experiments.parts import code_of, drop_old_choice, make_algorithm, resolved, with_privacy
-from accord.experiments.schema import settings_of
+from accord.experiments.parts import code_of, drop_old_choice, make_algorithm, with_privacy
 from accord.experiments.settings import Settings, problems
 from accord.models import shaped, warm_start
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
 from accord.rules.old_spelling import Given, as_spelled_now, put
 from accord.rules.registry import NETWORKS
+from accord.rules.schema import algorithm_table, settings_of
 from accord.runs.fingerprint import describe, folder_name
+from accord.runs.settings import RunSettings
 from accord.training.cohort import Conditions
 from accord.training.engine_choice import ENGINES
 from accord.training.loggers import LOGS
 from accord.training.plan import Plan
+from accord.training.run_settings import ALGORITHMS, part_fields, privacy_table, train_table
 
 # Keys whose meaning hangs on a choice: each choice's constructor says which of them it takes.
 _MODEL_KEYS = ("width", "hidden", "dropout", "norm", "groups")
@@ -75,13 +77,11 @@ class Experiment:
     training: Training
     supply: Supply
     model: Choice
-    schedule: Choice
-    attack_options: Choice
     attack: Attack | None
     first_plan: Plan  # of the first seed: seeds differ in nothing else
 
     def plan(self, seed: int) -> Plan:
-        return replace(self.first_plan, seed=seed)
+        return self.first_plan if seed == self.first_plan.seed else replace(self.first_plan, seed=seed)
 
     def check_here(self) -> None:
         """Refuses what this machine cannot do, before anything is fetched."""
@@ -130,23 +130,25 @@ class Experiment:
         words = [self.settings.data.name, self.algorithm.name, type(mask).__name__ if mask else ""]
         return Path(self.settings.run.folder) / folder_name(words, self.identity(), seed)
 
+    def recorded(self, seed: int) -> RunSettings:
+        """Every setting that applies to this seed's run, defaults filled in."""
+        settings, algorithm = self.settings, self.algorithm
+        return RunSettings(
+            label=algorithm.label,
+            seed=seed,
+            data=self.supply.resolved(),
+            model=settings.model.model_dump(exclude_none=True) | self.model.full,
+            train=train_table(self.training, self.plan(seed)),
+            algorithm=algorithm_table(algorithm, ALGORITHMS[algorithm.name], settings.algorithm.model_dump()),
+            run=settings.run.model_dump(exclude_none=True),
+            attack=part_fields(self.attack),
+            privacy=privacy_table(algorithm),
+        )
+
     def resolved(self) -> dict[str, Any]:
-        """Every setting that applies, defaults filled in."""
-        settings = self.settings
-        full = settings.model_dump(exclude_none=True)
-        full["data"] = self.supply.resolved()
-        full["model"] |= self.model.full
-        full["train"] = self.schedule.full | full["train"]
-        full["algorithm"] = resolved(self.algorithm, settings.algorithm)
-        if self.attack:
-            full["attack"] = self.attack_options.full | full["attack"]
-        else:
-            del full["attack"]
-        if privacy := self.algorithm.privacy:
-            full["privacy"] = {"delta": privacy.delta} | full["privacy"]
-        else:
-            del full["privacy"]
-        return full
+        """The same, of all seeds: what a file would say."""
+        full = self.recorded(self.settings.run.seeds[0]).fields_in_json()
+        return {key: value for key, value in full.items() if key not in ("seed", "label")}
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -271,7 +273,7 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
     if made is not None:
         with blaming("attack", "name"):
             check_algorithm(algorithm)
-    return Experiment(settings, text, algorithm, training, supply, model, schedule, attack, made, plan)
+    return Experiment(settings, text, algorithm, training, supply, model, made, plan)
 
 
 def _check(settings: Settings, cohort: int | None, clients: int | None, algorithm: Algorithm) -> None:

@@ -26,8 +26,7 @@ from accord.engines.vectorised.descent import width_of
 from accord.runs.fingerprint import describe
 from accord.training.loop import Loop
 
-_RUNS = 256  # at a time; by then a device is full, and each holds three files open
-_FILES = 3  # that a run's folder holds open
+_RUNS = 256  # at a time; by then a device is full, and each holds a file open, its lock
 _MEMORY = 4 << 30  # bytes, assumed where the system does not say (Windows)
 # of the model's size, that a run holds (progress, best model, moments), and that a lane holds while it trains
 _VECTORS = 8
@@ -108,7 +107,7 @@ def room(job: Job, cohort: int) -> int:
     else:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else _MEMORY
     run = _VECTORS * (1 + cohort) * job.layout.size * job.layout.dtype.itemsize
-    return max(1, min(_RUNS, memory // 2 // run, (_open_files() - 64) // _FILES))
+    return max(1, min(_RUNS, memory // 2 // run, _open_files() - 64))
 
 
 def _open_files() -> int:

@@ -12,18 +12,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from accord.causal.rule import causalfed
 from accord.core.errors import AccordError, did_you_mean
-from accord.core.schedule import ramp
-from accord.experiments.options import Makers, blaming, unknown
-from accord.experiments.schema import checked, made_by, settings_of
+from accord.experiments.options import blaming, unknown
+from accord.experiments.schema import checked
 from accord.experiments.settings import AlgorithmSection, PrivacySection, shown
-from accord.rules import named
 from accord.rules.algorithm import Algorithm
 from accord.rules.old_spelling import named as name_in
 from accord.rules.registry import PARTS, imported
+from accord.rules.schema import is_open, name_of, settings_of
+from accord.training.run_settings import ALGORITHMS
 
-ALGORITHMS: Makers = {**named.ALGORITHMS, "causalfed": causalfed}
 Table = Mapping[str, Any]
 
 
@@ -65,13 +63,8 @@ def with_privacy(algorithm: Algorithm, section: PrivacySection) -> Algorithm:
         return algorithm.with_privacy(**given)
 
 
-def is_open(preset: str) -> bool:
-    """Whether any part of the preset can be another; the others are what they are by their parts."""
-    return "mask" in inspect.signature(ALGORITHMS[preset]).parameters
-
-
 def _check_open(preset: str, what: str, table: Table, own: Any) -> None:
-    if is_open(preset) or (what == "mask" and name_in(table) == "none"):
+    if is_open(ALGORITHMS[preset]) or (what == "mask" and name_in(table) == "none"):
         return
     takes = inspect.signature(ALGORITHMS[preset]).parameters
     for key, value in table.items():
@@ -94,7 +87,7 @@ def _made(what: str, table: Table, path: str, own: Any, folder: Path | None) -> 
         return None
     if name is None and own is None:
         raise AccordError(f'{path}.name is missing: it says which {PARTS[what].what} is meant, such as name = "gma"')
-    changes_own = own is not None and name in (None, _name_of(what, own))
+    changes_own = own is not None and name in (None, name_of(what, own))
     make = type(own) if changes_own else _maker(what, name or "", path, folder)
     values = _values(name or type(own).__name__, make, given, path, folder, changes_own)
     with blaming(path, fields=settings_of(make)):
@@ -168,58 +161,7 @@ def code_of(part: Any, path: str = "algorithm") -> dict[str, str]:
     return found
 
 
-# ----------------------------------------------------------------------------------- read back and overridden
-
-
-def resolved(algorithm: Algorithm, section: AlgorithmSection) -> dict[str, Any]:
-    """The section with every field that applies."""
-    full: dict[str, Any] = {"name": section.name}
-    takes = inspect.signature(ALGORITHMS[section.name]).parameters
-    for what in PARTS:
-        part = getattr(algorithm, what)
-        if is_open(section.name) or (part is not None and settings_of(type(part)).keys() & takes.keys()):
-            full[what] = _told(what, part, getattr(section, what))
-    return full
-
-
-def _told(what: str, part: Any, given: Any) -> Any:
-    """A part as a table, under the name that it was given."""
-    if part is None:
-        return {"name": "none"}
-    written = _table(given or {})
-    name = written.get("name") or _name_of(what, part)
-    table: dict[str, Any] = {"name": name}
-    make = PARTS[what].own.get(name)
-    if make is None:  # a user's own was imported when the part was made
-        make = PARTS[what][name] if name in PARTS[what] else type(part)
-    for key, setting in settings_of(make).items():
-        value = getattr(part, key)
-        if isinstance(value, ramp):
-            table[key] = {"from": value.lr, "to": value.end, "over": value.over}
-        elif setting.part:
-            table[key] = _told(setting.part, value, written.get(key))
-        elif value is not None:
-            table[key] = list(value) if isinstance(value, tuple) else value
-    return table
-
-
-@cache
-def _makers_of(what: str) -> dict[type | None, dict[str, Callable[..., Any]]]:
-    """The names of accord's own parts of a kind by the class that they make (`yogi` is an `adam`)."""
-    found: dict[type | None, dict[str, Callable[..., Any]]] = {}
-    for name, make in PARTS[what].own.items():
-        found.setdefault(made_by(make), {})[name] = make
-    return found
-
-
-def _name_of(what: str, part: Any) -> str:
-    """The name of a part of accord's own: of those whose settings tell all of it, the one with the fewest."""
-    makers, matches = _makers_of(what).get(type(part), {}), {}
-    for name, make in makers.items():
-        settings = settings_of(make)
-        if make is type(part) or make(**{key: getattr(part, key) for key in settings}) == part:
-            matches[name] = len(settings)
-    return min(matches, key=matches.__getitem__, default=type(part).__name__)
+# ------------------------------------------------------------------------------------------------- overridden
 
 
 def drop_old_choice(table: dict[str, Any], path: str, value: Any, folder: Path | None) -> None:
@@ -229,9 +171,9 @@ def drop_old_choice(table: dict[str, Any], path: str, value: Any, folder: Path |
     old_name = table.get("name", AlgorithmSection.model_fields["name"].default)
     if path == "name" and value in ALGORITHMS and old_name in ALGORITHMS and old_name != value:
         own = _preset(old_name).average
-        kept = {"mask", *({"average"} if name_in(table.get("average")) not in (None, _name_of("average", own)) else ())}
+        kept = {"mask", *({"average"} if name_in(table.get("average")) not in (None, name_of("average", own)) else ())}
         for what in PARTS:
-            if what not in kept or not is_open(value):
+            if what not in kept or not is_open(ALGORITHMS[value]):
                 table.pop(what, None)
     what, _, key = path.partition(".")
     if what not in PARTS or key not in ("", "name"):

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any, Literal, get_origin
 
 from accord.causal.rule import split_network
-from accord.experiments.schema import Setting, settings_of
 from accord.experiments.settings import SECTIONS
 from accord.rules.averages import masked_gradient
 from accord.rules.registry import PARTS
+from accord.rules.schema import Setting, settings_of
 
 _OF_PRESETS: dict[str, dict[str, Any]] = {
     "local": {"causalfed": split_network},

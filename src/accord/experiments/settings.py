@@ -5,13 +5,13 @@ Bounds stand here only where nothing else would check a number before data is fe
 its rates.
 """
 
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from accord.core.errors import did_you_mean, nearest
 from accord.rules.old_spelling import MOVED
+from accord.rules.schema import takes
 
 Whole = int | Literal["all"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -303,29 +303,3 @@ def _meant(section: str, key: str) -> str:
     fields = SECTIONS[section].model_fields
     inner = nearest(key, MOVED) if section == "algorithm" and not nearest(key, fields) else None
     return f"did you mean {MOVED[inner]!r}?" if inner else did_you_mean(key, fields)
-
-
-_KINDS = {int: "a whole number", float: "a number", str: "text in quotes", bool: "true or false"}
-_BOUNDS = {"ge": "of at least", "gt": "above", "le": "at most", "lt": "below"}
-
-
-def takes(kind: Any, bounds: Iterable[Any] = ()) -> str:
-    """What a key takes, in words: `a whole number of at least 1`."""
-    if get_origin(kind) is Annotated:
-        base, info = get_args(kind)
-        return takes(base, info.metadata)
-    if get_origin(kind) in (list, tuple):
-        return f"one or more, each {takes(get_args(kind)[0])}"
-    if get_origin(kind) is dict:
-        return "a table"
-    if get_origin(kind) is Literal:
-        *words, last = map(repr, get_args(kind))
-        return f"{', '.join(words)} or {last}" if words else last
-    if kinds := [part for part in get_args(kind) if part is not type(None)]:
-        return " or ".join(takes(part, bounds) for part in kinds)
-    limits = [
-        f"{word} {getattr(bound, name)}" for bound in bounds for name, word in _BOUNDS.items() if hasattr(bound, name)
-    ]
-    return " ".join(
-        [_KINDS.get(kind, str(getattr(kind, "__name__", kind))), *([" and ".join(limits)] if limits else [])]
-    )

@@ -4,10 +4,10 @@ Runs that differ by seed alone make one setting. Of every curve the page gets at
 clients so many dots: five hundred runs still make a file that can be mailed.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,15 @@ import numpy as np
 
 from accord.core.errors import AccordError
 from accord.core.files import plain
+from accord.core.metrics import GAPS, TITLES, Metric
 from accord.core.version import __version__
 from accord.report.grids import grids
 from accord.report.papers import holds_results, paper, runs_of
-from accord.runs.comparison import labels, rule_for
-from accord.runs.evaluation import GAPS, TITLES
+from accord.runs.comparison import labels
 from accord.runs.folder import read_json
 from accord.runs.reader import Recorded, find, load
-from accord.runs.selection import primary_metric
+from accord.runs.rows import RoundRow, lines_of, parsed
+from accord.runs.selection import rule_for
 
 RULES = {
     "held-out": "the round best on participating clients' held-out data",
@@ -87,9 +88,10 @@ def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[st
             "accord": __version__,
             "made": datetime.now().astimezone().isoformat(timespec="seconds"),
             "rules": RULES,
-            "rule": rule_for(runs, None),
+            "rule": rule_for([run.history for run in runs], None),
             "splits": TITLES,
-            "gaps": {gap: [f"{TITLES[a]} - {TITLES[b]}", a, b] for gap, (a, b) in GAPS.items()},
+            "gaps": {name: gap.to_json() for name, gap in GAPS.items()},
+            "metrics": {name: Metric(name).to_json() for name in _measured(runs)},
             "kinds": list(kinds),
             "settings": settings,
             "grids": maps,
@@ -103,11 +105,11 @@ def _setting(members: Sequence[Recorded], most: int, notices: list[str]) -> dict
     """One row of the table, and all that is drawn of it."""
     evaluated = [run for run in members if run.history]
     first = evaluated[0].history[0][1] if evaluated else None
-    metric = primary_metric(first) if first else "accuracy"
+    metric = first.metric if first else Metric("accuracy")
     return {
         "id": members[0].group,
-        "metric": metric,
-        "smaller": first is not None and metric in first["smaller_is_better"],
+        "metric": metric.name,
+        "smaller": metric.smaller_is_better,
         "runs": [
             {
                 "folder": str(run.folder),
@@ -120,7 +122,7 @@ def _setting(members: Sequence[Recorded], most: int, notices: list[str]) -> dict
         ],
         "figures": {rule: _figures(evaluated, rule) for rule in RULES},
         "curves": _curves(evaluated, most),
-        "clients": _clients(evaluated, metric, notices),
+        "clients": _clients(evaluated, metric.name, notices),
         "agreement": _agreement(evaluated),
     }
 
@@ -131,7 +133,8 @@ def _figures(runs: Sequence[Recorded], rule: str) -> dict[str, Any]:
     of_seeds: dict[str, list[float]] = {}
     for selected in chosen:
         values = selected.values
-        gaps = {gap: values[a] - values[b] for gap, (a, b) in GAPS.items() if a in values and b in values}
+        there = {name: gap for name, gap in GAPS.items() if {gap.first, gap.second} <= values.keys()}
+        gaps = {name: values[gap.first] - values[gap.second] for name, gap in there.items()}
         for name, value in {**values, **gaps}.items():
             of_seeds.setdefault(name, []).append(value)
     spreads = {
@@ -147,14 +150,10 @@ def _curves(runs: Sequence[Recorded], most: int) -> dict[str, Any]:
     by_seed = [dict(run.history) for run in runs]
     drawn: dict[str, Any] = {}
     for split in TITLES:
-        names = (
-            [name for name in runs[0].history[0][1]["splits"].get(split, {}) if name not in ("clients", "samples")]
-            if runs
-            else []
-        )
-        for name in names:
+        first = runs[0].history[0][1] if runs else None
+        for name in first.metrics if first and split in first.splits else []:
             at = [
-                [seed[number]["splits"][split][name]["by_sample"] for seed in by_seed if number in seed]
+                [seed[number].splits[split].metrics[name].by_sample for seed in by_seed if number in seed]
                 for number in rounds
             ]
             # a model that diverged has no figure
@@ -189,25 +188,28 @@ def _clients(runs: Sequence[Recorded], metric: str, notices: list[str]) -> dict[
 def _agreement(runs: Sequence[Recorded]) -> dict[str, Any] | None:
     """How far clients agreed, by parameter and round, averaged over seeds. Only the lines of the rounds that are shown
     are parsed."""
-    files = [(run.folder / "metrics.jsonl").read_text().split("\n")[: run.rounds] for run in runs]
-    rounds = thinned(range(1, max(map(len, files), default=0) + 1), _ROUNDS_OF_A_MAP)
-    told = [
-        [row for lines in files if number <= len(lines) and (row := _by_layer(lines[number - 1]))] for number in rounds
-    ]
-    layers = list(dict.fromkeys(name for of in told for row in of for name in row))
+    rounds = thinned(range(1, max((run.rounds for run in runs), default=0) + 1), _ROUNDS_OF_A_MAP)
+    told: dict[int, list[dict[str, float]]] = {number: [] for number in rounds}
+    for run in runs:
+        path = run.folder / "metrics.jsonl"
+        for number, line in enumerate(islice(lines_of(path), run.rounds), start=1):
+            if number in told and b"agreement_by_layer" in line:  # none of a round without a mask, or that was skipped
+                row = RoundRow.from_json(parsed(line, path))
+                told[number].append({"all": row.agreement or 0.0, **(row.agreement_by_layer or {})})
+    layers = list(dict.fromkeys(name for of in told.values() for row in of for name in row))
     if not layers:
         return None
-    values = [[round(float(np.mean([row[name] for row in of])), 3) if of else None for of in told] for name in layers]
+    values = [
+        [round(float(np.mean([row[name] for row in of])), 3) if of else None for of in told.values()] for name in layers
+    ]
     return {"rounds": rounds, "layers": layers, "values": values}
 
 
-def _by_layer(line: str) -> dict[str, float]:
-    """A round's agreement, overall and by parameter; nothing for a round without a mask, or that was skipped."""
-    # a run that is started over may be cut short just here
-    if "agreement_by_layer" not in line or not line.endswith("}"):
-        return {}
-    row = json.loads(line)
-    return {"all": row["agreement"], **row["agreement_by_layer"]}
+def _measured(runs: Sequence[Recorded]) -> list[str]:
+    """Every metric of the runs, by name; accuracy, where there is none yet."""
+    return list(
+        dict.fromkeys(["accuracy", *(name for run in runs if run.history for name in run.history[0][1].metrics)])
+    )
 
 
 def thinned(items: Sequence[Any], most: int) -> list[Any]:

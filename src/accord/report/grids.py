@@ -8,7 +8,7 @@ from accord.runs.comparison import flat, told_apart
 from accord.runs.reader import Recorded
 
 _AXES = ("tau", "lr")  # a key counts by its last word: algorithm.tau, train.lr, algorithm.server.lr
-_DEFAULT = "default"  # a run made in Python writes down only what differs from it
+_DEFAULT = "default"  # a run made in Python wrote down only what differs from it, until 0.2
 
 Flat = Mapping[str, Any]
 

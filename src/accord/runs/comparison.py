@@ -5,30 +5,18 @@ from typing import Any
 
 from accord.core import files
 from accord.core.files import plain
-from accord.runs.evaluation import GAPS, TITLES
+from accord.core.metrics import GAPS, TITLES, Gap, Metric
 from accord.runs.reader import Recorded
-from accord.runs.selection import primary_metric, select
+from accord.runs.selection import rule_for
 from accord.runs.text import Cells, spread
 
-_GAPS = {"out_of_sample": "train - held-out", "participation": "held-out - unseen"}
 # settings that runs of one kind may differ in
 _NOT_TOLD_APART_BY = ("seed", "schema", "label", "rounds", "train.rounds", "run")
 
 
-def rule_for(runs: Sequence[Recorded], rule: str | None) -> str:
-    """The rule asked for, once some run is seen to have a figure by it; else the first that every run has figures
-    by."""
-    evaluated = [run for run in runs if run.history]
-    if rule is None:
-        return "held-out" if all(run.chosen("held-out") for run in evaluated) else "last10"
-    if evaluated and not any(run.chosen(rule) for run in evaluated):
-        select(evaluated[0].history, rule)  # says why not
-    return rule
-
-
 def results(runs: Sequence[Recorded], rule: str | None) -> list[dict[str, Any]]:
     """What each run reached, as plain data for machines."""
-    rule = rule_for(runs, rule)
+    rule = rule_for([run.history for run in runs], rule)
     told = []
     for run in runs:
         chosen = run.chosen(rule)
@@ -38,9 +26,9 @@ def results(runs: Sequence[Recorded], rule: str | None) -> list[dict[str, Any]]:
                 "status": run.status,
                 "rounds": run.rounds,
                 "flat_since": run.flat,
-                "settings": run.settings,
+                "settings": run.settings.to_json(),
                 "selected": chosen and {"rule": chosen.rule, "rounds": chosen.rounds, "values": chosen.values},
-                "evaluation": run.history[-1][1] if run.history else None,
+                "evaluation": run.history[-1][1].to_json() if run.history else None,
             }
         )
     return plain(told)
@@ -52,27 +40,27 @@ def comparison(runs: Sequence[Recorded], rule: str) -> Cells:
     for run in runs:
         groups.setdefault(run.group, []).append(run)
     evaluated = [run for run in runs if run.history]
-    splits = [split for split in TITLES if any(split in run.history[0][1]["splits"] for run in evaluated)]
-    gaps = [gap for gap, pair in GAPS.items() if set(pair) <= set(splits)]
-    metric = primary_metric(evaluated[0].history[0][1]) if evaluated else "accuracy"
-    unit = f"{metric} (%), by {rule}" if metric == "accuracy" else f"{metric}, by {rule}"
+    splits = [split for split in TITLES if any(split in run.history[0][1].splits for run in evaluated)]
+    gaps = [gap for gap in GAPS.values() if {gap.first, gap.second} <= set(splits)]
+    metric = evaluated[0].history[0][1].metric if evaluated else Metric("accuracy")
+    unit = f"{metric.title}, by {rule}"
     seeds = "seed" if all(len(members) == 1 for members in groups.values()) else "seeds"  # `seeds 0` would read as none
-    cells: Cells = [[unit, seeds, "rounds", *(TITLES[s] for s in splits), *(_GAPS[g] for g in gaps), "status"]]
+    cells: Cells = [[unit, seeds, "rounds", *(TITLES[s] for s in splits), *(gap.difference for gap in gaps), "status"]]
     for label, members in zip(labels([members[0] for members in groups.values()]), groups.values(), strict=True):
         cells.append([label, *_row(members, rule, splits, gaps)])
     all_done = all(run.status == "done" for run in runs)
     return [row[:-1] for row in cells] if all_done else cells
 
 
-def _row(members: Sequence[Recorded], rule: str, splits: Sequence[str], gaps: Sequence[str]) -> list[str]:
+def _row(members: Sequence[Recorded], rule: str, splits: Sequence[str], gaps: Sequence[Gap]) -> list[str]:
     chosen = [selected.values for run in members if (selected := run.chosen(rule))]
-    metric = next((primary_metric(run.history[0][1]) for run in members if run.history), "")
+    metric = next((run.history[0][1].metric for run in members if run.history), Metric("accuracy"))
 
     def cell(values: list[float]) -> str:
         return spread(values, metric) if values else "-"
 
     figures = [cell([values[s] for values in chosen if s in values]) for s in splits]
-    pairs = [GAPS[gap] for gap in gaps]
+    pairs = [(gap.first, gap.second) for gap in gaps]
     figures += [cell([values[a] - values[b] for values in chosen if a in values and b in values]) for a, b in pairs]
     rounds = sorted({run.rounds for run in members})
     span = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}-{rounds[-1]}"

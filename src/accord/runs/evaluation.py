@@ -1,66 +1,163 @@
 """Three-way evaluation: training data, held-out data of the same clients, and clients that never took part
 (docs/explanation/mathematics.md).
 
-An evaluation is plain data, ready for JSON: per split and metric the mean over samples and over clients, the worst
-client and the 10/50/90 % quantiles; and the two gaps, out-of-sample (train minus held-out) and participation (held-out
-minus unseen). Parts of a split, such as the unseen clients of one population, and further test sets get a row each of
-their own.
+Per split and metric the mean over samples and over clients, the worst client and the 10/50/90 % quantiles; and the two
+gaps, out-of-sample (train minus held-out) and participation (held-out minus unseen). Parts of a split, such as the
+unseen clients of one population, and further test sets get a row each of their own.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from accord.core.jsonable import Json, Jsonable
+from accord.core.metrics import GAPS, TITLES, Metric
 from accord.engines.contract import Table
-
-Evaluation = dict[str, Any]
-SPLITS = ("train", "heldout", "unseen", "test")
-TITLES = {"train": "train", "heldout": "held-out", "unseen": "unseen", "test": "test"}
-GAPS = {"out_of_sample": ("train", "heldout"), "participation": ("heldout", "unseen")}
 
 Parts = dict[str, set[tuple[str, str]]]  # what a part is called -> its (split, client)
 
 
-def summarise(table: Table, parts: Parts | None = None) -> Evaluation:
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One metric over the clients of a split. None where a model that diverged has none."""
+
+    by_sample: float | None = None
+    by_client: float | None = None
+    worst: float | None = None
+    q10: float | None = None
+    q50: float | None = None
+    q90: float | None = None
+
+    def minus(self, other: "Figures") -> "Figures":
+        """The gap to another split, of both means."""
+        return Figures(_minus(self.by_sample, other.by_sample), _minus(self.by_client, other.by_client))
+
+
+def _minus(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRow:
+    """A split, or a part of one: its size, and its figures by metric."""
+
+    clients: int
+    samples: int
+    metrics: dict[str, Figures]
+
+    def to_json(self) -> Json:
+        figures = {name: {key: getattr(of, key) for key in _FIGURES} for name, of in self.metrics.items()}
+        return {"clients": self.clients, "samples": self.samples, **figures}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> "SplitRow":
+        metrics = {name: Figures(**of) for name, of in form.items() if name not in ("clients", "samples")}
+        return cls(form.get("clients", 0), form.get("samples", 0), metrics)
+
+
+_FIGURES = tuple(Figures.__slots__)
+_MEANS = ("by_sample", "by_client")  # what a gap is told of
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Evaluation(Jsonable):
+    """One model, evaluated: a row per split, and the metric that it is judged by."""
+
+    splits: dict[str, SplitRow]
+    smaller_is_better: tuple[str, ...] = ("loss",)
+    parts: dict[str, SplitRow] = field(default_factory=dict)
+    privacy: dict[str, float] | None = None
+    metrics: tuple[str, ...] = field(init=False)  # what was measured, in order
+    metric: Metric = field(init=False)  # that a run is judged by: the first that is not the loss, or else the loss
+
+    def __post_init__(self) -> None:
+        names = next((tuple(row.metrics) for row in self.splits.values()), ())
+        judge = next((name for name in names if name != "loss"), "loss")
+        object.__setattr__(self, "metrics", names)
+        object.__setattr__(self, "metric", Metric(judge, judge in self.smaller_is_better))
+
+    def score(self, split: str) -> float:
+        """How good the model is on a split; larger is better."""
+        return self.metric.score(self.splits[split].metrics[self.metric.name].by_sample)
+
+    def gaps(self) -> dict[str, dict[str, Figures]]:
+        """Both gaps by metric, as far as there are the splits for them."""
+        there = {name: gap for name, gap in GAPS.items() if {gap.first, gap.second} <= self.splits.keys()}
+        found = {}
+        for name, gap in there.items():
+            first, second = self.splits[gap.first].metrics, self.splits[gap.second].metrics
+            found[name] = {metric: first[metric].minus(second[metric]) for metric in first}
+        return found
+
+    def fields_in_json(self) -> Json:
+        gaps = {
+            name: {metric: {key: getattr(of, key) for key in _MEANS} for metric, of in metrics.items()}
+            for name, metrics in self.gaps().items()
+        }
+        form = {
+            "splits": {name: row.to_json() for name, row in self.splits.items()},
+            "gaps": gaps,
+            "smaller_is_better": list(self.smaller_is_better),
+        }
+        if self.parts:
+            form["parts"] = {name: row.to_json() for name, row in self.parts.items()}
+        return form if self.privacy is None else {**form, "privacy": self.privacy}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> "Evaluation":
+        """What was written down; gaps are told by the splits."""
+        if not form["splits"]:
+            raise ValueError("an evaluation without data says nothing")
+        return cls(
+            {name: SplitRow.from_json(row) for name, row in form["splits"].items()},
+            tuple(form.get("smaller_is_better", ("loss",))),
+            {name: SplitRow.from_json(row) for name, row in form.get("parts", {}).items()},
+            form.get("privacy"),
+        )
+
+
+History = Sequence[tuple[int, Evaluation]]  # (round, evaluation), in order
+
+
+def summarise(table: Table, parts: Parts | None = None, privacy: dict[str, float] | None = None) -> Evaluation:
     """The evaluation of one model. Clients without samples in a split do not count in it."""
     of_split = np.array([split for split, _ in table.groups])
-    evaluation: Evaluation = {"splits": {}, "gaps": {}, "smaller_is_better": sorted(table.smaller)}
-    for split in SPLITS:
-        here = (of_split == split) & (table.samples > 0)
-        if here.any():
-            evaluation["splits"][split] = _split(table, here)
+    there = table.samples > 0
     others: Parts = {f"test, {name}": {(split, name)} for split, name in table.groups if split == "other"}
-    for name, members in {**(parts or {}), **others}.items():
-        here = np.array([group in members for group in table.groups]) & (table.samples > 0)
-        if here.any():
-            evaluation.setdefault("parts", {})[name] = _split(table, here)
-    for gap, (first, second) in GAPS.items():
-        if first in evaluation["splits"] and second in evaluation["splits"]:
-            a, b = evaluation["splits"][first], evaluation["splits"][second]
-            evaluation["gaps"][gap] = {
-                metric: {by: a[metric][by] - b[metric][by] for by in ("by_sample", "by_client")}
-                for metric in table.sums
-            }
-    return evaluation
+    of_parts = {
+        name: np.array([group in members for group in table.groups])
+        for name, members in {**(parts or {}), **others}.items()
+    }
+    return Evaluation(
+        _rows(table, ((split, (of_split == split) & there) for split in TITLES)),
+        tuple(sorted(table.smaller)),
+        _rows(table, ((name, members & there) for name, members in of_parts.items())),
+        privacy,
+    )
 
 
-def _split(table: Table, here: np.ndarray) -> dict[str, Any]:
+def _rows(table: Table, chosen: Iterable[tuple[str, np.ndarray]]) -> dict[str, SplitRow]:
+    return {name: _row(table, here) for name, here in chosen if here.any()}
+
+
+def _row(table: Table, here: np.ndarray) -> SplitRow:
     samples = table.samples[here]
-    row: dict[str, Any] = {"clients": int(here.sum()), "samples": int(samples.sum())}
+    metrics = {}
     for metric, sums in table.sums.items():
         per_client = sums[here] / samples
         with np.errstate(invalid="ignore"):  # infinities of a model that diverged
             q10, q50, q90 = np.quantile(per_client, [0.1, 0.5, 0.9])
-        row[metric] = {
-            "by_sample": float(sums[here].sum() / samples.sum()),
-            "by_client": float(per_client.mean()),
-            "worst": float(per_client.max() if metric in table.smaller else per_client.min()),
-            "q10": float(q10),
-            "q50": float(q50),
-            "q90": float(q90),
-        }
-    return row
+        metrics[metric] = Figures(
+            by_sample=float(sums[here].sum() / samples.sum()),
+            by_client=float(per_client.mean()),
+            worst=float(per_client.max() if metric in table.smaller else per_client.min()),
+            q10=float(q10),
+            q50=float(q50),
+            q90=float(q90),
+        )
+    return SplitRow(int(here.sum()), int(samples.sum()), metrics)
 
 
 def by_population(populations: Mapping[str, str], groups: Collection[tuple[str, str]]) -> Parts:

@@ -17,22 +17,22 @@ A file is written beside its name, synced and renamed. `state.json` is written l
 """
 
 import json
-import os
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.files import plain, write_json, write_lines, write_tensors, write_text
+from accord.core.files import write_json, write_tensors, write_text, write_whole
+from accord.core.jsonable import Json
 from accord.core.locks import remove_locked, take_lock
 from accord.runs.environment import OtherEnvironment, changes
 from accord.runs.fingerprint import SCHEMA
-
-Json = dict[str, Any]
+from accord.runs.rows import Log, Rows, json_line, lines_of, parsed
 
 
 def read_json(path: Path) -> Any:
@@ -45,28 +45,18 @@ def read_json(path: Path) -> Any:
         raise AccordError(f"{path} is damaged: {error}") from None
 
 
-def read_lines(path: Path) -> list[Json]:
-    """The rows of a JSON-lines file; a last line cut short by a kill does not count."""
-    if not path.exists():
-        return []
-    *lines, _cut_short = path.read_text().split("\n")
-    try:
-        return [json.loads(line) for line in lines]
-    except json.JSONDecodeError as error:
-        raise AccordError(f"{path} is damaged: {error}") from None
-
-
 class RunFolder:
     """One run's folder, locked by this process until `close`."""
 
     def __init__(
-        self, path: Path, settings: Json, rounds: int, *, toml: str | None = None, resume: bool = True
+        self, path: Path, settings: Mapping[str, Any], rounds: int, *, toml: str | None = None, resume: bool = True
     ) -> None:
         self.path, self._settings, self._rounds, self._toml = path, {"schema": SCHEMA, **settings}, rounds, toml
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise AccordError(f"{path} cannot be a run's folder: there is a file in its place") from None
+        self._metrics, self._timing = Log(path / "metrics.jsonl"), Log(path / "timing.jsonl")
         self._lock = take_lock(path)
         try:
             self.state: Json | None = self._read_state()
@@ -81,8 +71,6 @@ class RunFolder:
         except BaseException:
             self.close()
             raise
-        self._metrics: IO[str] | None = None
-        self._timing: IO[str] | None = None
 
     def _read_state(self) -> Json | None:
         if not (self.path / "state.json").exists():
@@ -125,21 +113,20 @@ class RunFolder:
             write_text(self.path / "experiment.toml", self._toml)
         write_json(self.path / "experiment.json", self._settings)
         self._note_environment(environment)
-        reached = self.state["round"] if self.state else 0
         for name in ("metrics.jsonl", "timing.jsonl"):
-            rows = [self._as_recorded(row) for row in read_lines(self.path / name) if row["round"] <= reached]
-            write_lines(self.path / name, rows)
-        self._metrics = (self.path / "metrics.jsonl").open("a")
-        self._timing = (self.path / "timing.jsonl").open("a")
+            kept = [self._as_recorded(line, name) for line in lines_of(self.path / name)]
+            write_whole(self.path / name, b"".join(kept))
         return tensors
 
-    def _as_recorded(self, row: Json) -> Json:
-        """A row as a straight run would have written it: without the evaluation that a run gets only because it ends
-        there."""
-        extends = row.get("off_schedule") and row["round"] < self._rounds
-        return (
-            {key: value for key, value in row.items() if key not in ("evaluation", "off_schedule")} if extends else row
-        )
+    def _as_recorded(self, line: bytes, name: str) -> bytes:
+        """A line as a straight run would have written it: without the evaluation that a run gets only because it ends
+        there; nothing, if it is of a round after the checkpoint."""
+        row = parsed(line, self.path / name)
+        if row["round"] > (self.state["round"] if self.state else 0):
+            return b""
+        if not row.get("off_schedule") or row["round"] >= self._rounds:
+            return line
+        return json_line({key: row[key] for key in row if key not in ("evaluation", "off_schedule")}).encode()
 
     def tensors(self) -> dict[str, Tensor]:
         """The checkpoint's tensors; none if there is no checkpoint yet."""
@@ -166,18 +153,19 @@ class RunFolder:
             first = self.state["round"] + 1 if self.state else 1
             write_json(path, [*seen, {"from_round": first, **environment}])
 
-    def log(self, row: Json, timing: Json) -> None:
-        """Adds a round's rows. They count once a checkpoint covers them; until then a restart drops and repeats
-        them."""
-        assert self._metrics is not None and self._timing is not None, "begin() comes first"
-        for handle, entry in ((self._metrics, row), (self._timing, timing)):
-            handle.write(json.dumps(plain(entry)) + "\n")
-            handle.flush()
+    def rows(self) -> Rows:
+        """The metrics so far, to read and to add to. Rows count once a checkpoint covers them; until then a restart
+        drops and repeats them."""
+        return Rows.read(self._metrics)
+
+    def log_timing(self, timing: Json) -> None:
+        """Adds a round's seconds."""
+        self._timing.append(timing)
 
     def checkpoint(self, tensors: dict[str, Tensor], numbers: Json) -> None:
         """Makes everything up to `numbers["round"]` safe. `state.json` goes last; only then may older tensors go."""
-        assert self._metrics is not None
-        os.fsync(self._metrics.fileno())
+        self._metrics.flush(sync=True)
+        self._timing.flush()
         name = f"checkpoint-{numbers['round']:06d}.safetensors"
         write_tensors(self.path / name, tensors)
         self.state = {"schema": SCHEMA, "tensors": name, **numbers}
@@ -197,21 +185,17 @@ class RunFolder:
         flat = {} if flat_since is None else {"flat_since": flat_since}
         write_json(self.path / "done", {"schema": SCHEMA, "rounds": rounds, **flat})
 
-    def amend(self, rows: list[Json]) -> None:
-        """Replaces the metrics, where a run that is complete learns something more of its last round."""
-        write_lines(self.path / "metrics.jsonl", rows)
-
-    def rows(self) -> list[Json]:
-        """The metrics so far."""
-        return read_lines(self.path / "metrics.jsonl")
+    def flush(self) -> None:
+        """Writes the rows that wait for their block."""
+        for log in (self._metrics, self._timing):
+            if log.waiting:
+                log.flush()
 
     def close(self) -> None:
         """Lets go of the folder, and takes it away if nothing came of it. Closing twice does no harm."""
         if not self._lock.is_locked:
             return
-        for handle in (getattr(self, "_metrics", None), getattr(self, "_timing", None)):
-            if handle is not None:
-                handle.close()
+        self.flush()
         if self.path.exists() and [file.name for file in self.path.iterdir()] == ["lock"]:
             remove_locked(self.path, self._lock)
         else:

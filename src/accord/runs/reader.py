@@ -1,16 +1,16 @@
 """Run folders read back: which runs there are, how far they got, and what they are called."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from accord.core.errors import AccordError
-from accord.rules.old_spelling import modern, renamed
-from accord.runs.folder import read_json, read_lines
-from accord.runs.run import history_of
-from accord.runs.selection import History, Selected, primary_metric, select
+from accord.runs.evaluation import History
+from accord.runs.folder import read_json
+from accord.runs.rows import read_history
+from accord.runs.selection import Selected, select
+from accord.runs.settings import RunSettings
 from accord.runs.text import in_words
 
 
@@ -19,7 +19,7 @@ class Recorded:
     """A run as its folder tells it."""
 
     folder: Path
-    settings: dict[str, Any]
+    settings: RunSettings
     history: History
     rounds: int
     status: str
@@ -42,20 +42,16 @@ class Recorded:
     @property
     def kind(self) -> str:
         """What its figures can be compared with: `mnist, accuracy`; nothing if it has none."""
-        data = self.settings.get("data", {})
-        name = data.get("name") if isinstance(data, dict) else self.folder.name.partition("-")[0]
-        return f"{name}, {primary_metric(self.history[0][1])}" if self.history else ""
+        return f"{self.settings.data['name']}, {self.history[0][1].metric.name}" if self.history else ""
 
     @property
     def seed(self) -> str:
-        return str(self.settings.get("seed", self.folder.name.rpartition("-s")[2]))
+        return str(self.settings.seed)
 
     @property
     def label(self) -> str:
-        """`fedadam + gma(0.4)`, for runs of the command line and runs made in Python alike."""
-        if self.damaged:
-            return self.folder.name
-        return str(self.settings["label"]) if "label" in self.settings else label_of_0_1(self.settings["algorithm"])
+        """`fedadam + gma(0.4)`."""
+        return self.folder.name if self.damaged else self.settings.label
 
     def chosen(self, rule: str) -> Selected | None:
         """The run's figures by a selection rule, if it has any."""
@@ -63,30 +59,6 @@ class Recorded:
             return select(self.history, rule)
         except AccordError:
             return None
-
-
-def label_of_0_1(algorithm: Mapping[str, Any]) -> str:
-    """The label of a run of accord 0.1, which wrote none: from the settings of a file, as they are spelled now, or from
-    what `describe` made of an algorithm in Python. Names are read, never looked up: reading a folder imports
-    nothing."""
-    algorithm = _as_tables(modern(algorithm))
-    average, mask = algorithm.get("average", {}), algorithm.get("mask") or {}
-    kind = average.get("kind", average.get("name", "mean"))
-    own = "" if kind in ("mean", "masked_gradient") else f" by {kind}"
-    masked = "" if mask.get("name", mask.get("kind", "none")) == "none" else f" + {_mask_of_0_1(mask)}"
-    return f"{algorithm.get('name', 'custom')}{own}{masked}"
-
-
-def _mask_of_0_1(mask: Mapping[str, Any]) -> str:
-    kind = mask.get("kind", mask.get("name", "gma"))
-    if kind == "scaled":
-        by = f", {mask['by']}" if mask.get("by", "mean") != "mean" else ""
-        return f"scaled({_mask_of_0_1(mask.get('mask', {}))}{by})"
-    tau = mask.get("tau", 0.4)
-    shown = (
-        f"{tau.get('lr', tau.get('from', 0.4)):g} {tau.get('kind', 'ramp')}" if isinstance(tau, Mapping) else f"{tau:g}"
-    )
-    return f"{'and_mask' if kind == 'and' else kind}({shown})"
 
 
 # ---------------------------------------------------------------------------------------------------- finding
@@ -109,6 +81,11 @@ def find(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
+def load_all(paths: Sequence[Path]) -> list[Recorded]:
+    """Every run at or below the given paths."""
+    return [load(folder) for folder in find(paths)]
+
+
 def load(folder: Path) -> Recorded:
     """One run folder. A damaged one is told as such, never left out."""
     try:
@@ -119,33 +96,18 @@ def load(folder: Path) -> Recorded:
         why = f"{Path(error.filename).name} cannot be read: {error.strerror}"
     except Exception:  # anything may have happened to the files
         why = "its files do not hold what a run writes"
-    return Recorded(folder, {}, [], 0, f"damaged: {why}")
-
-
-def _as_tables(algorithm: Mapping[str, Any]) -> dict[str, Any]:
-    """The section with `mask = "gma"` written out, so that runs of any release have the same keys."""
-    short = [key for key in ("local", "average", "mask", "server") if isinstance(algorithm.get(key), str)]
-    return {**algorithm, **{key: {"name": algorithm[key]} for key in short}}
+    return Recorded(folder, RunSettings.from_json({"data": {}, "algorithm": {}}, folder.name), [], 0, f"damaged: {why}")
 
 
 def _load(folder: Path) -> Recorded:
-    settings = read_json(folder / "experiment.json")
-    if not isinstance(settings, dict):
-        raise AccordError("experiment.json holds no settings")
-    if isinstance(settings.get("data"), dict):  # of the command, which names its settings as files do
-        settings["algorithm"] = _as_tables(modern(settings["algorithm"]))
-        settings["train"] = renamed("train", settings.get("train", {}))
-    rows = read_lines(folder / "metrics.jsonl")
-    reached = rows[-1]["round"] if rows else 0
-    status, flat = f"unfinished, round {reached}", None
-    if (folder / "done").exists():
-        done = read_json(folder / "done")
-        if reached != done["rounds"]:
-            raise AccordError(
-                f"metrics.jsonl ends with round {reached}, but the run was done after round {done['rounds']}"
-            )
-        status, flat = "done", done.get("flat_since")
-    run = Recorded(folder, settings, history_of(rows), reached, status, flat)
-    if run.label and run.history:  # asked for here, so that what is missing is missed here
-        select(run.history, "last10")
-    return run
+    form, done = read_json(folder / "experiment.json"), folder / "done"
+    ended = read_json(done) if done.exists() else None
+    settings = RunSettings.from_json(form, folder.name)
+    reached, history = read_history(folder)
+    if ended is None:
+        return Recorded(folder, settings, history, reached, f"unfinished, round {reached}")
+    if reached != ended["rounds"]:
+        raise AccordError(
+            f"metrics.jsonl ends with round {reached}, but the run was done after round {ended['rounds']}"
+        )
+    return Recorded(folder, settings, history, reached, "done", ended.get("flat_since"))

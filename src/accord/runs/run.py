@@ -10,9 +10,12 @@ from torch import Tensor, nn
 
 from accord.core.errors import AccordError
 from accord.core.files import write_tensors
+from accord.core.jsonable import Json
 from accord.core.layout import Layout
 from accord.core.reports import LOST
-from accord.runs.selection import History, Selected, primary_metric, select
+from accord.runs.evaluation import Evaluation
+from accord.runs.rows import Rows
+from accord.runs.selection import Selected, select
 from accord.runs.text import in_words, run_text
 
 
@@ -32,7 +35,7 @@ class Run:
 
     title: str
     rounds: int
-    rows: list[dict[str, Any]]  # one per round, as in metrics.jsonl
+    recorded: Rows  # one per round; where there is a folder, read from there when asked for
     last: Snapshot
     best: Snapshot | None  # the model best on held-out data
     clients: list[dict[str, Any]] = field(default_factory=list)  # every client's last evaluation, as in clients.json
@@ -45,9 +48,14 @@ class Run:
     _layout: Layout = field(repr=False, kw_only=True)
 
     @property
-    def history(self) -> History:
+    def rows(self) -> list[Json]:
+        """One per round, as in metrics.jsonl; `recorded` has them one at a time, and typed."""
+        return [row.to_json() for row in self.recorded]
+
+    @property
+    def history(self) -> list[tuple[int, Evaluation]]:
         """(round, evaluation) for every evaluated round."""
-        return history_of(self.rows)
+        return self.recorded.history()
 
     def select(self, rule: str = "held-out") -> Selected:
         """The run's figures by a named selection rule: `held-out`, `last10`, `window(a,b)` or `oracle`."""
@@ -72,20 +80,18 @@ class Run:
             from matplotlib.figure import Figure
         except ImportError:
             raise AccordError("run.plot() needs matplotlib: pip install 'accord-fl[plot]'") from None
-        if not self.history:
+        history = self.history
+        if not history:
             raise AccordError(
                 f"there is nothing to plot: the run ended after round {self.rounds}, before its first evaluation"
             )
-        metric = primary_metric(self.history[0][1])
+        first = history[0][1]
         figure = Figure(figsize=(6, 4), layout="constrained")
         axes = figure.subplots()
-        for split in self.history[0][1]["splits"]:
-            axes.plot(
-                [r for r, _ in self.history],
-                [e["splits"][split][metric]["by_sample"] for _, e in self.history],
-                "o-",
-                label=split,
-            )
+        metric = first.metric.name
+        for split in first.splits:
+            means: Any = [evaluation.splits[split].metrics[metric].by_sample for _, evaluation in history]
+            axes.plot([number for number, _ in history], means, "o-", label=split)
         axes.set(title=self.title, xlabel="round", ylabel=f"{metric}, mean over samples")
         axes.legend()
         if path is not None:
@@ -107,12 +113,7 @@ class Run:
 
     def _left_out(self) -> list[str]:
         """Who was left out, and in how many rounds, other than by chance."""
-        times = Counter((client, why) for row in self.rows for client, why in row["left_out"].items() if why != LOST)
+        times = Counter((client, why) for row in self.recorded for client, why in row.left_out.items() if why != LOST)
         told = [f"{client} ({why}, {count} rounds)" for (client, why), count in times.most_common(5)]
         more = f" and {len(times) - 5} more" if len(times) > 5 else ""
         return [f"left out: {', '.join(told)}{more}"] if told else []
-
-
-def history_of(rows: list[dict[str, Any]]) -> History:
-    """The evaluated rounds among a run's rows."""
-    return [(row["round"], row["evaluation"]) for row in rows if "evaluation" in row]

@@ -3,14 +3,14 @@
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from accord.core.errors import AccordError
-from accord.runs.evaluation import SPLITS, TITLES, Evaluation
-
-History = list[tuple[int, Evaluation]]  # (round, evaluation), in order
+from accord.core.metrics import TITLES
+from accord.runs.evaluation import History
 
 
 @dataclass(frozen=True)
@@ -23,37 +23,18 @@ class Selected:
     values: dict[str, float]
 
 
-def primary_metric(evaluation: Evaluation) -> str:
-    """The metric a run is judged by: the first that is not the loss, or else the loss."""
-    names = [name for name in next(iter(evaluation["splits"].values())) if name not in ("clients", "samples", "loss")]
-    return names[0] if names else "loss"
-
-
-def score(evaluation: Evaluation, split: str) -> float:
-    """How good an evaluation is on a split; larger is better."""
-    metric = primary_metric(evaluation)
-    value = evaluation["splits"][split][metric]["by_sample"]
-    if value is None or not math.isfinite(value):  # a model that diverged
-        return -math.inf
-    return -value if metric in evaluation["smaller_is_better"] else value
-
-
-def applicable(evaluation: Evaluation) -> list[str]:
-    """The rules that the data allow: one needs held-out data, another a test set or unseen clients."""
-    splits = evaluation["splits"]
-    return ["held-out"] * ("heldout" in splits) + ["last10"] + ["oracle"] * ("test" in splits or "unseen" in splits)
-
-
 def _last10(history: History) -> History:
     return [(number, evaluation) for number, evaluation in history if number > history[-1][0] - 10]
 
 
 def _best(*splits: str) -> Callable[[History], History]:
     def choose(history: History) -> History:
-        split = next((s for s in splits if s in history[0][1]["splits"]), None)
+        split = next((s for s in splits if s in history[0][1].splits), None)
         if split is None:
             raise AccordError(f"there is no {' or '.join(TITLES[s] for s in splits)} data to choose a round by")
-        return [max(history, key=lambda entry: score(entry[1], split))]  # the earliest of equals
+        metric = history[0][1].metric
+        values = [evaluation.splits[split].metrics[metric.name].by_sample for _, evaluation in history]
+        return [history[metric.best(values)]]
 
     return choose
 
@@ -75,19 +56,48 @@ def select(history: History, rule: str = "held-out") -> Selected:
     window = re.fullmatch(r"window\(\s*(\d+)\s*,\s*(\d+)\s*\)", rule)
     if window:
         first, last = int(window[1]), int(window[2])
-        chosen = [entry for entry in history if first <= entry[0] <= last]
+        chosen: History = [entry for entry in history if first <= entry[0] <= last]
     elif rule in _RULES:
         chosen = _RULES[rule](history)
     else:
         raise AccordError(f"there is no selection rule {rule!r}: choose one of {', '.join(RULE_NAMES)}")
     if not chosen:
         raise AccordError(f"{rule} holds no evaluated round: rounds {history[0][0]} to {history[-1][0]} were evaluated")
-    metric = primary_metric(chosen[0][1])
-    splits = [split for split in SPLITS if split in chosen[0][1]["splits"]]
-    values = {split: _mean([e["splits"][split][metric]["by_sample"] for _, e in chosen]) for split in splits}
+    shape = chosen[0][1]  # all have the same splits and metrics
+    metric = shape.metric.name
+    splits = [split for split in TITLES if split in shape.splits]
+    values = {split: _mean([e.splits[split].metrics[metric].by_sample for _, e in chosen]) for split in splits}
     return Selected(rule, [number for number, _ in chosen], values)
 
 
 def _mean(values: Sequence[float | None]) -> float:
     """The mean; NaN if any value is missing because the model had diverged."""
     return float(np.mean([math.nan if value is None else value for value in values]))
+
+
+def by_rules(history: History, *rules: str) -> list[Selected]:
+    """The run's figures by each of the rules that its data allow, named once."""
+    found = []
+    for rule in dict.fromkeys(rules):
+        with suppress(AccordError):
+            found.append(select(history, rule))
+    return found
+
+
+def rule_for(histories: Sequence[History], rule: str | None) -> str:
+    """The rule asked for, once some run is seen to have a figure by it; else the first that every run has figures
+    by."""
+    evaluated = [history for history in histories if history]
+    if rule is None:
+        heldout = ["heldout" in history[0][1].splits for history in evaluated]
+        return "held-out" if all(heldout) else "last10"
+    why: AccordError | None = None
+    for history in evaluated:
+        try:
+            select(history, rule)
+            return rule
+        except AccordError as error:
+            why = why or error
+    if why is not None:
+        raise why
+    return rule

@@ -1,19 +1,14 @@
 """Results as rows of text, for `print(run)` and for the terminal."""
 
-import math
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
+from accord.core.metrics import GAPS, TITLES, Metric
 from accord.privacy.accounting import spent_text
-from accord.runs.evaluation import TITLES
-from accord.runs.selection import History, applicable, primary_metric, select
+from accord.runs.evaluation import Evaluation, Figures, History
+from accord.runs.selection import Selected, by_rules
 
 Cells = list[list[str]]  # the first row is the header
-_GAP_TITLES = {
-    "out_of_sample": "out-of-sample gap (train - held-out)",
-    "participation": "participation gap (held-out - unseen)",
-}
 _COLUMNS = {
     "by_sample": "by sample",
     "by_client": "by client",
@@ -24,66 +19,63 @@ _COLUMNS = {
 }
 
 
-def figure(value: float | None, metric: str) -> str:
-    """A metric for people: shares in percent, anything else as it is; a dash for what is not a number."""
-    if value is None or math.isnan(value):
-        return "-"
-    return f"{100 * value:.2f}" if metric == "accuracy" else f"{value:.4g}"
-
-
-def in_short(evaluation: dict[str, Any]) -> list[str]:
+def in_short(evaluation: Evaluation) -> list[str]:
     """`train 92.10`, `held-out 91.20`, `unseen 90.10`."""
-    metric = primary_metric(evaluation)
-    return [
-        f"{TITLES[name]} {figure(split[metric]['by_sample'], metric)}" for name, split in evaluation["splits"].items()
-    ]
+    metric = evaluation.metric
+    (figures,) = metric.figures([[split.metrics[metric.name].by_sample for split in evaluation.splits.values()]])
+    return [f"{TITLES[name]} {figure}" for name, figure in zip(evaluation.splits, figures, strict=True)]
 
 
-def evaluation_cells(evaluation: dict[str, Any]) -> Cells:
+def evaluation_cells(evaluation: Evaluation) -> Cells:
     """One evaluation: a row per split with means and spread over clients."""
-    metric = primary_metric(evaluation)
-    unit = f"{metric} (%)" if metric == "accuracy" else metric
-    cells = [[unit, "clients", "samples", *_COLUMNS.values()]]
-    for split, row in evaluation["splits"].items():
-        one_group = split == "test"  # the test set is nobody's: it has a mean and no spread
-        figures = [figure(row[metric][c], metric) if c == "by_sample" or not one_group else "" for c in _COLUMNS]
-        cells.append([TITLES[split], "" if one_group else str(row["clients"]), f"{row['samples']:,}", *figures])
-    for part, row in evaluation.get("parts", {}).items():
-        cells.append(
-            [part, str(row["clients"]), f"{row['samples']:,}", *(figure(row[metric][c], metric) for c in _COLUMNS)]
-        )
-    for gap in evaluation["gaps"]:
-        means = evaluation["gaps"][gap][metric]
-        cells.append([_GAP_TITLES[gap], "", "", *(figure(means[c], metric) if c in means else "" for c in _COLUMNS)])
+    metric, rows = evaluation.metric, {**evaluation.splits, **evaluation.parts}
+    gaps = {f"{GAPS[name].title} ({GAPS[name].difference})": of[metric.name] for name, of in evaluation.gaps().items()}
+    numbers = [_numbers(row.metrics[metric.name]) for row in rows.values()] + [_numbers(gap) for gap in gaps.values()]
+    figures = metric.figures(numbers)
+    cells = [[metric.title, "clients", "samples", *_COLUMNS.values()]]
+    for (name, row), line in zip(rows.items(), figures, strict=False):
+        nobodys = name == "test"  # the test set has a mean and no spread
+        shown = [line[0], *[""] * (len(line) - 1)] if nobodys else line
+        cells.append([TITLES.get(name, name), "" if nobodys else str(row.clients), f"{row.samples:,}", *shown])
+    for title, line in zip(gaps, figures[len(rows) :], strict=True):
+        cells.append([title, "", "", *line[:2], *[""] * (len(line) - 2)])  # of the means alone
     return cells
+
+
+def _numbers(figures: Figures) -> list[float | None]:
+    return [getattr(figures, column) for column in _COLUMNS]
 
 
 def run_text(title: str, history: History, stopped: str | None = None) -> str:
     """A run in plain text: its last evaluation, and its figures by each selection rule."""
     if not history:
         return f"{title}: nothing was evaluated yet"
+    number, evaluation = history[-1]
+    chosen = by_rules(history, "held-out", "last10", "oracle")
     lines = [
-        f"{title} · round {history[-1][0]}" + (f" ({stopped})" if stopped else ""),
-        *align(evaluation_cells(history[-1][1])),
+        f"{title} · round {number}" + (f" ({stopped})" if stopped else ""),
+        *align(evaluation_cells(evaluation)),
+        *selection_lines(chosen, evaluation.metric),
+        *privacy_lines(history),
     ]
-    return "\n".join(
-        [*lines, *(selection_line(history, rule) for rule in applicable(history[0][1])), *privacy_lines(history)]
-    )
+    return "\n".join(lines)
 
 
 def privacy_lines(history: History) -> list[str]:
     """`privacy: epsilon 5.379 at delta 1e-05 after 100 rounds`, of a run that has any."""
     number, evaluation = history[-1]
-    return [f"privacy: {spent_text(evaluation['privacy'])} after {number} rounds"] if "privacy" in evaluation else []
+    return [] if evaluation.privacy is None else [f"privacy: {spent_text(evaluation.privacy)} after {number} rounds"]
 
 
-def selection_line(history: History, rule: str) -> str:
-    """`by held-out (round 40): train 91.20, held-out 90.10, unseen 89.00`."""
-    chosen, metric = select(history, rule), primary_metric(history[0][1])
-    where = (
-        f"round {chosen.rounds[0]}" if len(chosen.rounds) == 1 else f"rounds {chosen.rounds[0]} to {chosen.rounds[-1]}"
-    )
-    return f"by {rule} ({where}): " + ", ".join(f"{TITLES[s]} {figure(v, metric)}" for s, v in chosen.values.items())
+def selection_lines(chosen: Sequence[Selected], metric: Metric) -> list[str]:
+    """`by held-out (round 40): train 91.20, held-out 90.10, unseen 89.00`, for each."""
+    lines = []
+    for one, figures in zip(chosen, metric.figures([one.values.values() for one in chosen]), strict=True):
+        first, last = one.rounds[0], one.rounds[-1]
+        where = f"round {first}" if len(one.rounds) == 1 else f"rounds {first} to {last}"
+        told = [f"{TITLES[split]} {figure}" for split, figure in zip(one.values, figures, strict=True)]
+        lines.append(f"by {one.rule} ({where}): {', '.join(told)}")
+    return lines
 
 
 def align(cells: Cells) -> list[str]:
@@ -102,10 +94,10 @@ def numeric(cells: Cells) -> list[bool]:
     return [all(cell[:1] in ("", *"-0123456789") for cell in column[1:]) for column in zip(*cells, strict=True)]
 
 
-def spread(values: Sequence[float], metric: str) -> str:
+def spread(values: Sequence[float], metric: Metric) -> str:
     """The mean over seeds, with the standard deviation where there is more than one."""
-    mean = figure(statistics.fmean(values), metric)
-    return mean if len(values) == 1 else f"{mean} ± {figure(statistics.stdev(values), metric)}"
+    mean = metric.figure(statistics.fmean(values))
+    return mean if len(values) == 1 else f"{mean} ± {metric.figure(statistics.stdev(values))}"
 
 
 def in_words(since: int) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 
 from accord.core.errors import AccordError
 from accord.core.files import plain, write_json, write_lines, write_whole
-from accord.runs.folder import read_json, read_lines
+from accord.runs.folder import read_json
+from accord.runs.rows import lines_of, parsed
 
 FORMAT = 1
 _NAME = re.compile(r"[\w.+-]+-s-?\d+")  # of a run folder: nothing that leads out of the pool
@@ -31,7 +32,8 @@ def export_runs(folders: Iterable[Path], path: Path) -> int:
 
 
 def _packed(folder: Path) -> dict[str, Any]:
-    rows = read_lines(folder / "metrics.jsonl")
+    path = folder / "metrics.jsonl"
+    rows = [parsed(line, path) for line in lines_of(path)]
     evaluated = [
         {"round": row["round"], "evaluation": _short(row["evaluation"])} for row in rows if "evaluation" in row
     ]

@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from accord.core.errors import AccordError
+from accord.core.metrics import GAPS
 from accord.experiments.sweep import PlannedRun
+from accord.runs.evaluation import History
 from accord.runs.reader import Recorded, load
-from accord.runs.selection import History, select
+from accord.runs.selection import select
 from accord.studies.published import Printed, elsewhere, find, own_rules
 from accord.studies.statistics import Estimate, estimate
 from accord.studies.study import Cell, Named, Settings, Study
@@ -28,7 +30,6 @@ from accord.studies.study import Cell, Named, Settings, Study
 # together.
 PROTOCOL = 1
 MAIN_RULE = "held-out"  # what claims are judged by, whatever the table's own rule
-_GAPS = {"out_of_sample": "train - heldout", "participation": "heldout - unseen"}
 
 CONTROLS = ("scaled", "length")  # the control of a rival `gma` is the rival `gma-scaled`, or `gma-length`
 
@@ -213,7 +214,8 @@ def _measured_by_seed(figures: Figures, metric: str) -> dict[int, float]:
 def measured(values: Mapping[str, float], metric: str) -> float | None:
     """A metric of one run, the more the better: a split (`test`), or a gap with its sign turned (`train - test`,
     `participation`)."""
-    first, minus, second = _GAPS.get(metric, metric).partition(" - ")
+    gap = GAPS.get(metric)
+    first, minus, second = metric.partition(" - ") if gap is None else (gap.first, " - ", gap.second)
     if first not in values or (minus and second not in values):
         return None
     value = values[second] - values[first] if minus else values[first]

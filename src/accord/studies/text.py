@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from accord.core.metrics import Metric
 from accord.runs.text import Cells, spread
 from accord.studies.grow import edges
 from accord.studies.outcome import CONTROLS, Comparison, Difference, Result
@@ -39,7 +40,7 @@ def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:
 
 def _figure(result: Result, split: str, rule: str) -> str:
     values = result.figures[rule].of(split) if rule in result.figures else []
-    return spread(values, "accuracy") if values else "-"
+    return spread(values, Metric("accuracy")) if values else "-"
 
 
 def _rounds(result: Result) -> str:

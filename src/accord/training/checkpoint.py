@@ -10,7 +10,6 @@ from torch import Tensor
 from accord.rules.algorithm import Memory
 from accord.runs.evaluation import Evaluation
 from accord.runs.run import Snapshot
-from accord.runs.selection import score
 
 
 @dataclass(frozen=True)
@@ -29,11 +28,11 @@ class Progress:
     def last(self) -> Snapshot:
         return Snapshot(self.round, self.vector, self.buffers)
 
-    def judged(self, evaluation: Evaluation) -> "Progress":
+    def judged(self, evaluation: Evaluation | None) -> "Progress":
         """The same, with this round's model as the best one if the evaluation says so."""
-        if "heldout" not in evaluation["splits"]:
+        if evaluation is None or "heldout" not in evaluation.splits:
             return self
-        reached = score(evaluation, "heldout")
+        reached = evaluation.score("heldout")
         return replace(self, best=self.last, best_score=reached) if reached > self.best_score else self
 
     def sound(self) -> bool:

@@ -1,14 +1,14 @@
 """Who takes part in a round: C of N clients, some of them out of reach, slow, or lost on the way back. All by keyed
 draws."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from accord.core import draws
 from accord.core.errors import AccordError
 from accord.core.reports import LOST
 from accord.engines.contract import Outcome
+from accord.runs.rows import RoundRow
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,24 @@ def _conditions_of(client: str, conditions: Conditions, seed: int, round: int) -
     )
 
 
-def cohort_row(number: int, invited: Sequence[Invited], outcome: Outcome) -> dict[str, Any]:
-    """What a round's record tells of its clients: who took part, who was left out and why, and their mean training
-    loss."""
+def cohort_row(
+    number: int, invited: Sequence[Invited], outcome: Outcome, attackers: Collection[str] | None = None
+) -> RoundRow:
+    """What a round's record tells of its clients: who took part, who was left out and why, their mean training loss,
+    and how many were attackers, if there are any."""
     left_out = {guest.client: LOST for guest in invited if guest.lost}
     left_out |= {row.client: row.left_out_because for row in outcome.rows if row.left_out_because}
     accepted = [row for row in outcome.rows if row.left_out_because is None]
     samples = sum(row.samples for row in accepted)
-    return {
-        "round": number,
-        "invited": len(invited),
-        "accepted": len(accepted),
-        "left_out": left_out,
-        "steps": sum(row.steps for row in accepted),
-        "samples": samples,
-        "train_loss": sum(row.loss * row.samples for row in accepted) / samples if samples else None,
-        "client_norm": sum(row.norm for row in accepted) / len(accepted) if accepted else None,
-    }
+    return RoundRow(
+        round=number,
+        invited=len(invited),
+        accepted=len(accepted),
+        left_out=left_out,
+        steps=sum(row.steps for row in accepted),
+        samples=samples,
+        train_loss=sum(row.loss * row.samples for row in accepted) / samples if samples else None,
+        client_norm=sum(row.norm for row in accepted) / len(accepted) if accepted else None,
+        told=outcome.told,
+        attackers=None if attackers is None else sum(row.client in attackers for row in accepted),
+    )

@@ -5,12 +5,11 @@ in lockstep with others, ends where a straight run ends.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from accord.runs.evaluation import Evaluation
-from accord.runs.selection import score
+from accord.runs.rows import RoundRow
 
 
 @dataclass(frozen=True)
@@ -25,19 +24,19 @@ class EarlyStopping:
 
     def after(self, number: int, evaluation: Evaluation) -> "EarlyStopping":
         """With one more evaluation."""
-        if "heldout" not in evaluation["splits"]:
+        if "heldout" not in evaluation.splits:
             return self
-        reached = score(evaluation, "heldout")
+        reached = evaluation.score("heldout")
         if reached > self.score + self.margin:
             return EarlyStopping(self.margin, number, reached, number)
         return EarlyStopping(self.margin, self.round, self.score, number)
 
-    def after_all(self, rows: Iterable[Mapping[str, Any]]) -> "EarlyStopping":
+    def after_all(self, rows: Iterable[RoundRow]) -> "EarlyStopping":
         """With the rounds on record, but for an evaluation that a run got only because it was to end there."""
         rise = self
         for row in rows:
-            if "evaluation" in row and not row.get("off_schedule"):
-                rise = rise.after(row["round"], row["evaluation"])
+            if row.evaluation is not None and not row.off_schedule:
+                rise = rise.after(row.round, row.evaluation)
         return rise
 
     def is_over(self, patience: int | None) -> bool:

@@ -29,6 +29,7 @@ from accord.training.engine_choice import make_engine
 from accord.training.loop import Hook, Loop
 from accord.training.plan import Plan, identity
 from accord.training.progress_line import narrator, say, say_once
+from accord.training.run_settings import run_settings
 
 
 def fit(
@@ -156,7 +157,7 @@ def carry_out(
         masked, clients = algorithm.mask is not None, len(fed.clients)
         for line in algorithm.privacy.sentences(masked, clients, plan.sample, plan.rounds, job.layout.size):
             tell(line)
-    run_folder = _open(folder, job, plan, resume)
+    run_folder = _open(folder, job, plan, resume, engine, device)
     try:
         with steady(job.speed):
             return Loop(job, plan, make_engine(engine, job, tell), run_folder, hooks).go()
@@ -193,13 +194,10 @@ def make_job(
     return Job(model, layout, fed, algorithm, training, loss, metrics, plan.seed, where, ways, against)
 
 
-def _open(folder: str | Path | RunFolder | None, job: Job, plan: Plan, resume: bool) -> RunFolder | None:
+def _open(
+    folder: str | Path | RunFolder | None, job: Job, plan: Plan, resume: bool, engine: str, device: str
+) -> RunFolder | None:
     if folder is None or isinstance(folder, RunFolder):
         return folder
-    settings = identity(job, plan)
-    return RunFolder(
-        Path(folder) / run_name(job, settings),
-        {**settings, "label": job.algorithm.label, "rounds": plan.rounds},
-        plan.rounds,
-        resume=resume,
-    )
+    path = Path(folder) / run_name(job, identity(job, plan))
+    return RunFolder(path, run_settings(job, plan, engine, device), plan.rounds, resume=resume)

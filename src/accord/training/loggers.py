@@ -13,23 +13,21 @@ from typing import Any
 
 from accord.core.errors import AccordError
 from accord.core.files import flat
+from accord.runs.rows import RoundRow
 from accord.training.loop import Event, Hook
 
 
-def numbers(row: Mapping[str, Any]) -> dict[str, float]:
+def numbers(row: RoundRow) -> dict[str, float]:
     """A round's row as flat numbers: `train_loss`, `agreement_by_layer/conv1.weight`, `unseen/accuracy`,
     `gap/participation/accuracy`."""
-    told = {
-        key: value
-        for key, value in row.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and key != "round"
-    }
-    told |= {f"agreement_by_layer/{layer}": value for layer, value in row.get("agreement_by_layer", {}).items()}
-    evaluation = row.get("evaluation") or {"splits": {}, "gaps": {}}
-    for split, metrics in evaluation["splits"].items():
-        told |= {f"{split}/{name}": value["by_sample"] for name, value in metrics.items() if isinstance(value, Mapping)}
-    for gap, metrics in evaluation["gaps"].items():
-        told |= {f"gap/{gap}/{name}": value["by_sample"] for name, value in metrics.items()}
+    told: dict[str, float | None] = {**row.numbers()}
+    del told["round"]
+    told |= {f"agreement_by_layer/{layer}": value for layer, value in (row.agreement_by_layer or {}).items()}
+    if row.evaluation is not None:
+        for split, figures in row.evaluation.splits.items():
+            told |= {f"{split}/{name}": of.by_sample for name, of in figures.metrics.items()}
+        for gap, metrics in row.evaluation.gaps().items():
+            told |= {f"gap/{gap}/{name}": of.by_sample for name, of in metrics.items()}
     return {name: float(value) for name, value in told.items() if value is not None and math.isfinite(value)}
 
 
@@ -47,7 +45,7 @@ def tensorboard(folder: Path, settings: Mapping[str, Any]) -> Hook:
             event.at_end(lambda _: writer.pop().close())
         for name, value in numbers(event.row).items():
             writer[0].add_scalar(name, value, event.round)
-        if "evaluation" in event.row:
+        if event.row.evaluation is not None:
             writer[0].flush()
 
     return tell

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -13,8 +12,9 @@ from accord.core.record import State
 from accord.core.round import Round
 from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
 from accord.runs.environment import environment
-from accord.runs.evaluation import by_population, by_turn, per_client, summarise
-from accord.runs.folder import RunFolder, plain
+from accord.runs.evaluation import Evaluation, by_population, by_turn, per_client, summarise
+from accord.runs.folder import RunFolder
+from accord.runs.rows import RoundRow, Rows
 from accord.runs.run import Run, Snapshot
 from accord.training.checkpoint import Progress
 from accord.training.client_store import ClientStore
@@ -37,7 +37,7 @@ class Event:
 
     round: int
     rounds: int  # that the run has: those asked for, or, once it is flat, those it has done
-    row: dict[str, Any]  # as in metrics.jsonl
+    row: RoundRow  # as in metrics.jsonl
     seconds: float
     snapshot: Callable[[], nn.Module] = field(repr=False)  # the model as it is now
     # what is to be called, once, when the run ends, however it does
@@ -63,7 +63,7 @@ class Loop:
 
     def __init__(self, job: Job, plan: Plan, engine: Engine, folder: RunFolder | None, hooks: Sequence[Hook]) -> None:
         self.job, self.plan, self.engine, self.folder, self.hooks = job, plan, engine, folder, hooks
-        self.rows: list[dict[str, Any]] = []
+        self.rows = Rows()
         self.store = ClientStore(job.fed.clients)
         device = job.device
         vector = job.layout.pack(job.module).to(device)
@@ -73,6 +73,7 @@ class Loop:
         self.rise = EarlyStopping(plan.min_delta)
         self.last_table: Table | None = None
         self.stopped: str | None = None  # why it ends before its rounds, if it does
+        self._result: Run | None = None  # once it is done
         self._began = self._saved = time.monotonic()
         self._invited: tuple[int, list[Invited]] = 0, []  # a round, and who is invited to it
         self._endings: list[Ending] = []
@@ -96,7 +97,7 @@ class Loop:
     def rounds(self) -> Iterator[Asked]:
         """Takes up the run, asks for the rounds that are left, and completes the record. What is asked for must be
         absorbed before the next round can be asked for."""
-        self.stopped = None
+        self.stopped = self._result = None
         if self.folder and self.folder.over:
             self._restore(self.folder.tensors())
             return
@@ -108,11 +109,9 @@ class Loop:
         while not self.complete and self.stopped is None:
             yield self._ask(self.progress.round + 1)
         if self.stopped is None and self.folder:
-            if "evaluation" not in self.rows[-1]:  # it had been stopped here, and is asked for no more
-                self.rows[-1] = plain(
-                    self.rows[-1] | {"evaluation": self._evaluate(self.rows[-1]), "off_schedule": True}
-                )
-                self.folder.amend(self.rows)
+            last = self.rows.last
+            if last is not None and last.evaluation is None:  # it had been stopped here, and is asked for no more
+                self.rows.amend(replace(last, evaluation=self._evaluate(last), off_schedule=True))
             self._finish(self.folder)
         self.end("finished" if self.stopped is None else "stopped")
 
@@ -124,7 +123,7 @@ class Loop:
     @property
     def flat(self) -> bool:
         """Whether held-out data has not improved for as long as the plan's patience."""
-        return self.rise.is_over(self.plan.patience)
+        return self.plan.patience is not None and self.rise.is_over(self.plan.patience)
 
     def _ask(self, number: int) -> Asked:
         progress = self.progress
@@ -155,20 +154,21 @@ class Loop:
         self.progress, row = self._learn(asked, outcome)
         trained = time.monotonic()
         if number % self.plan.evaluate_every == 0:
-            row["evaluation"] = self._evaluate(row)
-            self.progress = self.progress.judged(row["evaluation"])
-            self.rise = self.rise.after(number, row["evaluation"])
+            evaluation = self._evaluate(row)
+            row = replace(row, evaluation=evaluation)
+            self.progress = self.progress.judged(evaluation)
+            if self.plan.patience is not None:
+                self.rise = self.rise.after(number, evaluation)
         elif number == self.plan.rounds:
             # A longer run would not look at this round, so its checkpoint must not know of it either: see `result`.
-            row |= {"evaluation": self._evaluate(row), "off_schedule": True}
-        row = plain(row)
+            row = replace(row, evaluation=self._evaluate(row), off_schedule=True)
         self.rows.append(row)
         now = time.monotonic()
         training = seconds + trained - started
         if self.folder:
             timing = {"round": number, "train_seconds": training, "evaluate_seconds": now - trained}
             halved = getattr(self.engine, "lanes_at_once", None)  # only lanes can be too many for a device
-            self.folder.log(row, timing if halved is None else {**timing, "lanes_at_once": halved})
+            self.folder.log_timing(timing if halved is None else {**timing, "lanes_at_once": halved})
         event = Event(
             number,
             number if self.flat else self.plan.rounds,
@@ -212,17 +212,13 @@ class Loop:
         """The same, of a run that was cut short."""
         self.end("stopped" if isinstance(error, KeyboardInterrupt) else "failed")
 
-    def _learn(self, asked: Asked, outcome: Outcome) -> tuple[Progress, dict[str, Any]]:
+    def _learn(self, asked: Asked, outcome: Outcome) -> tuple[Progress, RoundRow]:
         """Applies what a cohort agreed on; a round with too few reports changes nothing."""
         progress, job, number = self.progress, self.job, asked.work.round
-        row = cohort_row(number, asked.invited, outcome) | dict(outcome.told)
-        if job.attack:
-            row["attackers"] = sum(
-                client.client in job.attack.clients for client in outcome.rows if client.left_out_because is None
-            )
+        row = cohort_row(number, asked.invited, outcome, job.attack.clients if job.attack else None)
         needed = 1 if job.fed.pooled else max(self.plan.min_clients, job.algorithm.average.least)
-        if outcome.record is None or row["accepted"] < needed:
-            return self._skipped(row, f"{row['accepted']} of the {needed} reports it needs")
+        if outcome.record is None or row.accepted < needed:
+            return self._skipped(row, f"{row.accepted} of the {needed} reports it needs")
         round = Round(number, job.layout, len(job.fed.clients), job.seed, self.plan.sample)
         record = job.algorithm.released(outcome.record, round)
         lowered, buffers, memory = job.algorithm.lower(record, progress.memory, round)
@@ -233,17 +229,17 @@ class Loop:
         if not after.sound():
             return self._skipped(row, "its step, or what the server would remember, is not finite")
         self.store.accept()
-        row |= of_round(job.algorithm, record, lowered, memory, change, round)
+        row = replace(row, **of_round(job.algorithm, record, lowered, memory, change, round))
         if job.algorithm.privacy:
             norms = [client.norm for client in outcome.rows if client.left_out_because is None]
-            row["privacy"] = job.algorithm.privacy.of_round(outcome.record, norms)
+            row = replace(row, privacy=job.algorithm.privacy.of_round(outcome.record, norms))
         return after, row
 
-    def _skipped(self, row: dict[str, Any], why: str) -> tuple[Progress, dict[str, Any]]:
+    def _skipped(self, row: RoundRow, why: str) -> tuple[Progress, RoundRow]:
         """A round that changes nothing, and says so."""
         self.store.drop()
-        warnings.warn(f"round {row['round']} was skipped: {why}", SkippedRound, stacklevel=2)
-        return replace(self.progress, round=row["round"]), row | {"skipped": why}
+        warnings.warn(f"round {row.round} was skipped: {why}", SkippedRound, stacklevel=2)
+        return replace(self.progress, round=row.round), replace(row, skipped=why)
 
     def _members(self, invited: Sequence[Invited], number: int) -> list[Member]:
         """What the engine gets to train on; a client whose report will be lost need not train."""
@@ -267,26 +263,23 @@ class Loop:
 
     # --------------------------------------------------------------------------------------------- evaluation
 
-    def _evaluate(self, row: dict[str, Any]) -> dict[str, Any]:
+    def _evaluate(self, row: RoundRow) -> Evaluation:
         """Three ways, after the round that `row` tells of."""
         self.last_table = table = self._evaluated()
-        groups = set(table.groups)
-        summary = summarise(
-            table, by_turn(self._took_part(row), groups) | by_population(self.job.fed.populations, groups)
-        )
-        algorithm, clients = self.job.algorithm, len(self.job.fed.clients)
-        if algorithm.privacy:
-            summary["privacy"] = algorithm.privacy.spent(
-                algorithm.mask is not None, clients, self.plan.sample, row["round"]
-            )
-        return summary
+        groups, algorithm = set(table.groups), self.job.algorithm
+        parts = by_turn(self._took_part(row), groups) | by_population(self.job.fed.populations, groups)
+        if algorithm.privacy is None:
+            return summarise(table, parts)
+        clients = len(self.job.fed.clients)
+        spent = algorithm.privacy.spent(algorithm.mask is not None, clients, self.plan.sample, row.round)
+        return summarise(table, parts, spent)
 
-    def _took_part(self, row: dict[str, Any]) -> set[str]:
+    def _took_part(self, row: RoundRow) -> set[str]:
         """The clients whose reports made this round's step. Told by the row alone, so that a resumed run tells the
         same."""
-        if "skipped" in row or self.job.fed.pooled:
+        if row.skipped or self.job.fed.pooled:
             return set()
-        return {guest.client for guest in self._guests(row["round"])} - set(row["left_out"])
+        return {guest.client for guest in self._guests(row.round)} - set(row.left_out)
 
     def _evaluated(self) -> Table:
         if self.job.algorithm.local.own_models:
@@ -306,37 +299,44 @@ class Loop:
         saved = self.folder.state or {}
         self.store = ClientStore(self.job.fed.clients, self.folder.path / "clients", saved.get("clients"))
         self.rows = self.folder.rows()
-        self.rise = EarlyStopping(self.plan.min_delta).after_all(self.rows)
+        if self.plan.patience is not None:
+            self.rise = EarlyStopping(self.plan.min_delta).after_all(self.rows)
         if saved:
             self.progress = self.progress.restored(saved, tensors, self.job.device)
 
     def _finish(self, folder: RunFolder) -> None:
-        run = self.result()
-        names = {} if run.alone else {"model": "last"} if run.best is None else {"model": "last", "best": "held-out"}
-        models = {name: run.model(which).state_dict() for name, which in names.items()}
-        table = self.last_table or self._evaluated()
-        folder.finish(self.progress.round, models, per_client(table), run.flat)
+        run = self._result = self.result()
+        models = {}
+        if not run.alone:
+            models["model"] = run.model().state_dict()
+            if run.best is not None:
+                is_last = run.best.round == run.last.round
+                models["best"] = models["model"] if is_last else run.model("held-out").state_dict()
+        folder.finish(run.rounds, models, run.clients or per_client(self._evaluated()), run.flat)
 
     def _module(self) -> nn.Module:
         return self.result().model()
 
     def result(self) -> Run:
         """The run as it stands."""
-        progress, job = self.progress, self.job
+        if self._result is not None:  # it is done, and nothing changes any more
+            return self._result
+        progress, job, last = self.progress, self.job, self.rows.last
         # the last round may be the best, though a longer run would not have looked
-        if self.rows and self.rows[-1].get("off_schedule"):
-            progress = progress.judged(self.rows[-1]["evaluation"])
+        if last is not None and last.off_schedule:
+            progress = progress.judged(last.evaluation)
+        flat = self.flat
         return Run(
             title=f"{job.algorithm.label} · {job.fed.name} · seed {job.seed}",
             rounds=progress.round,
-            rows=self.rows,
+            recorded=self.rows.so_far(),
             last=progress.last,
             best=progress.best,
             clients=per_client(self.last_table) if self.last_table else [],
             folder=self.folder.path if self.folder else None,
             stopped=self.stopped,
-            flat=self.rise.round if self.flat else None,
-            spared=max(0, self.plan.rounds - progress.round) if self.flat else 0,
+            flat=self.rise.round if flat else None,
+            spared=max(0, self.plan.rounds - progress.round) if flat else 0,
             alone=job.algorithm.local.own_models,
             _module=job.module,
             _layout=job.layout,

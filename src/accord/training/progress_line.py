@@ -25,14 +25,14 @@ def narrator() -> Hook:
             first = event.round  # a resumed run begins later
             if rewrites:
                 event.at_end(lambda _: say(""))
-        if "evaluation" in event.row:
-            figures = "".join(f" · {words}" for words in in_short(event.row["evaluation"]))
+        if event.row.evaluation is not None:
+            figures = "".join(f" · {words}" for words in in_short(event.row.evaluation))
         now = time.monotonic()
         left = (now - began) / (event.round - first + 1) * (event.rounds - event.round)
         line = f"round {event.round}/{event.rounds}{figures} · {left:.0f} s left"
         if rewrites:
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-        elif "evaluation" in event.row or now - said > _SILENCE:
+        elif event.row.evaluation is not None or now - said > _SILENCE:
             said = now
             say(line)
 

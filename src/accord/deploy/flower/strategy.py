@@ -2,10 +2,10 @@
 engine."""
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -28,9 +28,11 @@ from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
 from accord.runs.fingerprint import run_name
 from accord.runs.folder import RunFolder
+from accord.runs.rows import RoundRow
 from accord.runs.run import Run
 from accord.training.loop import Asked, Event, Loop
 from accord.training.plan import Plan, identity
+from accord.training.run_settings import run_settings
 
 _log = logging.getLogger("flwr")
 
@@ -145,9 +147,9 @@ class Strategy(FlowerStrategy):
                 f"a secure sum of {self.sums.secure.clients} clients was declared, and a round has {cohort}"
             )
         job = Job(model, layout, fed, self.algorithm, self.training, cross_entropy, {}, plan.seed, torch.device("cpu"))
-        settings = identity(job, plan)
-        name = run_name(job, settings)
-        folder = self.folder and RunFolder(Path(self.folder) / name, {**settings, "rounds": plan.rounds}, plan.rounds)
+        name = run_name(job, identity(job, plan))
+        settings = run_settings(job, plan, "flower", "cpu")
+        folder = self.folder and RunFolder(Path(self.folder) / name, settings, plan.rounds)
         fleet = Fleet(job, roster, self.sums, name, self.timeout, lambda client: self.loop.store.versions(client))
         self._loop = Loop(job, plan, fleet, folder or None, [*hooks, _tell])
         return self._loop
@@ -183,7 +185,7 @@ class Strategy(FlowerStrategy):
             asked, engine.outcome(asked.work, asked.cohort, _numbered(self._sent, replies), self._sent), 0.0
         )
         self.run = self.loop.result()
-        return _arrays(self.run.model()), MetricRecord(_numbers(self.run.rows[-1]))
+        return _arrays(self.run.model()), _numbers(self.run.recorded[-1])
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -193,7 +195,7 @@ class Strategy(FlowerStrategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The round's evaluation, if it had one."""
-        return _evaluation(self.run.rows[-1]) if self.run and self.run.rows else None
+        return _evaluation(self.run.recorded[-1]) if self.run and self.run.recorded else None
 
 
 def _check(algorithm: Algorithm, sums: Sums | None) -> None:
@@ -231,15 +233,16 @@ def _numbered(sent: Sequence[Message], replies: Iterable[Message]) -> Iterator[t
 
 def _tell(event: Event) -> None:
     row = event.row
-    out = "".join(f"; left out: {client} ({why})" for client, why in row["left_out"].items())
-    out += "".join(f"; not corrected by: {client} ({why})" for client, why in row.get("left_out_again", {}).items())
-    travelled = f"{row.get('bytes_down', 0):,} bytes down, {row.get('bytes_up', 0):,} up"
+    out = "".join(f"; left out: {client} ({why})" for client, why in row.left_out.items())
+    again = row.told.get("left_out_again", {})
+    out += "".join(f"; not corrected by: {client} ({why})" for client, why in again.items())
+    travelled = f"{row.told.get('bytes_down', 0):,} bytes down, {row.told.get('bytes_up', 0):,} up"
     _log.info(
         "round %s/%s: %s of %s reports, %s%s",
         event.round,
         event.rounds,
-        row["accepted"],
-        row["invited"],
+        row.accepted,
+        row.invited,
         travelled,
         out,
     )
@@ -249,22 +252,19 @@ def _arrays(module: nn.Module) -> ArrayRecord:
     return ArrayRecord(module.state_dict())
 
 
-def _numbers(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)}
+def _numbers(row: RoundRow) -> MetricRecord:
+    return MetricRecord(dict(row.numbers()))
 
 
-def _evaluation(row: dict[str, Any]) -> MetricRecord | None:
-    splits = row.get("evaluation", {}).get("splits", {})
-    found = {
-        f"{split}.{metric}": of["by_sample"]
-        for split, metrics in splits.items()
-        for metric, of in metrics.items()
-        if isinstance(of, dict)
-    }
-    return MetricRecord({name: value for name, value in found.items() if value is not None}) if found else None
+def _evaluation(row: RoundRow) -> MetricRecord | None:
+    found: dict[str, float] = {}
+    for split, figures in row.evaluation.splits.items() if row.evaluation else ():
+        means = {f"{split}.{metric}": of.by_sample for metric, of in figures.metrics.items()}
+        found |= {name: mean for name, mean in means.items() if mean is not None and math.isfinite(mean)}
+    return MetricRecord(found) if found else None
 
 
 def _result(run: Run, seen: dict[int, MetricRecord]) -> Result:
-    evaluated = {row["round"]: found for row in run.rows if (found := _evaluation(row)) is not None}
-    trained = {row["round"]: MetricRecord(_numbers(row)) for row in run.rows}
+    evaluated = {row.round: found for row in run.recorded if (found := _evaluation(row)) is not None}
+    trained = {row.round: _numbers(row) for row in run.recorded}
     return Result(_arrays(run.model()), trained, evaluated, seen)

@@ -11,7 +11,7 @@ function drawBars() {
   const fills = OF_SPLITS[theme()];
   const gapFills = OF_GAPS[theme()];
   legend(section.querySelector(".legend"), splits.map((split) => [data.splits[split], fills[split]]));
-  const gapNames = { out_of_sample: "out-of-sample gap", participation: "participation gap" };
+  const gapNames = Object.fromEntries(gaps.map((gap) => [gap, data.gaps[gap].title]));
   legend(byId("gap-legend"), gaps.map((gap) => [gapNames[gap], gapFills[gap]]));
   byId("gap-chart").parentElement.hidden = !gaps.length;
   const label = `${unit(metric)} by ${chosen.rule}`;
@@ -32,7 +32,7 @@ function barChart(id, height, some, keys, describe, metric, label) {
     return {
       name, type: "bar", data: some.map((one) => value(one, key)), itemStyle: { color: fill, borderRadius: 2 }, barMaxWidth: 13, barGap: "18%",
       barCategoryGap: "32%", emphasis: { disabled: true },
-      label: { show: true, position: "right", color: css("quiet"), fontSize: 11, formatter: ({ value: at }) => (there(at) ? at.toFixed(metric === "accuracy" ? 1 : 2).replace(/^-(0\.0+)$/, "$1") : "") },
+      label: { show: true, position: "right", color: css("quiet"), fontSize: 11, formatter: ({ value: at }) => (there(at) ? at.toFixed(data.metrics[metric].percent ? 1 : 2).replace(/^-(0\.0+)$/, "$1") : "") },
       labelLayout: { hideOverlap: true },
     };
   });

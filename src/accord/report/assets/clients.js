@@ -26,7 +26,7 @@ function drawClients() {
     return [[low, worst], ["10 %", q10], ["25 %", q25], ["median", q50], ["75 %", q75], ["90 %", q90], [high, most]];
   };
   const inWords = ({ seriesType, dataIndex, value: at }) => {
-    if (seriesType === "scatter") return tip(at[2], [["", `<b>${figure(metric === "accuracy" ? at[0] / 100 : at[0], metric)}</b>`, `${at[3]} samples`]]);
+    if (seriesType === "scatter") return tip(at[2], [["", `<b>${inFigures(at[0], metric)}</b>`, `${at[3]} samples`]]);
     const one = some[dataIndex];
     const rows = ofBox(one).map(([name, quantile]) => [name, `<b>${figure(quantile, metric)}</b>`]);
     return tip(`${one.label}: ${one.clients[split].count} clients`, rows);

@@ -22,14 +22,14 @@ function el(tag, attributes = {}, ...children) {
 // ------------------------------------------------------------------------------------------------------------------- numbers
 
 const there = (value) => value !== null && value !== undefined && Number.isFinite(value);
-const scaled = (value, metric) => (there(value) ? (metric === "accuracy" ? 100 * value : value) : null);
-const unit = (metric) => (metric === "accuracy" ? "accuracy (%)" : metric);
+const scaled = (value, metric) => (there(value) ? data.metrics[metric].scale * value : null);
+const unit = (metric) => data.metrics[metric].title;
 
 // As `accord show` prints it: shares in percent, anything else with four digits, a dash for what is not a number.
-function figure(value, metric) {
-  if (!there(value)) return "-";
-  if (metric === "accuracy") return (100 * value).toFixed(2);
-  return String(Number(value.toPrecision(4)));
+const figure = (value, metric) => inFigures(scaled(value, metric), metric);
+function inFigures(at, metric) {
+  if (!there(at)) return "-";
+  return data.metrics[metric].percent ? at.toFixed(2) : String(Number(at.toPrecision(4)));
 }
 const plusMinus = (pair, metric) => (pair ? figure(pair[0], metric) + (there(pair[1]) ? ` ± ${figure(pair[1], metric)}` : "") : "-");
 
@@ -39,7 +39,7 @@ const settings = () => data.settings.map((one, index) => ({ ...one, index })).fi
 const shown = () => settings().filter((one) => chosen.shown.has(one.id) && Object.keys(one.curves.metrics).length);
 const figures = (one, rule = chosen.rule) => one.figures[rule].values;
 const splitsOf = (some) => Object.keys(data.splits).filter((split) => some.some((one) => split in figures(one, "last10")));
-const metricOf = () => (settings().find((one) => Object.keys(one.curves.metrics).length) || { metric: "accuracy" }).metric;
+const metricOf = () => (settings().find((one) => Object.keys(one.curves.metrics).length) || { metric: Object.keys(data.metrics)[0] }).metric;
 
 // The settings that stand out: the best by the rule on held-out data, or on what there is.
 function best(count) {

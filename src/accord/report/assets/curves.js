@@ -19,7 +19,7 @@ function drawCurves() {
   });
   const series = drawn.flatMap((one) => [band(one, points(one)), line(one, points(one))]);
   const at = (round) => drawn.map((one) => [one, points(one).find((point) => point[0] === round)]).filter(([, point]) => point && there(point[1]));
-  const show = (value) => figure(metric === "accuracy" ? value / 100 : value, metric);
+  const show = (at) => inFigures(at, metric);
   const inWords = (marks) => {
     const round = Number(marks[0].axisValue);
     const rows = at(round).sort(([, a], [, b]) => b[1] - a[1]).map(([one, [, mean, low, high]]) => {

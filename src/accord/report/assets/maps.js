@@ -57,7 +57,7 @@ function heatMap(id, { columns, rows, cells, low, high, x, y, inWords, written, 
   const ramp = RAMPS[theme()];
   const deep = (at) => (high > low ? (at - low) / (high - low) : 0.5) > 0.5;
   const ink = (at) => (deep(at) === (theme() === "light") ? "#f3f6f9" : "#10202e"); // a ramp ends dark on paper and bright on a dark sheet
-  const words = (at) => (written === "accuracy" ? at.toFixed(2) : String(Number(at.toPrecision(4))));
+  const words = (at) => (written ? inFigures(at, written) : String(Number(at.toPrecision(4))));
   const option = {
     grid: { left, right: 16, top: 8, bottom: 88 },
     tooltip: { trigger: "item", formatter: inWords },

@@ -3,7 +3,7 @@
 function columns() {
   const all = settings();
   const splits = splitsOf(all);
-  const gaps = Object.entries(data.gaps).filter(([, [, a, b]]) => splits.includes(a) && splits.includes(b));
+  const gaps = Object.entries(data.gaps).filter(([, gap]) => gap.splits.every((split) => splits.includes(split)));
   const value = (name) => (one) => (figures(one)[name] || [null])[0];
   const cell = (name) => (one) => spread(figures(one)[name], one.metric);
   const rounds = (one) => one.runs.map((run) => run.rounds);
@@ -13,7 +13,7 @@ function columns() {
     { key: "seeds", lines: [all.every((one) => one.runs.length === 1) ? "seed" : "seeds"], minor: true, sort: (one) => one.runs.length, cell: (one) => one.runs.map((run) => run.seed).join(",") },
     { key: "rounds", lines: ["rounds"], minor: true, sort: (one) => Math.max(...rounds(one)), cell: (one) => told(rounds(one)) },
     ...splits.map((split) => ({ key: split, lines: [data.splits[split]], sort: value(split), cell: cell(split) })),
-    ...gaps.map(([gap, [title]]) => ({ key: gap, lines: inTwo(title), sort: value(gap), cell: cell(gap) })),
+    ...gaps.map(([gap, { difference }]) => ({ key: gap, lines: inTwo(difference), sort: value(gap), cell: cell(gap) })),
   ];
   if (all.some((one) => one.runs.some((run) => run.status !== "done")))
     list.push({ key: "status", lines: ["status"], word: true, status: true, sort: statuses, cell: statuses });

@@ -1,0 +1,231 @@
+"""A run's rounds: a row each, appended in blocks to `metrics.jsonl` and read back from there as they are needed, so
+that a run of any length takes the same memory. A run without a folder keeps the same lines, compressed.
+
+Nothing holds a file open between two blocks: hundreds of runs may go at once.
+"""
+
+import json
+import math
+import os
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import islice
+from pathlib import Path
+from typing import Any, overload
+
+from accord.core.errors import AccordError
+from accord.core.files import plain, write_whole
+from accord.core.jsonable import Json, Jsonable
+from accord.runs.evaluation import Evaluation
+
+_STRICT = json.JSONEncoder(allow_nan=False)
+_BLOCK = 64  # rows
+_SECONDS = 1.0  # that rows of slow rounds wait at most, for whoever watches the file
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class RoundRow(Jsonable):
+    """One round, as in metrics.jsonl, where a number that is none, of a model that diverged, is null. What may be None
+    from `attackers` on was then not measured, and is not written."""
+
+    round: int
+    invited: int = 0
+    accepted: int = 0
+    left_out: dict[str, str] = field(default_factory=dict)  # client -> why
+    steps: int = 0
+    samples: int = 0
+    train_loss: float | None = None
+    client_norm: float | None = None
+    told: Mapping[str, Any] = field(default_factory=dict)  # what an engine adds: bytes sent, a penalty
+    attackers: int | None = None
+    update_norm: float | None = None
+    step_norm: float | None = None
+    agreement: float | None = None
+    below_tau: float | None = None
+    agreement_by_layer: dict[str, float] | None = None
+    privacy: dict[str, float] | None = None
+    skipped: str | None = None  # why it changed nothing
+    evaluation: Evaluation | None = None
+    off_schedule: bool = False  # evaluated only because the run was to end here
+
+    def fields_in_json(self) -> Json:
+        form: Json = {name: getattr(self, name) for name in _ALWAYS}
+        form.update(self.told)
+        for name in _SOMETIMES:
+            if (value := getattr(self, name)) is not None:
+                form[name] = value
+        if self.evaluation is not None:
+            form["evaluation"] = self.evaluation.fields_in_json()
+        if self.off_schedule:
+            form["off_schedule"] = True
+        return form
+
+    def numbers(self) -> dict[str, float]:
+        """What is a number of its own, and finite."""
+        numbers = {key: of for key, of in self.fields_in_json().items() if isinstance(of, int | float)}
+        return {key: of for key, of in numbers.items() if not isinstance(of, bool) and math.isfinite(of)}
+
+    @classmethod
+    def from_json(cls, form: Mapping[str, Any]) -> "RoundRow":
+        known = {key: value for key, value in form.items() if key in _KNOWN}
+        known |= {key: math.nan for key in _SOMETIMES if key in form and form[key] is None}
+        if "evaluation" in known:
+            known["evaluation"] = Evaluation.from_json(known["evaluation"])
+        return cls(**known, told={key: value for key, value in form.items() if key not in _KNOWN})
+
+
+_KNOWN = frozenset(field.name for field in fields(RoundRow)) - {"told"}
+_ALWAYS = ("round", "invited", "accepted", "left_out", "steps", "samples", "train_loss", "client_norm")
+_SOMETIMES = tuple(
+    field.name for field in fields(RoundRow) if field.name not in (*_ALWAYS, "told", "evaluation", "off_schedule")
+)
+
+
+def parsed(line: str | bytes, path: object) -> Json:
+    """A line of a run's file, or a sentence that names the file."""
+    try:
+        form: Json = json.loads(line)
+        return form
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise AccordError(f"{path} is damaged: {error}") from None
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """The lines of a file, one at a time; a last one cut short by a kill does not count."""
+    if path.exists():
+        with path.open("rb") as handle:
+            yield from (line for line in handle if line.endswith(b"\n"))
+
+
+def json_line(form: Mapping[str, Any]) -> str:
+    """JSON on a line of its own. Almost no round has a NaN, so only those that do are walked through."""
+    try:
+        return _STRICT.encode(form) + "\n"
+    except ValueError:
+        return json.dumps(plain(form)) + "\n"
+
+
+class Log:
+    """Lines that are appended in blocks: to a file, or, without one, to memory."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._blocks: list[bytes] = []
+        self.waiting: list[str] = []
+        self._written = time.monotonic()
+
+    def append(self, form: Mapping[str, Any], now: bool = False) -> None:
+        """Adds a line. It is written with its block; if it is wanted now, or the block before it is a while ago, at
+        once."""
+        self.waiting.append(json_line(form))
+        in_a_hurry = self.path and (now or time.monotonic() - self._written > _SECONDS)
+        if in_a_hurry or len(self.waiting) >= _BLOCK:
+            self.flush()
+
+    def flush(self, sync: bool = False) -> None:
+        """Writes what waits; with `sync`, so that the whole file survives a power cut."""
+        waiting, self.waiting = self.waiting, []  # first of all: an interrupt must not write them twice
+        block = "".join(waiting).encode()
+        if self.path is None:
+            self._blocks += [zlib.compress(block, 1)] if block else []
+        elif block or sync:
+            with self.path.open("ab") as handle:
+                handle.write(block)
+                if sync:
+                    handle.flush()
+                    os.fsync(handle.fileno())
+        self._written = time.monotonic()
+
+    def lines(self) -> Iterator[bytes]:
+        """All lines so far."""
+        if self.path is not None:
+            yield from lines_of(self.path)
+        for block in self._blocks:
+            yield from zlib.decompress(block).splitlines(keepends=True)
+        yield from (line.encode() for line in self.waiting)
+
+
+def read_rows(folder: Path) -> "Rows":
+    """The rows that a run folder holds."""
+    return Rows.read(Log(folder / "metrics.jsonl"))
+
+
+def read_history(folder: Path) -> tuple[int, list[tuple[int, Evaluation]]]:
+    """How many rounds a run folder tells of, and the evaluated ones among them."""
+    path, reached, history = folder / "metrics.jsonl", 0, []
+    for line in lines_of(path):
+        form = parsed(line, path)
+        reached = form["round"]
+        if "evaluation" in form:
+            history.append((reached, Evaluation.from_json(form["evaluation"])))
+    return reached, history
+
+
+class Rows(Sequence[RoundRow]):
+    """The rows of a run, read as they are asked for. The last one is kept as it is: a run that goes on later takes an
+    evaluation back that it got only because it was to end there."""
+
+    def __init__(self, log: Log | None = None, count: int = 0, last: RoundRow | None = None) -> None:
+        self._log, self._count, self.last = log or Log(), count, last
+
+    @classmethod
+    def read(cls, log: Log) -> "Rows":
+        """The rows that are there."""
+        count, last = 0, b""
+        for line in log.lines():
+            count, last = count + 1, line
+        return cls(log, count, RoundRow.from_json(parsed(last, log.path)) if count else None)
+
+    def append(self, row: RoundRow) -> None:
+        self._log.append(row.fields_in_json(), now=row.evaluation is not None)
+        self._count, self.last = self._count + 1, row
+
+    def amend(self, row: RoundRow) -> None:
+        """Puts another row in the last one's place."""
+        assert self._log.path is not None, "a run without a folder is never taken up again"
+        self._log.flush()
+        *before, _ = self._log.lines()
+        write_whole(self._log.path, b"".join([*before, json_line(row.fields_in_json()).encode()]))
+        self.last = row
+
+    def flush(self, sync: bool = False) -> None:
+        self._log.flush(sync)
+
+    def so_far(self) -> "Rows":
+        """These rows, and none that are still to come."""
+        return Rows(self._log, self._count, self.last)
+
+    def history(self) -> list[tuple[int, Evaluation]]:
+        """(round, evaluation) for every evaluated round."""
+        return [(row.round, row.evaluation) for row in self if row.evaluation is not None]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[RoundRow]:
+        for line in islice(self._log.lines(), max(0, self._count - 1)):
+            yield RoundRow.from_json(parsed(line, self._log.path))
+        if self.last is not None:
+            yield self.last
+
+    @overload
+    def __getitem__(self, index: int) -> RoundRow: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RoundRow]: ...
+    def __getitem__(self, index: int | slice) -> RoundRow | list[RoundRow]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        place = range(self._count)[index]
+        if place == self._count - 1 and self.last is not None:
+            return self.last
+        return RoundRow.from_json(parsed(next(islice(self._log.lines(), place, None)), self._log.path))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or len(self) != len(other):
+            return False
+        return all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    def __repr__(self) -> str:
+        return f"<{self._count} rows>"
