@@ -65,9 +65,7 @@ def test_a_run_that_diverged_is_flat_from_the_start() -> None:
 
 def test_rounds_that_nobody_looked_at_say_nothing() -> None:
     rows = seen(0.5, 0.4, every=10)
-    assert not EarlyStopping(0.0).after_all(rows).is_over(11), (
-        "ten rounds, however many were trained since"
-    )
+    assert not EarlyStopping(0.0).after_all(rows).is_over(11), "ten rounds, however many were trained since"
     extra = [*rows, replace(rows[0], round=25, off_schedule=True), RoundRow(round=26)]
     assert EarlyStopping(0.0).after_all(extra) == EarlyStopping(0.0).after_all(rows)
 

@@ -131,24 +131,22 @@ class Experiment:
         return Path(self.settings.run.folder) / folder_name(words, self.identity(), seed)
 
     def recorded(self, seed: int) -> RunSettings:
-        """Every setting that applies to this seed's run, defaults filled in."""
-        settings, algorithm = self.settings, self.algorithm
-        return RunSettings(
-            label=algorithm.label,
-            seed=seed,
-            data=self.supply.resolved(),
-            model=settings.model.model_dump(exclude_none=True) | self.model.full,
-            train=train_table(self.training, self.plan(seed)),
-            algorithm=algorithm_table(algorithm, ALGORITHMS[algorithm.name], settings.algorithm.model_dump()),
-            run=settings.run.model_dump(exclude_none=True),
-            attack=part_fields(self.attack),
-            privacy=privacy_table(algorithm),
-        )
+        """What `experiment.json` says of this seed's run."""
+        return RunSettings(label=self.algorithm.label, seed=seed, **self.resolved())
 
     def resolved(self) -> dict[str, Any]:
-        """The same, of all seeds: what a file would say."""
-        full = self.recorded(self.settings.run.seeds[0]).fields_in_json()
-        return {key: value for key, value in full.items() if key not in ("seed", "label")}
+        """Every setting that applies, defaults filled in: what a file would say. Seeds differ in none of them."""
+        settings, algorithm = self.settings, self.algorithm
+        sections = {
+            "data": self.supply.resolved(),
+            "model": settings.model.model_dump(exclude_none=True) | self.model.full,
+            "train": train_table(self.training, self.first_plan),
+            "algorithm": algorithm_table(algorithm, ALGORITHMS[algorithm.name], settings.algorithm.model_dump()),
+            "attack": part_fields(self.attack),
+            "privacy": privacy_table(algorithm),
+            "run": settings.run.model_dump(exclude_none=True),
+        }
+        return {name: section for name, section in sections.items() if section is not None}
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -227,7 +225,7 @@ def _value(text: str) -> Any:
 
 def _drop_old(table: Any, section: str, key: str, value: Any, folder: Path | None) -> None:
     """Drops the file's options for a choice that an override replaces by another."""
-    if isinstance(table, dict) and section == "algorithm":
+    if isinstance(table, dict) and section == "algorithm" and key.partition(".")[2] in ("", "name"):
         drop_old_choice(table, key, value, folder)
     elif isinstance(table, dict) and (section, key) in _CHOICES:
         drop_old_options(table, section, key, value, *_CHOICES[section, key])

@@ -10,7 +10,7 @@ from typing import Any
 
 from accord.core.errors import AccordError
 from accord.core.jsonable import Json, Jsonable
-from accord.rules.old_spelling import MOVED, modern, renamed
+from accord.rules.old_spelling import MOVED, RENAMED, modern, renamed
 
 _SECTIONS = ("data", "model", "train", "algorithm", "attack", "privacy", "run", "content")
 _PARTS = ("local", "average", "mask", "server")
@@ -42,7 +42,8 @@ class RunSettings(Jsonable):
         if not isinstance(form, Mapping):
             raise AccordError("experiment.json holds no settings")
         form = dict(form) if isinstance(form.get("data"), Mapping) else _of_python(form, folder)
-        form["train"] = renamed("train", form.get("train", {}))
+        if any(f"train.{key}" in RENAMED for key in form.get("train", {})):
+            form["train"] = renamed("train", form["train"])
         algorithm = form.get("algorithm", {})
         if MOVED.keys() & algorithm.keys():
             algorithm = modern(algorithm)

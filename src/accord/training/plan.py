@@ -79,7 +79,10 @@ class Plan:
         for name in aside:
             described.pop(name, None)
         # a folder's name must not change when a setting does: these keep what 0.1 called them
-        return {_FIRST_NAMES.get(name, name): value for name, value in described.items()}
+        for now, first in _FIRST_NAMES.items():
+            if now in described:
+                described[first] = described.pop(now)
+        return described
 
 
 def identity(job: Job, plan: Plan) -> dict[str, Any]:
