@@ -18,7 +18,7 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.core.record import Record, State
+from accord.core.record import NOTHING, Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.core.schedule import Schedule
@@ -227,7 +227,7 @@ class Local(Protocol):
     def lift(self, reports: Reports, sent: State) -> Record:
         """What K clients add up for the server's memory; `reports.before` and `reports.after` are what they
         remember."""
-        return Record()
+        return NOTHING
 
     def lower(self, total: Record, state: State, round: Round) -> State:
         """The server's memory after the round."""

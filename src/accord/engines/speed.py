@@ -1,10 +1,10 @@
 """Speed options that a run must ask for, because each costs something: a compiler, a start, or precision."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from accord import kernels
 from accord.core.errors import AccordError
@@ -51,6 +51,19 @@ def precision(speed: frozenset[str], device: torch.device) -> AbstractContextMan
 def widened(speed: frozenset[str], output: Tensor) -> Tensor:
     """What the model gave, in the precision that losses and metrics are computed in."""
     return output.float() if "bf16" in speed else output
+
+
+def forward_pass(module: nn.Module, speed: frozenset[str]) -> Callable[[Tensor], Tensor]:
+    """A pass through the model in the precision asked for: the model itself, or one with casts around it."""
+    if "bf16" not in speed:
+        return module
+
+    def narrowed(x: Tensor) -> Tensor:
+        with precision(speed, x.device):
+            output: Tensor = module(x)
+        return widened(speed, output)
+
+    return narrowed
 
 
 def channels_last(value: Tensor) -> Tensor:

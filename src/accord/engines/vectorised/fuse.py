@@ -2,16 +2,14 @@
 
 `fused(module)` gives linear layers, and convolutions followed by ReLU and a 2 x 2 max-pool, a forward pass of their
 own; the module's parameters, their names and what it computes stay the same. Under `torch.func.vmap` such a layer sees
-all lanes at once and computes them with `accord.native`'s kernels; elsewhere it is the layer it was. Gradients of its
-weights are written straight to where they are wanted (`writing_to`), which for large layers spares two passes over
+all lanes at once and computes them with the kernels of `accord.kernels`; elsewhere it is the layer it was. Gradients of
+its weights are written straight to where they are wanted (`placed`), which for large layers spares two passes over
 memory.
 """
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,28 +17,40 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from accord.core import draws
+from accord.core.layout import Layout
 from accord.data.federated import Federation
 from accord.kernels import lane_block, lane_linear
 from accord.models.block import Sequential, fusable, hooked
 
-_into: ContextVar[dict[int, Tensor] | None] = ContextVar("_into", default=None)
+_PLACE = "_place"  # a layer's buffer `weight_place` is where the gradient of its `weight` belongs, if anyone said so
 
 
-@contextmanager
-def writing_to(places: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
-    """Pairs of a parameter of all lanes and the tensor its gradient belongs in. The backward pass of what runs within
-    may write there; whether it did is seen by where the gradient it gives lies."""
-    before = _into.set({parameter.data_ptr(): place for parameter, place in places})
-    try:
-        yield
-    finally:
-        _into.reset(before)
+def placed(module: nn.Module, layout: Layout) -> dict[str, str]:
+    """The parameters, by name, whose gradients the module's layers can write to a place that comes with the pass, and
+    the buffers that the places are to be handed over as. A gradient that would have to be cast has no such place."""
+    whole = {entry.name for entry in layout.parameters if entry.dtype == layout.dtype}
+    return {
+        name: name + _PLACE
+        for layer, part in module.named_modules()
+        if isinstance(part, LaneLinear | ConvReluPool)
+        for name in (f"{layer}.weight".lstrip("."), f"{layer}.bias".lstrip("."))
+        if name in whole
+    }
 
 
-def _place(parameter: Tensor) -> Tensor | None:
-    """Where this parameter's gradient may be written. Only the first use of a parameter gets a place: others are added
-    to it."""
-    return (_into.get() or {}).pop(parameter.data_ptr(), None)
+def _claimed(layer: nn.Module, parameter: str) -> Tensor | None:
+    """Where this parameter's gradient may be written. Only the first use of a layer gets the place: others are added to
+    it."""
+    place = layer._buffers[parameter + _PLACE]
+    layer._buffers[parameter + _PLACE] = None  # the place came with this pass alone
+    return place
+
+
+def _made(layer: nn.Module, kind: type[nn.Module]) -> None:
+    """Turns a plain layer into one for lanes."""
+    layer.__class__ = kind
+    for parameter in ("weight", "bias"):
+        layer.register_buffer(parameter + _PLACE, None, persistent=False)
 
 
 @torch.no_grad()
@@ -67,7 +77,7 @@ def fused(module: nn.Module) -> nn.Module:
             _fuse_within(part, uses)
     for part in module.modules():
         if type(part) is nn.Linear and not hooked(part) and _single(part):
-            part.__class__ = LaneLinear
+            _made(part, LaneLinear)
     return module
 
 
@@ -80,9 +90,11 @@ def _fuse_within(sequence: nn.Sequential, uses: Counter[int]) -> None:
         if uses[id(layer)] > 1 or not _single(layer):
             continue
         if fusable(layers[at : at + 3]) is not None:
-            layer.__class__, following = ConvReluPool, 2
+            _made(layer, ConvReluPool)
+            following = 2
         elif type(layer) is nn.Linear and not hooked(layer) and _is_relu(layers[at + 1 :]):
-            layer.__class__, layer.relu, following = LaneLinear, True, 1  # type: ignore[assignment]
+            _made(layer, LaneLinear)
+            layer.relu, following = True, 1  # type: ignore[assignment]
         for name in names[at + 1 : at + 1 + following]:
             sequence._modules[name] = nn.Identity()
 
@@ -118,7 +130,8 @@ class LaneLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         if _with_lanes(input):
-            return _Linear.apply(input, self.weight, self.bias, self.relu)
+            places = _claimed(self, "weight"), _claimed(self, "bias")
+            return _Linear.apply(input, self.weight, self.bias, *places, self.relu)
         output = F.linear(input, self.weight, self.bias)
         return F.relu(output) if self.relu else output
 
@@ -127,30 +140,43 @@ class _Linear(torch.autograd.Function):
     """One lane's layer, as `vmap` meets it: it hands all lanes on."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
+    def forward(
+        x: Tensor, weight: Tensor, bias: Tensor | None, into: Tensor | None, into_bias: Tensor | None, relu: bool
+    ) -> Tensor:
         raise NotImplementedError("lanes only")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> tuple[Tensor, int]:
-        x, weight, bias = _lanes_first((x, weight, bias), in_dims[:3], info.batch_size)  # type: ignore[assignment]
+    def vmap(info: Any, in_dims: Any, *given: Any) -> tuple[Tensor, int]:
+        *tensors, relu = given
+        x, weight, bias, *places = _lanes_first(tensors, in_dims[:5], info.batch_size)
+        assert x is not None and weight is not None
         rows = x.reshape(len(x), -1, x.shape[-1])
-        return _LanesOfLinear.apply(rows, weight, bias, relu).view(*x.shape[:-1], weight.shape[1]), 0
+        return _LanesOfLinear.apply(rows, weight, bias, *places, relu).view(*x.shape[:-1], weight.shape[1]), 0
 
 
 class _LanesOfLinear(torch.autograd.Function):
-    """`x: [L, N, I]`, `weight: [L, O, I]`, `bias: [L, O]`."""
+    """`x: [L, N, I]`, `weight: [L, O, I]`, `bias: [L, O]`; gradients of weight and bias go `into` these places, where
+    there are any."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        into: Tensor | None,
+        into_bias: Tensor | None,
+        relu: bool,
+    ) -> Tensor:
         y = torch.bmm(x, weight.transpose(1, 2))
         if bias is not None or relu:
             lane_linear.finish_(y, bias, relu)
         ctx.save_for_backward(x, weight, y if relu else None)
         ctx.relu, ctx.bias = relu, None if bias is None else bias.shape
-        ctx.places = _place(weight), None if bias is None else _place(bias)
+        ctx.places = into, into_bias
         return y
 
     @staticmethod
@@ -168,7 +194,7 @@ class _LanesOfLinear(torch.autograd.Function):
             torch.bmm(g.transpose(1, 2), x, out=dw)
         if needs_x:
             dx = torch.bmm(g, weight)
-        return dx, dw, db, None
+        return dx, dw, db, None, None, None
 
 
 # ----------------------------------------------------------------------------- convolution, ReLU and max-pool
@@ -180,7 +206,8 @@ class ConvReluPool(nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         edge = _edges(self)
         if _with_lanes(input) and edge is not None and input.ndim == 4:
-            return _Block.apply(input, self.weight, self.bias, *edge)
+            places = _claimed(self, "weight"), _claimed(self, "bias")
+            return _Block.apply(input, self.weight, self.bias, *places, *edge)
         return F.max_pool2d(F.relu(super().forward(input)), 2)
 
 
@@ -199,32 +226,47 @@ class _Block(torch.autograd.Function):
     """One lane's block, as `vmap` meets it: it hands all lanes on."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, top: int, left: int) -> Tensor:
+    def forward(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        into: Tensor | None,
+        into_bias: Tensor | None,
+        top: int,
+        left: int,
+    ) -> Tensor:
         raise NotImplementedError("lanes only")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Tensor | None, top: int, left: int
-    ) -> tuple[Tensor, int]:
-        lanes = _lanes_first((x, weight, bias), in_dims[:3], info.batch_size)
-        return _LanesOfBlock.apply(*lanes, top, left), 0
+    def vmap(info: Any, in_dims: Any, *given: Any) -> tuple[Tensor, int]:
+        *tensors, top, left = given
+        return _LanesOfBlock.apply(*_lanes_first(tensors, in_dims[:5], info.batch_size), top, left), 0
 
 
 class _LanesOfBlock(torch.autograd.Function):
-    """`x: [L, B, C, H, W]`, `weight: [L, K, C, h, w]`, `bias: [L, K]`."""
+    """`x: [L, B, C, H, W]`, `weight: [L, K, C, h, w]`, `bias: [L, K]`, and places as above."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, top: int, left: int) -> Tensor:
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        into: Tensor | None,
+        into_bias: Tensor | None,
+        top: int,
+        left: int,
+    ) -> Tensor:
         x, weight = x.contiguous(), weight if weight[0].is_contiguous() else weight.contiguous()
         (lanes, batch, channels, height, width), (kernels, _, high, wide) = x.shape, weight.shape[1:]
         sizes = lane_block.Sizes(lanes, batch, channels, height, width, kernels, high, wide, top, left)
         out, which = lane_block.forward(x, weight, bias, sizes)
         ctx.save_for_backward(x, weight, which)
         ctx.sizes, ctx.bias = sizes, None if bias is None else bias.shape
-        ctx.places = _place(weight), None if bias is None else _place(bias)
+        ctx.places = into, into_bias
         return out
 
     @staticmethod
@@ -241,4 +283,4 @@ class _LanesOfBlock(torch.autograd.Function):
             lane_block.weight_gradients(x, wide, ctx.sizes, dw, db)
         if needs_x:
             dx = lane_block.image_gradient(weight, wide, ctx.sizes)
-        return dx, dw if needs_weight else None, db if needs_bias else None, None, None
+        return dx, dw if needs_weight else None, db if needs_bias else None, None, None, None, None
