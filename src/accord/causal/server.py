@@ -11,7 +11,7 @@ from accord.causal.halved import Halved, naming
 from accord.causal.messages import Extractor, Gradient, Representation, Share
 from accord.causal.objective import risk_and_penalty
 from accord.core.errors import AccordError
-from accord.engines.local_step import clipping, step_of
+from accord.engines.local_step import Piece, clipping, step_of
 
 
 @dataclass
@@ -112,16 +112,8 @@ class Server:
         every round."""
         training = self._halved.job.training
         factor = None if training.clip is None else clipping(gradient, training.clip)
-        number = self.vector.new_tensor
-        step = step_of(training, number)
-        step(
-            gradient,
-            self.vector,
-            self._velocity,
-            self.vector,
-            lr=number(training.lr_at(self.round)),
-            factor=factor,
-        )
+        number, piece = self.vector.new_tensor, Piece(self.vector, self._velocity, self.vector)
+        step_of(training, number)([gradient], [piece], lr=number(training.lr_at(self.round)), factor=factor)
 
     def _heard(self, client: str) -> Heard:
         return self.heard.setdefault(client, Heard())

@@ -87,11 +87,8 @@ class Layout:
 
     def pieces(self, vector: Tensor) -> list[Tensor]:
         """Views of `vector: [..., P]`, `[..., *shape]` for each parameter."""
-        pieces = vector.split([entry.size for entry in self.parameters], dim=-1)
-        return [
-            piece.unflatten(-1, entry.shape) if entry.shape else piece.squeeze(-1)
-            for entry, piece in zip(self.parameters, pieces, strict=True)
-        ]
+        lead, pieces = vector.shape[:-1], vector.split([entry.size for entry in self.parameters], dim=-1)
+        return [piece.view(lead + entry.shape) for entry, piece in zip(self.parameters, pieces, strict=True)]
 
     def by_parameter(self, *vectors: Tensor | None) -> list[tuple[Tensor | None, ...]]:
         """For each parameter its pieces of several vectors; of a vector that is None, None."""

@@ -221,7 +221,7 @@ class Local(Protocol):
 
     def keep(self, sent: State, own: State, reports: Reports, lr: float) -> State:
         """What K clients will remember if their reports are accepted, `[..., K, P]` each; `own` is what they
-        remembered, of that shape."""
+        remembered, of that shape. Asked for only where there is something to remember: see `remembers`."""
         return {}
 
     def lift(self, reports: Reports, sent: State) -> Record:

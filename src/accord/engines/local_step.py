@@ -4,6 +4,7 @@ or one from a kernel that is held to it."""
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,13 +31,19 @@ def gradient_of(
     return torch.autograd.grad(value, parameters, materialize_grads=True), value.detach()
 
 
+class Piece(NamedTuple):
+    """What a step moves and goes by: of one client, vectors or a parameter's views of them; of lanes, `[L, P]`."""
+
+    w: Tensor
+    velocity: Tensor
+    start: Tensor
+    drift: Tensor | None = None
+    gradients: Tensor | None = None  # sums what there is before the local rule adds to it
+
+
 def step_(
-    gradient: Tensor,
-    w: Tensor,
-    velocity: Tensor,
-    start: Tensor,
-    drift: Tensor | None = None,
-    gradients: Tensor | None = None,
+    gradient: Sequence[Tensor],
+    pieces: Sequence[Piece],
     *,
     lr: Tensor,
     momentum: Tensor,
@@ -44,25 +51,22 @@ def step_(
     weight_decay: Tensor | None = None,
     mu: Tensor | None = None,
 ) -> None:
-    """Moves `w` and `velocity` by SGD with momentum along gradient + mu (w - start) + drift.
-
-    Of one client they are vectors, or a parameter's pieces of them, and the numbers have no dimension; of lanes they
-    are `[L, P]`, the numbers columns. `factor` clips the gradient; `gradients` sums what there is before the local rule
-    adds to it.
-    """
-    gradient = gradient.to(w.dtype)
-    if factor is not None:
-        gradient = gradient * factor
-    if weight_decay is not None:
-        gradient = gradient + weight_decay * w
-    if gradients is not None:
-        gradients += gradient
-    if mu is not None:
-        gradient = gradient + mu * (w - start)
-    if drift is not None:
-        gradient = gradient + drift
-    torch.addcmul(gradient, velocity, momentum, out=velocity)
-    w.addcmul_(velocity, lr, value=-1)
+    """Moves every piece's `w` and `velocity` by SGD with momentum along gradient + mu (w - start) + drift. Numbers have
+    no dimension or, of lanes, are columns; `factor` clips the gradient."""
+    for part, (w, velocity, start, drift, gradients) in zip(gradient, pieces, strict=True):
+        along = part.to(w.dtype)
+        if factor is not None:
+            along = along * factor
+        if weight_decay is not None:
+            along = along + weight_decay * w
+        if gradients is not None:
+            gradients += along
+        if mu is not None:
+            along = along + mu * (w - start)
+        if drift is not None:
+            along = along + drift
+        torch.addcmul(along, velocity, momentum, out=velocity)
+        w.addcmul_(velocity, lr, value=-1)
 
 
 def step_of(training: Training, number: Callable[[float], Tensor], mu: float = 0.0) -> Callable[..., None]:

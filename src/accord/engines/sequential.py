@@ -18,7 +18,7 @@ from accord.core.record import Record, State
 from accord.core.reports import Reports, why_leave_out
 from accord.engines import contract, speed
 from accord.engines.contract import Batch, ClientRow, Group, Job, Member, Outcome, Part, Table, Values, Work
-from accord.engines.local_step import clipping, gradient_of, step_of
+from accord.engines.local_step import Piece, clipping, gradient_of, step_of
 from accord.engines.probe import probe
 
 _GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
@@ -46,7 +46,7 @@ class Sequential:
         self._gradient = partial(gradient_of, self._forward, job.loss, self._parameters)
         # what the algorithm says once for all rounds
         self._needs, self._asks_twice = job.algorithm.needs, job.algorithm.asks_twice
-        self._unchecked = job.algorithm.local.unchecked
+        self._remembers, self._unchecked = job.algorithm.local.remembers, job.algorithm.local.unchecked
         self._number = partial(torch.tensor, dtype=job.layout.dtype, device=job.device)
         self._step = step_of(job.training, self._number, job.algorithm.local.mu)
 
@@ -101,7 +101,8 @@ class Sequential:
             extra["end_gradient"], extra["end_loss"] = self._full_gradient(work, member, "end", w, ended)
         one = torch.ones(1, 1, dtype=w.dtype, device=w.device)
         reports = Reports((w - start)[None], one * samples, one * len(plan), moved[None], extra, before)
-        reports = replace(reports, after=local.keep(work.memory["local"], before, reports, work.lr))
+        if self._remembers:
+            reports = replace(reports, after=local.keep(work.memory["local"], before, reports, work.lr))
         if job.attack is not None:
             reports = job.attack.reported(reports, [member.client], work.round)
         kept = map(reports.after.__getitem__, reports.after.keys() - self._unchecked)
@@ -122,7 +123,7 @@ class Sequential:
         step = partial(self._step, lr=self._number(work.lr))
         self._load(w, buffers)
         # by parameter: to lay a large gradient out flat takes as long as a step
-        pieces = layout.by_parameter(w, velocity, start, drift, gradients)
+        pieces = list(map(Piece._make, layout.by_parameter(w, velocity, start, drift, gradients)))
         keys = partial(draws.device_key, job.seed, "augment", work.round, member.client)
         for number, (x, y) in enumerate(self.fed.read_steps(plan, keys)):
             key = draws.device_key(job.seed, "dropout", work.round, member.client, number) if drops_out else None
@@ -132,8 +133,7 @@ class Sequential:
                 # as it is: what a step follows may be clipped, decayed and corrected
                 extra["last_gradient"] = layout.flatten(gradient)[None]
             factor = None if training.clip is None else clipping(layout.flatten(gradient), training.clip)
-            for part, piece in zip(gradient, pieces, strict=True):
-                step(part, *piece, factor=factor)
+            step(gradient, pieces, factor=factor)
             if self._mixed:
                 layout.attach(self._parameters, w)
         if gradients is not None:

@@ -25,16 +25,15 @@ from accord.models.block import Sequential, fusable, hooked
 _PLACE = "_place"  # a layer's buffer `weight_place` is where the gradient of its `weight` belongs, if anyone said so
 
 
-def placed(module: nn.Module, layout: Layout) -> dict[str, str]:
-    """The parameters, by name, whose gradients the module's layers can write to a place that comes with the pass, and
-    the buffers that the places are to be handed over as. A gradient that would have to be cast has no such place."""
-    whole = {entry.name for entry in layout.parameters if entry.dtype == layout.dtype}
+def placed(module: nn.Module, layout: Layout) -> dict[int, str]:
+    """The parameters, by their number in the layout, whose gradients the module's layers can write to a place that
+    comes with the pass, and the buffers that the places are to be handed over as. A gradient that would have to be cast
+    has no such place."""
+    made = {name for name, part in module.named_modules() if isinstance(part, LaneLinear | ConvReluPool)}
     return {
-        name: name + _PLACE
-        for layer, part in module.named_modules()
-        if isinstance(part, LaneLinear | ConvReluPool)
-        for name in (f"{layer}.weight".lstrip("."), f"{layer}.bias".lstrip("."))
-        if name in whole
+        number: entry.name + _PLACE
+        for number, entry in enumerate(layout.parameters)
+        if entry.dtype == layout.dtype and entry.name.rpartition(".")[0] in made
     }
 
 

@@ -22,7 +22,7 @@ from accord.core.losses import PerSample
 from accord.core.record import State
 from accord.data.federated import Federation
 from accord.engines import speed
-from accord.engines.local_step import clipping, step_
+from accord.engines.local_step import Piece, clipping, step_
 from accord.engines.vectorised import fuse
 from accord.engines.vectorised.convolve import Unfolded
 from accord.kernels import lane_step
@@ -46,8 +46,9 @@ class Model:
     streams: tuple[torch.cuda.Stream, ...] | None = None
 
     @cached_property
-    def placed(self) -> dict[str, str]:
-        """Parameters whose gradients are written where they belong, and the buffers that say where: see `fuse`."""
+    def placed(self) -> dict[int, str]:
+        """Parameters, by number, whose gradients layers write where they belong, and the buffers that say where: see
+        `fuse`."""
         return fuse.placed(self.module, self.layout)
 
     @cached_property
@@ -158,12 +159,8 @@ def lanes_step_(
         return None if value is None else torch.where(active, value, 0.0)
 
     step_(
-        torch.where(active, gradient, 0.0),
-        w,
-        velocity,
-        start,
-        if_active(drift),
-        gradients,
+        [torch.where(active, gradient, 0.0)],
+        [Piece(w, velocity, start, if_active(drift), gradients)],
         lr=torch.where(active, lr, 0.0),
         momentum=torch.where(active, momentum, 1.0),
         factor=factor,
@@ -195,26 +192,26 @@ def gradients(
             losses = losses_apart(model, leaf, buffers, x, y, dropout)
             (gradient,) = torch.autograd.grad(losses, leaf, share)
         else:
-            gradient = torch.empty_like(w)
             leaves = [piece.requires_grad_() for piece in model.layout.pieces(w.detach())]
+            gradient = torch.empty_like(w)
             places = model.layout.pieces(gradient)
-            named = zip(model.layout.parameters, places, strict=True)
-            handed = {model.placed[entry.name]: place for entry, place in named if entry.name in model.placed}
+            handed = {buffer: places[number] for number, buffer in model.placed.items()}
             output = outputs(model, leaves, {**buffers, **handed}, x, dropout)
             losses = model.loss(output.flatten(0, 1), y.flatten(0, 1)).view(rows.shape)
-            gather(torch.autograd.grad(losses, leaves, share, materialize_grads=True), places, gradient)
+            parts = torch.autograd.grad(losses, leaves, share, materialize_grads=True)
+            if handed:
+                gather(parts, places)
+            else:
+                gradient = model.layout.flatten(parts, lead=rows.shape[:1])
     return gradient, (losses.detach() * share).sum(1)
 
 
-def gather(found: Sequence[Tensor], places: Sequence[Tensor], gradient: Tensor) -> None:
-    """Gradients by parameter into one buffer `[L, P]`, of which `places` are the pieces. Those that lie there already,
-    written by layers that were handed their place, stay."""
-    missing = [(part, place) for part, place in zip(found, places, strict=True) if part.data_ptr() != place.data_ptr()]
-    if len(missing) == len(found):
-        torch.cat([part.reshape(len(gradient), -1) for part in found], dim=1, out=gradient)
-        return
-    for part, place in missing:
-        place.copy_(part)
+def gather(parts: Sequence[Tensor], places: Sequence[Tensor]) -> None:
+    """Gradients by parameter to their places, the pieces of one buffer `[L, P]`. Those that lie there already, written
+    by layers that were handed their place, stay."""
+    for part, place in zip(parts, places, strict=True):
+        if part.data_ptr() != place.data_ptr():
+            place.copy_(part)
 
 
 def outputs(
