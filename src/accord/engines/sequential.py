@@ -69,7 +69,7 @@ class Sequential:
         self._switch(training=True)
         with torch.random.fork_rng(self._generators):  # the caller's generators stay where they are
             for member in shard:
-                with _naming(f"client {member.client} could not train in round {work.round}"):
+                with error_context(f"client {member.client} could not train in round {work.round}"):
                     reports, row = self._train_client(work, member)
                 rows.append(row)
                 if reports is None:
@@ -166,7 +166,7 @@ class Sequential:
         clients."""
         with torch.random.fork_rng(self._generators):
             parts = [self._scored(vector, buffers, batch) for batch in contract.evaluation_batches(self.job, groups)]
-            with _naming("evaluation failed"):  # a CUDA device tells of a failure only when it is waited for
+            with error_context("evaluation failed"):  # a CUDA device tells of a failure only when it is waited for
                 values = [_fetched(parts)] if parts else []
         return contract.tabulate(self.job, groups, values)
 
@@ -182,7 +182,7 @@ class Sequential:
         self._load(vector, buffers)
         draw = self.job.seed, "evaluate", batch.start
         dropout = draws.Routed(draws.device_key(*draw)) if self.probed.drops_out else nullcontext()
-        with _naming(f"evaluation failed at or soon after {batch.who}"), dropout:
+        with error_context(f"evaluation failed at or soon after {batch.who}"), dropout:
             draws.seed_torch(self.job.device, *draw)
             x, y = self.fed.read(batch.rows)
             output = self._forward(x)
@@ -210,8 +210,8 @@ def _fetched(parts: Sequence[dict[str, Tensor]]) -> Values:
 
 
 @contextmanager
-def _naming(what: str) -> Iterator[None]:
-    """Says who it was when the user's model, loss or data fail."""
+def error_context(what: str) -> Iterator[None]:
+    """Says what was being done when the user's model, loss or data failed."""
     try:
         yield
     except AccordError:
