@@ -12,8 +12,9 @@ from torch.nn import functional as F
 
 from accord.core.layout import Layout
 from accord.core.losses import cross_entropy
-from accord.engines.vectorised import fuse
-from accord.engines.vectorised.fuse import ConvReluPool, LaneLinear, fused, made_for_lanes
+from accord.engines.vectorised import lane_layers
+from accord.engines.vectorised.fuse import fused, made_for_lanes
+from accord.engines.vectorised.lane_layers import ConvReluPool, LaneLinear
 from accord.engines.vectorised.lanes import Model, gather, gradients, lanes_step_
 from accord.kernels import lane_block, lane_linear, lane_step
 from accord.models import lenet
@@ -227,7 +228,7 @@ def lanes_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers for lanes take lanes on the CPU too; what the linear ones do around their products is then plain torch."""
     if not CUDA:
         is_batched = torch._C._functorch.is_batchedtensor
-        monkeypatch.setattr(fuse, "_with_lanes", lambda x: is_batched(x) and x.dtype == torch.float32)
+        monkeypatch.setattr(lane_layers, "_with_lanes", lambda x: is_batched(x) and x.dtype == torch.float32)
     if not (CUDA or INTERPRETED):
         monkeypatch.setattr(lane_linear, "finish_", _finish)
         monkeypatch.setattr(lane_linear, "gradient_before", _gradient_before)
@@ -243,7 +244,19 @@ class AsDouble(nn.Module):
         return x.double()
 
 
-@pytest.mark.parametrize(("make", "written"), [(mlp, 4), (Twice, 4), (mixed, 0)])
+def conv() -> nn.Module:
+    """The 6 numbers of a sample as a picture of 6 x 6, so that convolutions have something to do."""
+    return nn.Sequential(Outer(), nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 4))
+
+
+class Outer(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x[:, None, :, None] * x[:, None, None, :]).contiguous()
+
+
+@pytest.mark.parametrize(
+    ("make", "written"), [(mlp, 4), (Twice, 4), (mixed, 0), pytest.param(conv, 4, marks=kernels, id="conv")]
+)
 def test_gradients_are_written_where_they_belong(
     lanes_anywhere: None, make: Callable[[], nn.Module], written: int
 ) -> None:

@@ -23,8 +23,8 @@ from accord.core.record import State
 from accord.data.federated import Federation
 from accord.engines import speed
 from accord.engines.local_step import Piece, clipping, step_
-from accord.engines.vectorised import fuse
 from accord.engines.vectorised.convolve import Unfolded
+from accord.engines.vectorised.lane_layers import placed
 from accord.kernels import lane_step
 
 
@@ -48,8 +48,8 @@ class Model:
     @cached_property
     def placed(self) -> dict[int, str]:
         """Parameters, by number, whose gradients layers write where they belong, and the buffers that say where: see
-        `fuse`."""
-        return fuse.placed(self.module, self.layout)
+        `lane_layers`."""
+        return placed(self.module, self.layout)
 
     @cached_property
     def losses_of_one(self) -> Callable[[State, Tensor, Tensor], Tensor]:
