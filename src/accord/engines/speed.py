@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from accord import kernels
 from accord.core.errors import AccordError
+from accord.kernels.library import chosen_within
 
 SPEED = {
     "native": "a compiled kernel for convolution, ReLU and max-pool on the CPU; needs a C++ compiler",
@@ -31,15 +32,10 @@ def checked(speed: Iterable[str]) -> frozenset[str]:
 @contextmanager
 def in_effect(speed: frozenset[str]) -> Iterator[None]:
     """Within it the compiled kernel is chosen, if it was asked for; without it, whatever the environment says."""
-    before = kernels.enabled()
-    if "native" in speed and not kernels.enable():
-        kernels.disable()
+    if "native" in speed and not kernels.available():
         raise AccordError(f"the compiled kernel was asked for, but {kernels.why_not()}")
-    try:
+    with chosen_within() if "native" in speed else nullcontext():
         yield
-    finally:
-        if "native" in speed and not before:
-            kernels.disable()
 
 
 def precision(speed: frozenset[str], device: torch.device) -> AbstractContextManager[object]:
