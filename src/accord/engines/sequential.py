@@ -93,8 +93,10 @@ class Sequential:
         draws.seed_torch(job.device, job.seed, "torch", work.round, member.client)
         start, buffers = local.start(work.vector, work.buffers, own)
         w, extra, loss = self._descend(work, member, plan, start, buffers, local.drift(work.memory["local"], own))
-        ended = job.layout.pack_buffers(self._buffers).to(buffers.device)
-        moved = change_of_buffers(buffers, ended)
+        ended, moved = buffers, torch.zeros_like(buffers)
+        if job.layout.buffers:
+            ended = job.layout.pack_buffers(self._buffers).to(buffers.device)
+            moved = change_of_buffers(buffers, ended)
         if "start_gradient" in needs:
             extra["start_gradient"], _ = self._full_gradient(work, member, "start", start, buffers)
         if needs & {"end_gradient", "end_loss"}:
