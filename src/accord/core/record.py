@@ -123,7 +123,7 @@ class Record:
         return f"Record({', '.join(f'{name}={entry!r}' for name, entry in self)})"
 
 
-NOTHING = Record()  # what a part adds up that remembers nothing
+NOTHING = Record()  # of a part that adds nothing up
 
 
 def total(x: Tensor, weight: Tensor | None = None, kind: Kind = "number") -> Field:

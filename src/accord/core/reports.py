@@ -76,9 +76,9 @@ class Reports:
     @property
     def count(self) -> Field:
         """The number of clients, `[..., 1]`."""
+        *lead, clients, one = self.weight.shape
         wide = torch.promote_types(self.weight.dtype, torch.float32)
-        number = torch.full_like(self.weight[..., 0, :], self.weight.shape[-2], dtype=wide)
-        return Field(number, kind="count")
+        return Field(self.weight.new_full((*lead, one), clients, dtype=wide), kind="count")
 
 
 def why_leave_out(
