@@ -5,7 +5,7 @@ Batches, dropout and the order in which reports are added are fixed here, so tha
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
@@ -209,14 +209,15 @@ class Batch:
 Values = dict[str, np.ndarray]  # loss and metrics, a number per sample
 
 
-def evaluation_batches(job: Job, groups: Sequence[Group]) -> Iterator[Batch]:
+def evaluation_batches(job: Job, groups: Sequence[Group]) -> list[Batch]:
     """All groups' rows in batches of one size, whichever group they belong to."""
     bounds = np.cumsum([len(rows) for _, _, rows in groups])
     rows = torch.cat([rows for _, _, rows in groups]) if groups else torch.zeros(0, dtype=torch.int64)
-    size = EVALUATION_BATCH[job.device.type]
+    size, batches = EVALUATION_BATCH[job.device.type], []
     for start in range(0, len(rows), size):
         split, client, _ = groups[int(np.searchsorted(bounds, start, side="right"))]
-        yield Batch(start, rows[start : start + size], f"{split} data of client {client}")
+        batches.append(Batch(start, rows[start : start + size], f"{split} data of client {client}"))
+    return batches
 
 
 def scores(job: Job) -> dict[str, PerSample]:

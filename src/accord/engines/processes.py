@@ -100,7 +100,7 @@ class Processes:
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
         """Loss and metrics summed over each group's samples, in the batches that every engine takes."""
         sent = self._sent.dump((0, vector, buffers, {}, 0.0))
-        batches = list(evaluation_batches(self.job, groups))
+        batches = evaluation_batches(self.job, groups)
         parts = [batches[first : first + _BATCHES] for first in range(0, len(batches), _BATCHES)]
         answers = self._spread([_Task(("evaluate", sent, part), part[0].who) for part in parts])
         return tabulate(self.job, groups, [values for answer in answers for values in answer])

@@ -167,7 +167,7 @@ class Sequential:
         """Loss and metrics summed over each group's samples. Groups share batches: evaluation sees samples, not
         clients."""
         with torch.random.fork_rng(self._generators):
-            parts = [self._scored(vector, buffers, batch) for batch in contract.evaluation_batches(self.job, groups)]
+            parts = self._scored(vector, buffers, contract.evaluation_batches(self.job, groups))
             with error_context("evaluation failed"):  # a CUDA device tells of a failure only when it is waited for
                 values = [_fetched(parts)] if parts else []
         return contract.tabulate(self.job, groups, values)
@@ -175,31 +175,40 @@ class Sequential:
     def evaluate_batch(self, vector: Tensor, buffers: Tensor, batch: Batch) -> Values:
         """Loss and metrics of every sample of one batch."""
         with torch.random.fork_rng(self._generators):
-            return _fetched([self._scored(vector, buffers, batch)])
+            return _fetched(self._scored(vector, buffers, [batch]))
 
     @torch.no_grad()
-    def _scored(self, vector: Tensor, buffers: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Loss and metrics of every sample of one batch, still on the device."""
+    def _scored(self, vector: Tensor, buffers: Tensor, batches: Sequence[Batch]) -> list[dict[str, Tensor]]:
+        """Loss and metrics of every sample, batch by batch, still on the device."""
         self._switch(training=False)
-        self._load(vector, buffers)
-        draw = self.job.seed, "evaluate", batch.start
-        dropout = draws.Routed(draws.device_key(*draw)) if self.probed.drops_out else nullcontext()
-        with error_context(f"evaluation failed at or soon after {batch.who}"), dropout:
-            draws.seed_torch(self.job.device, *draw)
-            x, y = self.fed.read(batch.rows)
-            output = self._forward(x)
-            return {name: function(output, y).double() for name, function in contract.scores(self.job).items()}
+        self.job.layout.attach(self._parameters, vector)
+        functions, values = contract.scores(self.job), list[dict[str, Tensor]]()
+        for batch in batches:
+            self._reset_buffers(buffers)
+            draw = self.job.seed, "evaluate", batch.start
+            dropout = draws.Routed(draws.device_key(*draw)) if self.probed.drops_out else nullcontext()
+            with error_context(f"evaluation failed at or soon after {batch.who}"), dropout:
+                draws.seed_torch(self.job.device, *draw)
+                x, y = self.fed.read(batch.rows)
+                output = self._forward(x)
+                values.append({name: function(output, y).double() for name, function in functions.items()})
+        return values
 
     # ------------------------------------------------------------------------------------------------ helpers
 
     def _load(self, vector: Tensor, buffers: Tensor) -> None:
-        """Puts the module at `vector`, with buffers of its own, so that nothing leaks from one client, or one batch of
-        an evaluation, to the next."""
+        """Puts the module at `vector`, with buffers of its own."""
         self.job.layout.attach(self._parameters, vector)
-        for name, value in self.job.layout.unpack_buffers(buffers).items():
-            self._buffers[name].data = value
-        for name, value in self._fixed.items():
-            self._buffers[name].data = value.clone()
+        self._reset_buffers(buffers)
+
+    def _reset_buffers(self, buffers: Tensor) -> None:
+        """Gives the module buffers of its own, if it has any, so that nothing leaks from one client, or one batch of an
+        evaluation, to the next."""
+        if self._buffers:
+            for name, value in self.job.layout.unpack_buffers(buffers).items():
+                self._buffers[name].data = value
+            for name, value in self._fixed.items():
+                self._buffers[name].data = value.clone()
 
     def _switch(self, training: bool) -> None:
         if self.module.training != training:  # to tell every submodule takes a tenth of a small step

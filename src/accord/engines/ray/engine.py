@@ -87,7 +87,7 @@ class Cluster:
 
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
         """Loss and metrics summed over each group's samples, in the batches that every engine takes."""
-        batches = list(evaluation_batches(self.job, groups))
+        batches = evaluation_batches(self.job, groups)
         some = max(1, len(batches) // (_TURNS * max(1, sum(self.crew.nodes().values()))))
         with self._closing_on_failure():
             sent = ray.put(Parcel.of((vector, buffers)))
