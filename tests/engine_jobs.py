@@ -36,7 +36,8 @@ def make_job(
 
 def make_work(job: Job) -> tuple[Work, list[Member]]:
     vector, buffers = job.layout.pack(job.module), job.layout.pack_buffers(dict(job.module.named_buffers()))
-    work = Work(1, vector, buffers, job.algorithm.init(job.layout, len(job.fed.clients), vector))
+    memory = job.algorithm.init(job.layout, len(job.fed.clients), vector)
+    work = Work(1, vector, buffers, memory, job.training.lr_at(1))
     own = partial(job.algorithm.local.fresh, vector, buffers)
     return work, [Member(client, rows, own) for client, rows in job.fed.train.items()]
 

@@ -439,7 +439,7 @@ def test_only_the_engine_that_can_is_taken() -> None:
         accord.fit(mlp(), blobs(), accord.causalfed(2), rounds=1, speed=["bf16"])
     with sentence("algorithm 'fedavg' trains whole networks: take causalfed()"):
         Halved(replace(job, algorithm=accord.fedavg()))
-    outcome = make_engine("auto", job).train(Work(1, job.layout.pack(job.module), torch.zeros(0), {}), [])
+    outcome = make_engine("auto", job).train(Work(1, job.layout.pack(job.module), torch.zeros(0), {}, 0.1), [])
     assert outcome.record is None and outcome.rows == []
 
 

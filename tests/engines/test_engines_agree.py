@@ -1,43 +1,32 @@
 """Every engine computes what the sequential one does: the same clients, batches and dropout bits; sums that differ by
 rounding alone."""
 
+import inspect
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
+from itertools import product
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
 from torch import nn
 
 import accord
-import accord.training.engine_choice
-from accord import Algorithm, and_mask, corrective, gma
+from accord import AccordError, Algorithm, corrective, gma
 from accord.data import CropFlip, Federation, Scale, coloured, deal, shifted
 from accord.engines.vectorised import Vectorised
+from accord.rules.named import ALGORITHMS
+from accord.rules.registry import PARTS
+from accord.runs.run import Run
 from accord.training.cohort import Conditions
+from accord.training.engine_choice import ENGINES
 from conftest import blobs, mlp
 
-ENGINES = ["vectorised"]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ALGORITHMS = {
-    "fedavg": accord.fedavg(),
-    "fedavg + gma": accord.fedavg(mask=gma()),
-    "fedsgd": accord.fedsgd(),
-    "fedprox": accord.fedprox(0.1, mask=gma()),
-    "fedavgm": accord.fedavgm(),
-    "fedadam": accord.fedadam(mask=gma()),
-    "fedyogi": accord.fedyogi(mask=and_mask()),
-    "fedadagrad": accord.fedadagrad(),
-    "scaffold": accord.scaffold(mask=gma()),
-    "scaffold I": accord.scaffold("I"),
-    "scaffold II": accord.scaffold("II"),
-    "fedgma": accord.fedgma(0.6),
-    "fedgma, start": accord.fedgma(0.6, gradient="start"),
-    "corrective": Algorithm(average=corrective(0.3), mask=gma()),
-    "corrective, asked twice": Algorithm(average=corrective(0.3, passes=2)),
-    "corrective, eq. 15": Algorithm(average=corrective(0.3, "15"), server=accord.server.adam()),
-    "scaffold, corrective": replace(accord.scaffold(), average=corrective(0.3, passes=2)),
-    "local_only": accord.local_only(),
-    "pooled": accord.pooled(),
-}
+# But for the reference itself, who chooses among the others, and Ray, which has a cluster to start
+# (tests/integration).
+OTHERS = [name for name in ENGINES if name not in ("sequential", "auto", "ray")]
 
 
 @pytest.fixture(autouse=True)
@@ -46,11 +35,19 @@ def full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
+def fitted(engine: str, model: nn.Module, fed: Federation, algorithm: Algorithm, **settings: Any) -> Run:
+    defaults = {"rounds": 3, "sample": 5, "batch": 8, "device": DEVICE, "evaluate_every": 1}
+    return accord.fit(model, fed, algorithm, engine=engine, **{**defaults, **settings})
+
+
 def compare(
-    engine: str, model: nn.Module, fed: Federation, algorithm: accord.Algorithm, atol: float = 2e-5, **settings
+    engine: str, model: nn.Module, fed: Federation, algorithm: Algorithm, atol: float = 2e-5, **settings: Any
 ) -> None:
-    settings = {"rounds": 3, "sample": 5, "batch": 8, "device": DEVICE, "evaluate_every": 1, **settings}
-    ours, reference = (accord.fit(model, fed, algorithm, engine=name, **settings) for name in (engine, "sequential"))
+    ours, reference = (fitted(name, model, fed, algorithm, **settings) for name in (engine, "sequential"))
+    assert_close(ours, reference, atol)
+
+
+def assert_close(ours: Run, reference: Run, atol: float) -> None:
     assert torch.allclose(ours.last.vector, reference.last.vector, atol=atol)
     assert torch.allclose(ours.last.buffers, reference.last.buffers, atol=atol)
     for mine, theirs in zip(ours.rows, reference.rows, strict=True):
@@ -63,11 +60,100 @@ def compare(
     assert ours.clients[0]["loss"] == pytest.approx(reference.clients[0]["loss"], rel=1e-3)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm(engine: str, algorithm: str) -> None:
-    momentum = 0.0 if algorithm == "scaffold II" else 0.9
-    compare(engine, mlp(), blobs(), ALGORITHMS[algorithm], momentum=momentum)
+# --------------------------------------------------------------------------------- every rule on every engine
+
+
+def makers(what: str) -> list[Callable[..., Any]]:
+    """All rules of one kind: those that are registered, and those that only a named algorithm has."""
+    named = [type(getattr(make(), what)) for make in ALGORITHMS.values()]
+    return [*dict.fromkeys([*PARTS[what].values(), *(kind for kind in named if kind is not type(None))])]
+
+
+def variants(make: Callable[..., Any]) -> Iterator[Any]:
+    """A rule as it comes, then with every other choice that one of its settings names; a number that is 0 unless set is
+    set."""
+    yield make()
+    hints = get_type_hints(make)
+    for name, setting in inspect.signature(make).parameters.items():
+        choices: tuple[Any, ...] = ()
+        if get_origin(hints[name]) is Literal:
+            choices = get_args(hints[name])
+        elif isinstance(setting.default, bool):
+            choices = (False, True)
+        elif setting.default == 0.0 and isinstance(setting.default, float):
+            choices = (0.5,)
+        yield from (make(**{name: value}) for value in choices if value != setting.default)
+
+
+def rules(what: str, every_variant: bool = True) -> list[Any]:
+    return [rule for make in makers(what) for rule in (variants(make) if every_variant else [make()])]
+
+
+def covering() -> list[Algorithm]:
+    """As few algorithms as can be that have every rule in every variant, and those with their data in one place."""
+    parts = [rules("local"), rules("average"), [None, *rules("mask")], rules("server")]
+    rows = [[of_kind[row % len(of_kind)] for of_kind in parts] for row in range(max(map(len, parts)))]
+    return [*(Algorithm(*row) for row in rows), *(make() for make in ALGORITHMS.values() if make().pools)]
+
+
+def everything() -> list[Algorithm]:
+    """Every local rule with every average and every mask. What a server does with the sum no engine sees: its rules
+    take turns."""
+    parts = product(rules("local", False), rules("average", False), [None, *rules("mask", False)])
+    servers = rules("server", False)
+    return [Algorithm(*row, servers[number % len(servers)]) for number, row in enumerate(parts)]
+
+
+@cache
+def run_of(engine: str, algorithm: Algorithm) -> Run:
+    """In double precision, where no vote or distance is so close that the order of a sum decides it."""
+    fed, momentum = blobs(), 0.9
+    try:
+        algorithm.local.check(momentum)
+    except AccordError:
+        momentum = 0.0
+    exact = replace(fed, x=fed.x.double())
+    return fitted(engine, mlp().double(), exact, algorithm, rounds=2, sample=6, momentum=momentum)
+
+
+def parts_of(algorithm: Algorithm) -> str:
+    return "-".join(str(part) for part in (algorithm.local, algorithm.average, algorithm.mask, algorithm.server))
+
+
+@pytest.mark.parametrize("engine", OTHERS)
+@pytest.mark.parametrize("algorithm", covering(), ids=parts_of)
+def test_every_rule(engine: str, algorithm: Algorithm) -> None:
+    if engine == "processes" and DEVICE == "cuda":
+        pytest.skip("the processes engine trains on the CPU")
+    assert_close(run_of(engine, algorithm), run_of("sequential", algorithm), atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", OTHERS)
+@pytest.mark.parametrize("algorithm", everything(), ids=parts_of)
+def test_every_combination_of_rules(engine: str, algorithm: Algorithm) -> None:
+    test_every_rule(engine, algorithm)
+
+
+# ------------------------------------------------------------------------- every kind of model, data and setting
+
+SOME = {
+    "fedavg + gma": accord.fedavg(mask=gma()),
+    "scaffold": accord.scaffold(mask=gma()),
+    "scaffold I": accord.scaffold("I"),
+    "fedgma": accord.fedgma(0.6),
+    "corrective": Algorithm(average=corrective(0.3), mask=gma()),
+    "corrective, asked twice": Algorithm(average=corrective(0.3, passes=2)),
+}
+
+
+def pairs(first: dict[str, Any], second: list[Any], every: int) -> list[Any]:
+    """All pairs of names; but for each `every`-th, they are slow tests."""
+    return [
+        pytest.param(one, other, marks=[] if (i + j) % every == 0 else pytest.mark.slow)
+        for i, one in enumerate(first)
+        for j, other in enumerate(second)
+    ]
 
 
 def net(*layers: nn.Module) -> nn.Module:
@@ -84,13 +170,9 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(
-    "algorithm", ["fedavg + gma", "scaffold", "scaffold I", "fedgma", "corrective", "corrective, asked twice"]
-)
-def test_every_kind_of_layer(engine: str, model: str, algorithm: str) -> None:
-    compare(engine, MODELS[model](), blobs(), ALGORITHMS[algorithm], atol=1e-4, epochs=2)
+@pytest.mark.parametrize(("model", "algorithm"), pairs(MODELS, list(SOME), every=3))
+def test_every_kind_of_layer(model: str, algorithm: str) -> None:
+    compare("vectorised", MODELS[model](), blobs(), SOME[algorithm], atol=1e-4, epochs=2)
 
 
 SETTINGS = {
@@ -104,11 +186,11 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("algorithm", ["fedavg + gma", "fedgma", "corrective, asked twice"])
-def test_every_setting(engine: str, settings: str, algorithm: str) -> None:
-    compare(engine, mlp(), blobs(clients=20), ALGORITHMS[algorithm], **SETTINGS[settings])
+@pytest.mark.parametrize(
+    ("settings", "algorithm"), pairs(SETTINGS, ["fedavg + gma", "fedgma", "corrective, asked twice"], every=3)
+)
+def test_every_setting(settings: str, algorithm: str) -> None:
+    compare("vectorised", mlp(), blobs(clients=20), SOME[algorithm], **SETTINGS[settings])
 
 
 def pictures() -> Federation:
@@ -117,14 +199,14 @@ def pictures() -> Federation:
     return deal(x, torch.arange(160) % 10, clients=6, unseen=1, split="quantity", prepare=Scale((0.5,), (0.3,)))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_pictures_shifted_and_augmented(engine: str) -> None:
+@pytest.mark.parametrize("model", ["lenet", pytest.param("cnn", marks=pytest.mark.slow)])
+def test_pictures_shifted_and_augmented(model: str) -> None:
     fed = replace(shifted(pictures(), coloured(), 0), augment=CropFlip(2))
-    compare(engine, accord.models.lenet(channels=3, size=16), fed, accord.fedavg(mask=gma()), epochs=2)
-    compare(engine, accord.models.cnn(channels=3, size=16), fed, accord.fedavg(mask=gma()), epochs=2, sample=None)
+    module = getattr(accord.models, model)(channels=3, size=16)
+    compare("vectorised", module, fed, accord.fedavg(mask=gma()), epochs=2, sample=None if model == "cnn" else 5)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", OTHERS)
 def test_clients_that_are_left_out(engine: str) -> None:
     """Nobody's NaN is anybody else's, and a client without samples stands in nobody's way."""
     fed = blobs()
@@ -132,13 +214,13 @@ def test_clients_that_are_left_out(engine: str) -> None:
     x[fed.train["c03"][0]] = torch.nan
     train = {**fed.train, "none": fed.train["c00"][:0]}
     broken = Federation(x, fed.y, train, fed.heldout, fed.unseen, name="blobs")
-    compare(engine, mlp(), broken, accord.scaffold(mask=gma()), sample=None)
+    device = "cpu" if engine == "processes" else DEVICE
+    compare(engine, mlp(), broken, accord.scaffold(mask=gma()), sample=None, device=device)
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3, 7])
-@pytest.mark.parametrize("model", ["mlp", "lenet"])
-def test_bits_do_not_depend_on_how_lanes_are_packed(lanes: int, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(accord.training.engine_choice.ENGINES, "few", lambda job: Vectorised(job, lanes=lanes))
+@pytest.mark.parametrize(("model", "lanes"), pairs({"mlp": 0, "lenet": 0}, [1, 2, 3, 7], every=2))
+def test_bits_do_not_depend_on_how_lanes_are_packed(model: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENGINES, "few", lambda job: Vectorised(job, lanes=lanes))
     module, fed = (mlp(), blobs()) if model == "mlp" else (accord.models.lenet(size=16), pictures())
     settings = {"rounds": 2, "sample": 5, "batch": 8, "device": DEVICE}
     whole, few = (

@@ -46,6 +46,8 @@ def test_the_compiled_kernel_is_chosen_for_a_run_alone(monkeypatch: pytest.Monke
     with in_effect(frozenset({"native"})):
         assert native.enabled()
     assert not native.enabled()
+    monkeypatch.setenv("ACCORD_NATIVE", "1")
+    assert native.enabled(), "the environment has its say again"
 
 
 def test_a_kernel_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,14 +3,19 @@ interpreter."""
 
 import importlib.util
 import os
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from accord.engines.vectorised.fuse import ConvReluPool, LaneLinear, fused, made_for_lanes
-from accord.engines.vectorised.lanes import step_
+from accord.core.layout import Layout
+from accord.core.losses import cross_entropy
+from accord.engines.vectorised import lane_layers
+from accord.engines.vectorised.fuse import fused, made_for_lanes
+from accord.engines.vectorised.lane_layers import ConvReluPool, LaneLinear
+from accord.engines.vectorised.lanes import Model, gather, gradients, lanes_step_
 from accord.kernels import lane_block, lane_linear, lane_step
 from accord.models import lenet
 from conftest import blobs, mlp
@@ -120,10 +125,11 @@ def test_a_step_is_that_of_plain_torch(given: tuple[str, ...]) -> None:
     count = torch.tensor([[4.0], [0.0], [1.0]], device=DEVICE)
     matrices["gradient"][1] = float("nan")  # the lane that rests may hold anything
     results = []
-    for step in (step_, lane_step.step_):
+    for step in (lanes_step_, lane_step.step_):
         m = {name: value.clone() for name, value in matrices.items()}
         extra = {name: m.get(name, columns.get(name)) for name in given}
-        step(m["w"], m["velocity"], m["gradient"], count, columns["lr"], columns["momentum"], start=m["start"], **extra)
+        rates = {"count": count, "lr": columns["lr"], "momentum": columns["momentum"]}
+        step(m["gradient"], m["w"], m["velocity"], m["start"], **rates, **extra)
         results.append([m[name] for name in ("w", "velocity", "gradients")])
     for one, other in zip(*results, strict=True):
         assert torch.allclose(one, other, rtol=1e-6, atol=1e-6)
@@ -186,3 +192,92 @@ def test_a_model_that_picks_layers_stays_as_it_is() -> None:
     model, plain = Picky(), mlp()
     assert made_for_lanes(model, blobs()) is model
     assert isinstance(made_for_lanes(plain, blobs())[0], LaneLinear)
+
+
+# ------------------------------------------------------------- where gradients are written to
+
+
+class Twice(nn.Module):
+    """One layer used twice, and another that shares its weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.tied, self.last = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 4, bias=False)
+        self.tied.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.tied(self.first(torch.tanh(self.first(x)))))
+
+
+def _finish(y: Tensor, bias: Tensor | None, relu: bool) -> None:
+    if bias is not None:
+        y += bias[:, None]
+    if relu:
+        y.relu_()
+
+
+def _gradient_before(y: Tensor, g: Tensor, relu: bool, into_bias: Tensor | None) -> Tensor:
+    before = torch.where(y > 0, g, 0.0) if relu else g
+    if into_bias is not None:
+        into_bias.copy_(before.sum(1))
+    return before
+
+
+@pytest.fixture
+def lanes_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers for lanes take lanes on the CPU too; what the linear ones do around their products is then plain torch."""
+    if not CUDA:
+        is_batched = torch._C._functorch.is_batchedtensor
+        monkeypatch.setattr(lane_layers, "_with_lanes", lambda x: is_batched(x) and x.dtype == torch.float32)
+    if not (CUDA or INTERPRETED):
+        monkeypatch.setattr(lane_linear, "finish_", _finish)
+        monkeypatch.setattr(lane_linear, "gradient_before", _gradient_before)
+
+
+def mixed() -> nn.Module:
+    """A layer in single precision under a vector in double precision: its gradient has to be cast."""
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), AsDouble(), nn.Linear(5, 4).double())
+
+
+class AsDouble(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.double()
+
+
+def conv() -> nn.Module:
+    """The 6 numbers of a sample as a picture of 6 x 6, so that convolutions have something to do."""
+    return nn.Sequential(Outer(), nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 4))
+
+
+class Outer(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x[:, None, :, None] * x[:, None, None, :]).contiguous()
+
+
+@pytest.mark.parametrize(
+    ("make", "written"), [(mlp, 4), (Twice, 4), (mixed, 0), pytest.param(conv, 4, marks=kernels, id="conv")]
+)
+def test_gradients_are_written_where_they_belong(
+    lanes_anywhere: None, make: Callable[[], nn.Module], written: int
+) -> None:
+    torch.manual_seed(0)
+    module = make().to(DEVICE)
+    layout, fed = Layout.of(module), blobs().to(DEVICE)
+    w = layout.pack(module) + 0.1 * torch.randn(3, layout.size, device=DEVICE)
+    rows, share = torch.arange(12, device=DEVICE).view(3, 4), torch.full((3, 4), 0.25, device=DEVICE)
+    plain, ours = (Model(part, layout, fed, cross_entropy) for part in (module, fused(module)))
+    assert len(ours.placed) == written
+    wanted, losses = gradients(plain, w, {}, rows, share)
+    found, same = gradients(ours, w, {}, rows, share)
+    assert torch.allclose(found, wanted, atol=1e-5) and torch.allclose(same, losses, atol=1e-5)
+    assert not list(ours.module.buffers()), "a place comes with one pass and goes with it"
+
+
+def test_gradients_that_lie_elsewhere_are_copied() -> None:
+    buffer = torch.zeros(2, 5)
+    places = [buffer[:, :4].view(2, 2, 2), buffer[:, 4]]
+    places[0].fill_(1.0)
+    gather([places[0].movedim(0, 0), torch.full((2,), 7.0)], places)
+    assert buffer.tolist() == [[1.0, 1.0, 1.0, 1.0, 7.0]] * 2
+    gather([torch.full((2, 2, 2), 3.0), places[1]], places)
+    assert buffer.tolist() == [[3.0, 3.0, 3.0, 3.0, 7.0]] * 2

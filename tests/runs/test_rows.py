@@ -140,7 +140,7 @@ def test_a_run_keeps_its_rows_when_its_folder_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("on_disk", "most"), [(True, 40), (False, 1200)])
+@pytest.mark.parametrize(("on_disk", "most"), [(True, 400), (False, 1600)])
 def test_memory_does_not_grow_with_the_rounds(tmp_path: Path, on_disk: bool, most: int) -> None:
     seen: list[int] = []
 

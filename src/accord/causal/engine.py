@@ -11,8 +11,9 @@ from accord.causal.client import Client
 from accord.causal.exchange import Near, talk
 from accord.causal.halved import Halved
 from accord.causal.server import Heard, Server
+from accord.core.layout import change_of_buffers
 from accord.core.reports import Reports
-from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Table, Work, change_of_buffers, too_few
+from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Table, Work, too_few
 from accord.engines.sequential import Sequential
 
 
@@ -20,6 +21,7 @@ class Causal:
     """Trains a network cut in two. To the loop, the round is the report of one client: the server itself."""
 
     name = "causal"
+    lanes_at_once = None
 
     def __init__(self, job: Job) -> None:
         self.job = replace(job, fed=job.fed.to(job.device))

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.engines.contract import Job
 from accord.engines.probe import probe
+from accord.engines.sequential import error_context
 
 
 class Half:
@@ -63,12 +64,6 @@ class Halved:
         self.classifier = Half(job, classifier, probed.drops_out)
 
 
-@contextmanager
-def naming(client: str, round: int) -> Iterator[None]:
-    """Says who it was when the user's model, loss or data fail."""
-    try:
-        yield
-    except AccordError:
-        raise
-    except Exception as error:
-        raise AccordError(f"client {client} could not train in round {round}: {error}") from error
+def naming(client: str, round: int) -> AbstractContextManager[None]:
+    """Says whose round it was when the user's model, loss or data fail."""
+    return error_context(f"client {client} could not train in round {round}")

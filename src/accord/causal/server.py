@@ -11,6 +11,7 @@ from accord.causal.halved import Halved, naming
 from accord.causal.messages import Extractor, Gradient, Representation, Share
 from accord.causal.objective import risk_and_penalty
 from accord.core.errors import AccordError
+from accord.engines.local_step import Piece, clipping, step_of
 
 
 @dataclass
@@ -110,12 +111,9 @@ class Server:
         """As every client of other algorithms does: clipping, then weight decay, then momentum, which starts at zero
         every round."""
         training = self._halved.job.training
-        if training.clip is not None:
-            gradient *= (training.clip / (gradient.norm() + 1e-12)).clamp(max=1.0)
-        if training.weight_decay:
-            gradient += training.weight_decay * self.vector
-        self._velocity.mul_(training.momentum).add_(gradient)
-        self.vector.sub_(self._velocity, alpha=training.lr_at(self.round))
+        factor = None if training.clip is None else clipping(gradient, training.clip)
+        number, piece = self.vector.new_tensor, Piece(self.vector, self._velocity, self.vector)
+        step_of(training, number)([gradient], [piece], lr=number(training.lr_at(self.round)), factor=factor)
 
     def _heard(self, client: str) -> Heard:
         return self.heard.setdefault(client, Heard())

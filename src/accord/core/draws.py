@@ -70,6 +70,15 @@ def dirichlet(alpha: Sequence[float], seed: int, purpose: str, *path: int | str)
     return np.random.RandomState(np.random.Philox(key=key(seed, purpose, *path))).dirichlet(alpha)
 
 
+def seed_torch(device: torch.device, seed: int, purpose: str, *path: int | str) -> None:
+    """Keys torch's own generators, for a model's random calls other than dropout. Generator by generator:
+    `torch.manual_seed` takes a stack trace at every call."""
+    number = key(seed, purpose, *path) % 2**63
+    torch.default_generator.manual_seed(number)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(number)
+
+
 # ---------------------------------------------------------------------------------------------- on the device
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # as signed 64-bit numbers, which is what torch multiplies

@@ -26,11 +26,11 @@ class Entry:
     dtype: torch.dtype
     start: int
 
-    @property
+    @cached_property
     def size(self) -> int:
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def where(self) -> slice:
         return slice(self.start, self.start + self.size)
 
@@ -79,7 +79,28 @@ class Layout:
     def pack(self, module: nn.Module) -> Tensor:
         """The module's trainable parameters as a fresh vector `[P]`."""
         named = dict(module.named_parameters())
-        return _flatten([named[entry.name] for entry in self.parameters], self.dtype)
+        return self.flatten([named[entry.name] for entry in self.parameters])
+
+    def flatten(self, parts: Sequence[Tensor], lead: Sequence[int] = ()) -> Tensor:
+        """Tensors by parameter as a fresh vector `[P]`; `[*lead, P]` of stacked ones."""
+        return _flatten(parts, self.dtype, lead)
+
+    def pieces(self, vector: Tensor) -> list[Tensor]:
+        """Views of `vector: [..., P]`, `[..., *shape]` for each parameter."""
+        lead, pieces = vector.shape[:-1], vector.split([entry.size for entry in self.parameters], dim=-1)
+        return [piece.view(lead + entry.shape) for entry, piece in zip(self.parameters, pieces, strict=True)]
+
+    def by_parameter(self, *vectors: Tensor | None) -> list[tuple[Tensor | None, ...]]:
+        """For each parameter its pieces of several vectors; of a vector that is None, None."""
+        nothing = [None] * len(self.parameters)
+        return list(zip(*(nothing if vector is None else self.pieces(vector) for vector in vectors), strict=True))
+
+    def attach(self, parameters: Sequence[Tensor], vector: Tensor) -> None:
+        """Makes a module's parameters views of `vector: [P]`, which follow it, or copies, where their precision is
+        another. Unlike `functional_call`, which swaps them in and out around every step, it costs nothing until the
+        next client."""
+        for parameter, value in zip(parameters, self.unpack(vector).values(), strict=True):
+            parameter.data = value
 
     def pack_buffers(self, buffers: dict[str, Tensor], lead: Sequence[int] = ()) -> Tensor:
         """Buffers as a fresh vector `[B]`, in float64 so that counters and identifiers survive the trip; `[*lead, B]`
@@ -88,8 +109,7 @@ class Layout:
 
     def unpack(self, vector: Tensor) -> dict[str, Tensor]:
         """Named parameters as views of `vector: [P]`, differentiable, cast where the module has another precision."""
-        pieces = vector.split([entry.size for entry in self.parameters])
-        return {e.name: piece.view(e.shape).to(e.dtype) for e, piece in zip(self.parameters, pieces, strict=True)}
+        return {e.name: piece.to(e.dtype) for e, piece in zip(self.parameters, self.pieces(vector), strict=True)}
 
     def unpack_buffers(self, vector: Tensor) -> dict[str, Tensor]:
         """Named buffers of `[..., B]` as fresh tensors; whole-number ones are rounded, since an average of counters
@@ -113,6 +133,13 @@ class Layout:
             yield entry.name, per_coordinate[..., entry.where]
 
 
+def change_of_buffers(start: Tensor, end: Tensor) -> Tensor:
+    """How far buffers moved, `[..., B]`. They may hold infinities on purpose (attention masks): what stayed the same
+    moved by nothing."""
+    same = (start == end) | (start.isnan() & end.isnan())
+    return torch.where(same, torch.zeros_like(end), end - start)
+
+
 def _entries(tensors: Mapping[str, Tensor]) -> tuple[Entry, ...]:
     entries, start = [], 0
     for name, tensor in tensors.items():
@@ -121,7 +148,7 @@ def _entries(tensors: Mapping[str, Tensor]) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _flatten(tensors: list[Tensor], dtype: torch.dtype, lead: Sequence[int] = ()) -> Tensor:
+def _flatten(tensors: Sequence[Tensor], dtype: torch.dtype, lead: Sequence[int] = ()) -> Tensor:
     if not tensors:
         return torch.zeros(*lead, 0, dtype=dtype)
     return torch.cat([t.detach().reshape(*lead, -1).to(dtype) for t in tensors], dim=-1)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.core.record import Record, State
+from accord.core.record import NOTHING, Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.core.schedule import Schedule
@@ -221,13 +221,13 @@ class Local(Protocol):
 
     def keep(self, sent: State, own: State, reports: Reports, lr: float) -> State:
         """What K clients will remember if their reports are accepted, `[..., K, P]` each; `own` is what they
-        remembered, of that shape."""
+        remembered, of that shape. Asked for only where there is something to remember: see `remembers`."""
         return {}
 
     def lift(self, reports: Reports, sent: State) -> Record:
         """What K clients add up for the server's memory; `reports.before` and `reports.after` are what they
         remember."""
-        return Record()
+        return NOTHING
 
     def lower(self, total: Record, state: State, round: Round) -> State:
         """The server's memory after the round."""

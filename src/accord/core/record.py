@@ -123,6 +123,9 @@ class Record:
         return f"Record({', '.join(f'{name}={entry!r}' for name, entry in self)})"
 
 
+NOTHING = Record()  # of a part that adds nothing up
+
+
 def total(x: Tensor, weight: Tensor | None = None, kind: Kind = "number") -> Field:
     """The sum over clients, `[..., K, P] -> [..., P]`, each times its `weight: [..., K, 1]`, in float32 or wider.
 

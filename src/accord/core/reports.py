@@ -1,6 +1,6 @@
 """What clients report, stacked, and the check every report passes before any arithmetic."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -69,12 +69,16 @@ class Reports:
     @property
     def total_weight(self) -> Field:
         """The clients' weights added up, `[..., 1]`."""
-        return total(self.weight, kind="weight")
+        if "weight" not in self._added:
+            self._added["weight"] = total(self.weight, kind="weight")
+        return self._added["weight"]
 
     @property
     def count(self) -> Field:
         """The number of clients, `[..., 1]`."""
-        return total(self.one, kind="count")
+        *lead, clients, one = self.weight.shape
+        wide = torch.promote_types(self.weight.dtype, torch.float32)
+        return Field(self.weight.new_full((*lead, one), clients, dtype=wide), kind="count")
 
 
 def why_leave_out(
@@ -82,8 +86,8 @@ def why_leave_out(
     samples: int,
     layout: Layout,
     buffers: Tensor | None = None,
-    kept: Sequence[Tensor] = (),
-    extra: Sequence[Tensor] = (),
+    kept: Iterable[Tensor] = (),
+    extra: Iterable[Tensor] = (),
 ) -> str | None:
     """Why one client's report must not be added, or None if it may be. `delta: [P]`, `buffers: [B]`; `kept` is what it
     would remember, `extra` what it reports besides.
@@ -94,10 +98,8 @@ def why_leave_out(
         return "no samples"
     if tuple(delta.shape) != (layout.size,):
         return f"wrong shape {tuple(delta.shape)}, expected ({layout.size},)"
-    if bool(delta.isnan().any()):
-        return "NaN in the update"
-    if bool(delta.isinf().any()):
-        return "infinity in the update"
+    if not bool(delta.isfinite().all()):
+        return "NaN in the update" if bool(delta.isnan().any()) else "infinity in the update"
     if buffers is not None and not bool(buffers.isfinite().all()):
         return "NaN or infinity in the buffers"
     if not all(bool(value.isfinite().all()) for value in kept):

@@ -12,6 +12,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ from torch.func import vmap
 
 from accord.core import draws
 from accord.data.shift import Shift
+
+_READ = 256  # samples read at a time: pictures of that many stay in a core's cache
 
 Rows = dict[str, Tensor]  # client id -> int64 row numbers into the data
 Prepare = Callable[[Tensor], Tensor]  # stored samples -> what the model reads
@@ -133,6 +136,21 @@ class Federation:
             )
         x = self.prepare(x)
         return x.view(*rows.shape, *x.shape[1:]), y.view(*rows.shape, *y.shape[1:])
+
+    def read_steps(self, plan: Sequence[Tensor], keys: Callable[[int], int]) -> Iterator[tuple[Tensor, Tensor]]:
+        """What the model reads at each training step, given the rows of every step and the key of a step's number.
+        Unless augmentation draws for every step, several are read at once: reading is a handful of small operations,
+        which take hardly longer for many samples than for few."""
+        if self.augment is not None:
+            return (self.read(rows, keys(number)) for number, rows in enumerate(plan))
+        at_once = max(1, _READ // len(plan[0]))
+        blocks = [plan[first : first + at_once] for first in range(0, len(plan), at_once)]
+        return chain.from_iterable(map(self._read_block, blocks))
+
+    def _read_block(self, steps: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        x, y = self.read(torch.cat(list(steps)))
+        sizes = list(map(len, steps))
+        return zip(x.split(sizes), y.split(sizes), strict=True)
 
     def look(self, rows: Tensor) -> Tensor:
         """These samples as their owners see them: shifted, but neither augmented nor prepared. For people, not for

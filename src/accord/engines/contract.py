@@ -5,7 +5,7 @@ Batches, dropout and the order in which reports are added are fixed here, so tha
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
@@ -57,6 +57,7 @@ class Work:
     vector: Tensor  # [P]
     buffers: Tensor  # [B]
     memory: Memory
+    lr: float  # the clients' learning rate in this round
     stage: Callable[[str, State], None] = _forget
     # who will be asked in the next round: an engine may prepare for them while it waits
     ahead: "Callable[[], Sequence[Member]]" = list
@@ -114,6 +115,11 @@ class Engine(Protocol):
 
     name: str
 
+    @property
+    def lanes_at_once(self) -> int | None:
+        """How many clients it trains together since its device ran out of memory; None if that never happened."""
+        return None
+
     def train(self, work: Work, cohort: Sequence[Member]) -> Outcome: ...
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table: ...
     def close(self) -> None: ...
@@ -126,19 +132,11 @@ def too_few(member: Member, least: int) -> ClientRow:
     return ClientRow(member.client, samples, steps=0, loss=0.0, norm=0.0, left_out_because=reason)
 
 
-def change_of_buffers(start: Tensor, end: Tensor) -> Tensor:
-    """How far buffers moved, `[..., B]`. They may hold infinities on purpose (attention masks): what stayed the same
-    moved by nothing."""
-    same = (start == end) | (start.isnan() & end.isnan())
-    return torch.where(same, torch.zeros_like(end), end - start)
-
-
-def shards(cohort: Sequence[Member]) -> Iterator[Sequence[Member]]:
+def shards(cohort: Sequence[Member]) -> list[Sequence[Member]]:
     """The cohort in at most SHARDS consecutive parts. A part is summed in order, and the parts' records are added in
     order."""
     bounds = np.linspace(0, len(cohort), min(SHARDS, len(cohort)) + 1).round().astype(int)
-    for start, end in pairwise(bounds):
-        yield cohort[start:end]
+    return [cohort[start:end] for start, end in pairwise(bounds)]
 
 
 def added(record: Record | None, more: Record | None) -> Record | None:
@@ -161,7 +159,9 @@ class Part:
 def whole(algorithm: Algorithm, parts: Iterable[Part]) -> Outcome:
     """A cohort's round from its parts, in their order, and the second exchange, where the algorithm has one."""
     done = sum(parts, start=Part())
-    return Outcome(done.record and algorithm.again(done.record, done.kept), done.rows)
+    if done.record is None or not done.kept:  # who is asked again has kept something
+        return Outcome(done.record, done.rows)
+    return Outcome(algorithm.again(done.record, done.kept), done.rows)
 
 
 def order(job: Job, round: int, member: Member, least: int = 1) -> tuple[np.ndarray, list[int]]:
@@ -209,14 +209,15 @@ class Batch:
 Values = dict[str, np.ndarray]  # loss and metrics, a number per sample
 
 
-def evaluation_batches(job: Job, groups: Sequence[Group]) -> Iterator[Batch]:
+def evaluation_batches(job: Job, groups: Sequence[Group]) -> list[Batch]:
     """All groups' rows in batches of one size, whichever group they belong to."""
     bounds = np.cumsum([len(rows) for _, _, rows in groups])
     rows = torch.cat([rows for _, _, rows in groups]) if groups else torch.zeros(0, dtype=torch.int64)
-    size = EVALUATION_BATCH[job.device.type]
+    size, batches = EVALUATION_BATCH[job.device.type], []
     for start in range(0, len(rows), size):
         split, client, _ = groups[int(np.searchsorted(bounds, start, side="right"))]
-        yield Batch(start, rows[start : start + size], f"{split} data of client {client}")
+        batches.append(Batch(start, rows[start : start + size], f"{split} data of client {client}"))
+    return batches
 
 
 def scores(job: Job) -> dict[str, PerSample]:

@@ -57,6 +57,7 @@ class Processes:
     """
 
     name = "processes"
+    lanes_at_once = None
 
     def __init__(self, job: Job, workers: int | None = None, start: str | None = None) -> None:
         if job.device.type != "cpu":
@@ -84,7 +85,7 @@ class Processes:
         """Trains every client of the cohort from `work` and adds up their reports, shard by shard."""
         # that one never leaves the server
         memory = {part: state for part, state in work.memory.items() if part != "server"}
-        sent = self._sent.dump((work.round, work.vector, work.buffers, memory))
+        sent = self._sent.dump((work.round, work.vector, work.buffers, memory, work.lr))
         return whole(self.job.algorithm, self._spread([self._shard(work, sent, shard) for shard in shards(cohort)]))
 
     def _shard(self, work: Work, sent: bytes, shard: Sequence[Member]) -> "_Task":
@@ -98,8 +99,8 @@ class Processes:
 
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
         """Loss and metrics summed over each group's samples, in the batches that every engine takes."""
-        sent = self._sent.dump((0, vector, buffers, {}))
-        batches = list(evaluation_batches(self.job, groups))
+        sent = self._sent.dump((0, vector, buffers, {}, 0.0))
+        batches = evaluation_batches(self.job, groups)
         parts = [batches[first : first + _BATCHES] for first in range(0, len(batches), _BATCHES)]
         answers = self._spread([_Task(("evaluate", sent, part), part[0].who) for part in parts])
         return tabulate(self.job, groups, [values for answer in answers for values in answer])
@@ -254,7 +255,7 @@ def _train(
     line: Line, engine: Sequential, sent: Area, work: bytes, members: Sequence[tuple[str, Tensor | None, float]]
 ) -> Part:
     """A shard, whose clients' memories are with the parent."""
-    round, vector, buffers, memory = sent.load(work)
+    round, vector, buffers, memory, lr = sent.load(work)
     remembers = engine.job.algorithm.local.remembers
     shard = [
         Member(
@@ -265,11 +266,11 @@ def _train(
         )
         for number, (client, rows, share) in enumerate(members)
     ]
-    return engine.train_shard(Work(round, vector, buffers, memory, partial(line.ask, "stage")), shard)
+    return engine.train_shard(Work(round, vector, buffers, memory, lr, partial(line.ask, "stage")), shard)
 
 
 def _evaluate(engine: Sequential, sent: Area, work: bytes, batches: Sequence[Batch]) -> list[Values]:
-    _, vector, buffers, _ = sent.load(work)
+    _, vector, buffers, *_ = sent.load(work)
     return [engine.evaluate_batch(vector, buffers, batch) for batch in batches]
 
 

@@ -1,13 +1,14 @@
 """Speed options that a run must ask for, because each costs something: a compiler, a start, or precision."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from accord import kernels
 from accord.core.errors import AccordError
+from accord.kernels.library import chosen_within
 
 SPEED = {
     "native": "a compiled kernel for convolution, ReLU and max-pool on the CPU; needs a C++ compiler",
@@ -31,15 +32,10 @@ def checked(speed: Iterable[str]) -> frozenset[str]:
 @contextmanager
 def in_effect(speed: frozenset[str]) -> Iterator[None]:
     """Within it the compiled kernel is chosen, if it was asked for; without it, whatever the environment says."""
-    before = kernels.enabled()
-    if "native" in speed and not kernels.enable():
-        kernels.disable()
+    if "native" in speed and not kernels.available():
         raise AccordError(f"the compiled kernel was asked for, but {kernels.why_not()}")
-    try:
+    with chosen_within() if "native" in speed else nullcontext():
         yield
-    finally:
-        if "native" in speed and not before:
-            kernels.disable()
 
 
 def precision(speed: frozenset[str], device: torch.device) -> AbstractContextManager[object]:
@@ -51,6 +47,19 @@ def precision(speed: frozenset[str], device: torch.device) -> AbstractContextMan
 def widened(speed: frozenset[str], output: Tensor) -> Tensor:
     """What the model gave, in the precision that losses and metrics are computed in."""
     return output.float() if "bf16" in speed else output
+
+
+def forward_pass(module: nn.Module, speed: frozenset[str]) -> Callable[[Tensor], Tensor]:
+    """A pass through the model in the precision asked for: the model itself, or one with casts around it."""
+    if "bf16" not in speed:
+        return module
+
+    def narrowed(x: Tensor) -> Tensor:
+        with precision(speed, x.device):
+            output: Tensor = module(x)
+        return widened(speed, output)
+
+    return narrowed
 
 
 def channels_last(value: Tensor) -> Tensor:

@@ -11,22 +11,22 @@ _BLOCK = 1024  # coordinates per program
 
 
 def step_(
+    gradient: Tensor,
     w: Tensor,
     velocity: Tensor,
-    gradient: Tensor,
+    start: Tensor,
+    drift: Tensor | None = None,
+    gradients: Tensor | None = None,
+    *,
     count: Tensor,
     lr: Tensor,
     momentum: Tensor,
-    *,
     factor: Tensor | None = None,
     weight_decay: Tensor | None = None,
-    gradients: Tensor | None = None,
     mu: Tensor | None = None,
-    start: Tensor | None = None,
-    drift: Tensor | None = None,
 ) -> None:
-    """As `accord.engines.vectorised.lanes.step_`, which says what each of these is. All matrices are `[L, P]`, all
-    columns `[L, 1]`."""
+    """As `accord.engines.vectorised.lanes.lanes_step_`, and `accord.engines.local_step.step_` says what each of these
+    is. All matrices are `[L, P]`, all columns `[L, 1]`."""
     lanes, size = w.shape
     matrices = [w if matrix is None else matrix for matrix in (gradients, start, drift)]
     columns = [lr if column is None else column for column in (factor, weight_decay, mu)]

@@ -14,6 +14,8 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +52,17 @@ def choose(wanted: bool) -> None:
     """Chooses the library or plain torch, whatever ACCORD_NATIVE says."""
     global _chosen
     _chosen = wanted
+
+
+@contextmanager
+def chosen_within() -> Iterator[None]:
+    """Chooses the library; after it whatever was chosen before, or what ACCORD_NATIVE says, holds again."""
+    global _chosen
+    before, _chosen = _chosen, True
+    try:
+        yield
+    finally:
+        _chosen = before
 
 
 def chosen() -> bool:

@@ -131,7 +131,7 @@ class Algorithm:
         record = Record(
             local=self.local.lift(reports, memory["local"]),
             average=self.average.lift(weighted, memory["average"]),
-            buffers=Record(change=total(reports.buffers, weighted.weight), weight=weighted.total_weight),
+            buffers=Record(weight=weighted.total_weight, change=total(reports.buffers, weighted.weight)),
             **parts,
         )
         if self.privacy is not None:
@@ -172,11 +172,11 @@ class Algorithm:
         """The averaged update and its mask, the change of the buffers (never masked), and what all parts but the server
         remember now."""
         record = self.released(record, round)
-        update, average = self.average.lower(record.part("average"), memory["average"], round)
-        mask, mask_memory = self.mask.lower(record.part("mask"), memory["mask"], round) if self.mask else (None, {})
-        local = self.local.lower(record.part("local"), memory["local"], round)
-        buffers = record.part("buffers")
+        of_local, of_average, buffers = map(record.part, ("local", "average", "buffers"))
         moved = buffers["change"] / buffers["weight"]
+        local = self.local.lower(of_local, memory["local"], round)
+        update, average = self.average.lower(of_average, memory["average"], round)
+        mask, mask_memory = self.mask.lower(record.part("mask"), memory["mask"], round) if self.mask else (None, {})
         return Lowered(update, mask), moved, {**memory, "local": local, "average": average, "mask": mask_memory}
 
     def step(self, lowered: Lowered, memory: Memory) -> tuple[Tensor, Memory]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from accord.core.record import State
 from accord.core.round import Round
+from accord.core.schedule import as_schedule
 from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
 from accord.runs.environment import environment
 from accord.runs.evaluation import Evaluation, by_population, by_turn, per_client, summarise
@@ -64,7 +65,11 @@ class Loop:
     def __init__(self, job: Job, plan: Plan, engine: Engine, folder: RunFolder | None, hooks: Sequence[Hook]) -> None:
         self.job, self.plan, self.engine, self.folder, self.hooks = job, plan, engine, folder, hooks
         self.rows = Rows()
-        self.store = ClientStore(job.fed.clients)
+        # what federation, plan and algorithm say once for all rounds
+        self._clients, self._remembers = job.fed.clients, bool(job.algorithm.local.remembers)
+        self._lr = as_schedule(job.training.lr)
+        self._needed = 1 if job.fed.pooled else max(plan.min_clients, job.algorithm.average.least)
+        self.store = ClientStore(self._clients)
         device = job.device
         vector = job.layout.pack(job.module).to(device)
         buffers = job.layout.pack_buffers(dict(job.module.named_buffers())).to(device)
@@ -128,8 +133,10 @@ class Loop:
     def _ask(self, number: int) -> Asked:
         progress = self.progress
         invited = self._guests(number)
-        stage, ahead = partial(self.store.stage, round=number), partial(self._next, number + 1)
-        work = Work(number, progress.vector, progress.buffers, progress.memory, stage, ahead)
+        ahead = partial(self._next, number + 1)
+        work = Work(number, progress.vector, progress.buffers, progress.memory, self._lr.at(number), ahead=ahead)
+        if self._remembers:
+            work = replace(work, stage=partial(self.store.stage, round=number))
         return Asked(work, self._members(invited, number), invited)
 
     def _next(self, number: int) -> list[Member]:
@@ -143,7 +150,7 @@ class Loop:
         if self._invited[0] != number:
             self._invited = (
                 number,
-                invite(self.job.fed.clients, self.plan.sample, self.plan.conditions, self.job.seed, number),
+                invite(self._clients, self.plan.sample, self.plan.conditions, self.job.seed, number),
             )
         return self._invited[1]
 
@@ -167,7 +174,7 @@ class Loop:
         training = seconds + trained - started
         if self.folder:
             timing = {"round": number, "train_seconds": training, "evaluate_seconds": now - trained}
-            halved = getattr(self.engine, "lanes_at_once", None)  # only lanes can be too many for a device
+            halved = self.engine.lanes_at_once  # only lanes can be too many for a device
             self.folder.log_timing(timing if halved is None else {**timing, "lanes_at_once": halved})
         event = Event(
             number,
@@ -216,10 +223,9 @@ class Loop:
         """Applies what a cohort agreed on; a round with too few reports changes nothing."""
         progress, job, number = self.progress, self.job, asked.work.round
         row = cohort_row(number, asked.invited, outcome, job.attack.clients if job.attack else None)
-        needed = 1 if job.fed.pooled else max(self.plan.min_clients, job.algorithm.average.least)
-        if outcome.record is None or row.accepted < needed:
-            return self._skipped(row, f"{row.accepted} of the {needed} reports it needs")
-        round = Round(number, job.layout, len(job.fed.clients), job.seed, self.plan.sample)
+        if outcome.record is None or row.accepted < self._needed:
+            return self._skipped(row, f"{row.accepted} of the {self._needed} reports it needs")
+        round = Round(number, job.layout, len(self._clients), job.seed, self.plan.sample)
         record = job.algorithm.released(outcome.record, round)
         lowered, buffers, memory = job.algorithm.lower(record, progress.memory, round)
         change, memory = job.algorithm.step(lowered, memory)
@@ -228,7 +234,8 @@ class Loop:
         )
         if not after.sound():
             return self._skipped(row, "its step, or what the server would remember, is not finite")
-        self.store.accept()
+        if self._remembers:
+            self.store.accept()
         row = replace(row, **of_round(job.algorithm, record, lowered, memory, change, round))
         if job.algorithm.privacy:
             norms = [client.norm for client in outcome.rows if client.left_out_because is None]
@@ -247,18 +254,14 @@ class Loop:
         present = [guest for guest in invited if not guest.lost]
         if fed.pooled:
             return [Member("pooled", fed.pooled_rows([guest.client for guest in present], self.job.seed, number))]
-        return [
-            Member(guest.client, fed.train[guest.client], partial(self._own, guest.client), guest.share)
-            for guest in present
-        ]
+        own = {guest.client: partial(self._own, guest.client) if self._remembers else dict for guest in present}
+        return [Member(guest.client, fed.train[guest.client], own[guest.client], guest.share) for guest in present]
 
     def _own(self, client: str) -> State:
-        local = self.job.algorithm.local
-        if not local.remembers:
-            return {}
+        """What a client remembers, of a rule whose clients do."""
         kept = self.store.get(client)
         if kept is None:
-            return local.fresh(self.first.vector, self.first.buffers)
+            return self.job.algorithm.local.fresh(self.first.vector, self.first.buffers)
         return {name: value.to(self.job.device) for name, value in kept.items()}
 
     # --------------------------------------------------------------------------------------------- evaluation

@@ -159,7 +159,8 @@ class _Node:
             }
 
         told = {"local": sent, "average": average, "mask": mask, "server": {}}
-        work = Work(task.round, model["vector"], model["buffers"], told, lambda client, state: pending.update(state))
+        lr = job.training.lr_at(task.round)
+        work = Work(task.round, model["vector"], model["buffers"], told, lr, lambda _, state: pending.update(state))
         part = Sequential(job).train_shard(work, [Member(task.client, fed.train[task.client], own, task.share)])
         if part.record is None:
             return {}, part.rows[0]

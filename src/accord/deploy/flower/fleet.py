@@ -34,6 +34,7 @@ class Fleet:
     checkpoint names."""
 
     name = "flower"
+    lanes_at_once = None
 
     def __init__(
         self,

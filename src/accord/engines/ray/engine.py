@@ -51,6 +51,7 @@ class Cluster:
     """
 
     name = "ray"
+    lanes_at_once = None
 
     def __init__(self, job: Job, local: str | None = None) -> None:
         kind = "GPU" if job.device.type == "cuda" else "CPU"
@@ -68,7 +69,7 @@ class Cluster:
         # that one never leaves the server
         memory = {part: state for part, state in work.memory.items() if part != "server"}
         with self._closing_on_failure():
-            sent = ray.put(Parcel.of((work.round, work.vector, work.buffers, memory)))
+            sent = ray.put(Parcel.of((work.round, work.vector, work.buffers, memory, work.lr)))
             tasks = [Shard(self.job, work, sent, part) for part in self._parts(cohort)]
             record = self._record(tasks)
         rows, kept = [row for task in tasks for row in task.rows], [state for task in tasks for state in task.kept]
@@ -86,7 +87,7 @@ class Cluster:
 
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
         """Loss and metrics summed over each group's samples, in the batches that every engine takes."""
-        batches = list(evaluation_batches(self.job, groups))
+        batches = evaluation_batches(self.job, groups)
         some = max(1, len(batches) // (_TURNS * max(1, sum(self.crew.nodes().values()))))
         with self._closing_on_failure():
             sent = ray.put(Parcel.of((vector, buffers)))

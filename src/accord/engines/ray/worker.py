@@ -102,9 +102,9 @@ class Worker:
     def train(self, sent: Parcel, packed: Parcel) -> tuple[Parcel, Parcel]:
         """Trains some clients of a shard: what the driver is told of them, and the shard's record once it is whole."""
         piece: Piece = packed.open()
-        round, vector, buffers, memory = self._here(sent.open())
+        round, vector, buffers, memory, lr = self._here(sent.open())
         staged: list[tuple[str, State]] = []
-        work = Work(round, vector, buffers, memory, lambda client, state: staged.append((client, state)))
+        work = Work(round, vector, buffers, memory, lr, lambda client, state: staged.append((client, state)))
         part = self._engine.train_shard(work, [self._member(piece, number) for number in range(len(piece.members))])
         # Client by client within a piece, piece by piece here: one sum from left to right, however the shard was cut.
         self._record = part.record if piece.first else added(self._record, part.record)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from accord.core import draws
 from accord.core.errors import AccordError
-from accord.engines.vectorised.lanes import Model, outputs, pieces
+from accord.engines.vectorised.lanes import Model, outputs
 
 
 class CannotBatch(AccordError):
@@ -30,7 +30,7 @@ def check_batchable(model: Model, drops_out: bool) -> None:
     model.module.train()
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            leaves = [piece.requires_grad_() for piece in pieces(layout, w.clone())]
+            leaves = [piece.requires_grad_() for piece in layout.pieces(w.clone())]
             output = outputs(model, leaves, layout.unpack_buffers(buffers), x, keys)
             if not isinstance(output, Tensor):
                 raise TypeError("its output is not one tensor")

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from accord.core import draws
+from accord.core.layout import change_of_buffers
 from accord.core.record import State
 from accord.data.federated import Federation
-from accord.engines.contract import Job, Member, Work, change_of_buffers
+from accord.engines.contract import Job, Member, Work
 from accord.engines.vectorised.batchable import check_batchable, pads
 from accord.engines.vectorised.fuse import made_for_lanes
 from accord.engines.vectorised.lanes import Lanes, Model, Plan, gradients, run
@@ -45,7 +46,7 @@ class Lane:
     def numbers(self) -> tuple[float, ...]:
         """All that the device must know of it: see `_NUMBERS`."""
         training, samples = self.job.training, len(self.member.rows)
-        mu, lr = self.job.algorithm.local.mu, training.lr_at(self.work.round)
+        mu, lr = self.job.algorithm.local.mu, self.work.lr
         decay, clip = training.weight_decay, training.clip or math.inf
         return lr, training.momentum, decay, clip, mu, samples, len(self.sizes), sum(self.sizes)
 

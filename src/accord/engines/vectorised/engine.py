@@ -183,9 +183,8 @@ def _reported(lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Tr
     # others may need more
     extra = {name: value for name, value in trained.extra.items() if name in job.algorithm.needs}
     reports = Reports(trained.delta, trained.weight, trained.steps, trained.moved, extra, before)
-    reports = replace(
-        reports, after=job.algorithm.local.keep(work.memory["local"], before, reports, job.training.lr_at(work.round))
-    )
+    if job.algorithm.local.remembers:
+        reports = replace(reports, after=job.algorithm.local.keep(work.memory["local"], before, reports, work.lr))
     if job.attack is not None:
         reports = job.attack.reported(reports, [lane.member.client for lane in lanes], work.round)
     # Made before anyone knows whether a client is left out: a CUDA device adds up by itself, while the host looks

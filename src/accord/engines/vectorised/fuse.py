@@ -1,46 +1,20 @@
-"""Layers that know how to run many lanes in few kernels, on CUDA.
+"""A model with the layers that `lane_layers` has in the place of plain ones.
 
 `fused(module)` gives linear layers, and convolutions followed by ReLU and a 2 x 2 max-pool, a forward pass of their
-own; the module's parameters, their names and what it computes stay the same. Under `torch.func.vmap` such a layer sees
-all lanes at once and computes them with `accord.native`'s kernels; elsewhere it is the layer it was. Gradients of its
-weights are written straight to where they are wanted (`writing_to`), which for large layers spares two passes over
-memory.
+own; the module's parameters, their names and what it computes stay the same.
 """
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from accord.core import draws
 from accord.data.federated import Federation
-from accord.kernels import lane_block, lane_linear
+from accord.engines.vectorised.lane_layers import ConvReluPool, LaneLinear, turn_into
 from accord.models.block import Sequential, fusable, hooked
-
-_into: ContextVar[dict[int, Tensor] | None] = ContextVar("_into", default=None)
-
-
-@contextmanager
-def writing_to(places: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
-    """Pairs of a parameter of all lanes and the tensor its gradient belongs in. The backward pass of what runs within
-    may write there; whether it did is seen by where the gradient it gives lies."""
-    before = _into.set({parameter.data_ptr(): place for parameter, place in places})
-    try:
-        yield
-    finally:
-        _into.reset(before)
-
-
-def _place(parameter: Tensor) -> Tensor | None:
-    """Where this parameter's gradient may be written. Only the first use of a parameter gets a place: others are added
-    to it."""
-    return (_into.get() or {}).pop(parameter.data_ptr(), None)
 
 
 @torch.no_grad()
@@ -67,7 +41,7 @@ def fused(module: nn.Module) -> nn.Module:
             _fuse_within(part, uses)
     for part in module.modules():
         if type(part) is nn.Linear and not hooked(part) and _single(part):
-            part.__class__ = LaneLinear
+            turn_into(part, LaneLinear)
     return module
 
 
@@ -80,9 +54,11 @@ def _fuse_within(sequence: nn.Sequential, uses: Counter[int]) -> None:
         if uses[id(layer)] > 1 or not _single(layer):
             continue
         if fusable(layers[at : at + 3]) is not None:
-            layer.__class__, following = ConvReluPool, 2
+            turn_into(layer, ConvReluPool)
+            following = 2
         elif type(layer) is nn.Linear and not hooked(layer) and _is_relu(layers[at + 1 :]):
-            layer.__class__, layer.relu, following = LaneLinear, True, 1  # type: ignore[assignment]
+            turn_into(layer, LaneLinear)
+            layer.relu, following = True, 1  # type: ignore[assignment]
         for name in names[at + 1 : at + 1 + following]:
             sequence._modules[name] = nn.Identity()
 
@@ -94,151 +70,3 @@ def _is_relu(layers: Sequence[nn.Module]) -> bool:
 def _single(layer: nn.Module) -> bool:
     """In the precision that the kernels compute in."""
     return all(p.dtype == torch.float32 for p in layer.parameters()) and not layer._buffers
-
-
-def _with_lanes(x: Tensor) -> bool:
-    return torch._C._functorch.is_batchedtensor(x) and x.is_cuda and x.dtype == torch.float32
-
-
-def _lanes_first(values: Sequence[Tensor | None], in_dims: Sequence[int | None], lanes: int) -> list[Tensor | None]:
-    """Every tensor with its lanes as the first dimension; one that all lanes share, repeated."""
-    return [
-        None if value is None else value.expand(lanes, *value.shape) if dim is None else value.movedim(dim, 0)
-        for value, dim in zip(values, in_dims, strict=True)
-    ]
-
-
-# ---------------------------------------------------------------------------------------------- linear layers
-
-
-class LaneLinear(nn.Linear):
-    """A linear layer, and the ReLU after it where there is one."""
-
-    relu = False
-
-    def forward(self, input: Tensor) -> Tensor:
-        if _with_lanes(input):
-            return _Linear.apply(input, self.weight, self.bias, self.relu)
-        output = F.linear(input, self.weight, self.bias)
-        return F.relu(output) if self.relu else output
-
-
-class _Linear(torch.autograd.Function):
-    """One lane's layer, as `vmap` meets it: it hands all lanes on."""
-
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
-        raise NotImplementedError("lanes only")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> tuple[Tensor, int]:
-        x, weight, bias = _lanes_first((x, weight, bias), in_dims[:3], info.batch_size)  # type: ignore[assignment]
-        rows = x.reshape(len(x), -1, x.shape[-1])
-        return _LanesOfLinear.apply(rows, weight, bias, relu).view(*x.shape[:-1], weight.shape[1]), 0
-
-
-class _LanesOfLinear(torch.autograd.Function):
-    """`x: [L, N, I]`, `weight: [L, O, I]`, `bias: [L, O]`."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
-        y = torch.bmm(x, weight.transpose(1, 2))
-        if bias is not None or relu:
-            lane_linear.finish_(y, bias, relu)
-        ctx.save_for_backward(x, weight, y if relu else None)
-        ctx.relu, ctx.bias = relu, None if bias is None else bias.shape
-        ctx.places = _place(weight), None if bias is None else _place(bias)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, y = ctx.saved_tensors
-        into, into_bias = ctx.places
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        g, dx, dw, db = g.contiguous(), None, None, None
-        if needs_bias:
-            db = g.new_empty(ctx.bias) if into_bias is None else into_bias
-        if needs_bias or ctx.relu:
-            g = lane_linear.gradient_before(y if ctx.relu else g, g, ctx.relu, db)
-        if needs_weight:
-            dw = torch.empty_like(weight) if into is None else into
-            torch.bmm(g.transpose(1, 2), x, out=dw)
-        if needs_x:
-            dx = torch.bmm(g, weight)
-        return dx, dw, db, None
-
-
-# ----------------------------------------------------------------------------- convolution, ReLU and max-pool
-
-
-class ConvReluPool(nn.Conv2d):
-    """A convolution, the ReLU and the 2 x 2 max-pool after it."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        edge = _edges(self)
-        if _with_lanes(input) and edge is not None and input.ndim == 4:
-            return _Block.apply(input, self.weight, self.bias, *edge)
-        return F.max_pool2d(F.relu(super().forward(input)), 2)
-
-
-def _edges(conv: nn.Conv2d) -> tuple[int, int] | None:
-    """Rows and columns of zeros on each side; None where the sides differ."""
-    high, wide = conv.kernel_size
-    if conv.padding == "valid":
-        return 0, 0
-    if conv.padding == "same":
-        return (high // 2, wide // 2) if high % 2 and wide % 2 else None
-    assert not isinstance(conv.padding, str)
-    return conv.padding[0], conv.padding[1]
-
-
-class _Block(torch.autograd.Function):
-    """One lane's block, as `vmap` meets it: it hands all lanes on."""
-
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, top: int, left: int) -> Tensor:
-        raise NotImplementedError("lanes only")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Tensor | None, top: int, left: int
-    ) -> tuple[Tensor, int]:
-        lanes = _lanes_first((x, weight, bias), in_dims[:3], info.batch_size)
-        return _LanesOfBlock.apply(*lanes, top, left), 0
-
-
-class _LanesOfBlock(torch.autograd.Function):
-    """`x: [L, B, C, H, W]`, `weight: [L, K, C, h, w]`, `bias: [L, K]`."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, top: int, left: int) -> Tensor:
-        x, weight = x.contiguous(), weight if weight[0].is_contiguous() else weight.contiguous()
-        (lanes, batch, channels, height, width), (kernels, _, high, wide) = x.shape, weight.shape[1:]
-        sizes = lane_block.Sizes(lanes, batch, channels, height, width, kernels, high, wide, top, left)
-        out, which = lane_block.forward(x, weight, bias, sizes)
-        ctx.save_for_backward(x, weight, which)
-        ctx.sizes, ctx.bias = sizes, None if bias is None else bias.shape
-        ctx.places = _place(weight), None if bias is None else _place(bias)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, which = ctx.saved_tensors
-        into, into_bias = ctx.places
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        g, dx, dw, db = g.contiguous(), None, None, None
-        wide = lane_block.spread(which, g, ctx.sizes)
-        if needs_weight or needs_bias:
-            dw = torch.empty_like(weight, memory_format=torch.contiguous_format) if into is None else into
-            if ctx.bias is not None:
-                db = g.new_empty(ctx.bias) if into_bias is None else into_bias
-            lane_block.weight_gradients(x, wide, ctx.sizes, dw, db)
-        if needs_x:
-            dx = lane_block.image_gradient(weight, wide, ctx.sizes)
-        return dx, dw if needs_weight else None, db if needs_bias else None, None, None

@@ -22,8 +22,9 @@ from accord.core.losses import PerSample
 from accord.core.record import State
 from accord.data.federated import Federation
 from accord.engines import speed
-from accord.engines.vectorised import fuse
+from accord.engines.local_step import Piece, clipping, step_
 from accord.engines.vectorised.convolve import Unfolded
+from accord.engines.vectorised.lane_layers import placed
 from accord.kernels import lane_step
 
 
@@ -43,6 +44,12 @@ class Model:
     tuned: bool = False
     speed: frozenset[str] = frozenset()
     streams: tuple[torch.cuda.Stream, ...] | None = None
+
+    @cached_property
+    def placed(self) -> dict[int, str]:
+        """Parameters, by number, whose gradients layers write where they belong, and the buffers that say where: see
+        `lane_layers`."""
+        return placed(self.module, self.layout)
 
     @cached_property
     def losses_of_one(self) -> Callable[[State, Tensor, Tensor], Tensor]:
@@ -111,57 +118,55 @@ def advance(model: Model, lanes: Lanes, plan: Plan, step: Tensor) -> None:
     lanes.loss.addcmul_(loss, count)
     if lanes.last is not None:
         lanes.last.copy_(torch.where(count.unsqueeze(1) > 0, gradient, lanes.last))
-    factor = None if lanes.clip is None else (lanes.clip / (gradient.norm(dim=1, keepdim=True) + 1e-12)).clamp(max=1.0)
     fast = model.tuned and lanes.w.dtype == torch.float32
-    (lane_step.step_ if fast else step_)(
+    (lane_step.step_ if fast else lanes_step_)(
+        gradient,
         lanes.w,
         lanes.velocity,
-        gradient,
-        count.unsqueeze(1),
-        lanes.lr,
-        lanes.momentum,
-        factor=factor,
+        lanes.start,
+        lanes.drift,
+        lanes.gradients,
+        count=count.unsqueeze(1),
+        lr=lanes.lr,
+        momentum=lanes.momentum,
+        factor=None if lanes.clip is None else clipping(gradient, lanes.clip),
         weight_decay=lanes.weight_decay,
-        gradients=lanes.gradients,
         mu=lanes.mu,
-        start=lanes.start,
-        drift=lanes.drift,
     )
     step += 1
 
 
-def step_(
+def lanes_step_(
+    gradient: Tensor,
     w: Tensor,
     velocity: Tensor,
-    gradient: Tensor,
+    start: Tensor,
+    drift: Tensor | None = None,
+    gradients: Tensor | None = None,
+    *,
     count: Tensor,
     lr: Tensor,
     momentum: Tensor,
-    *,
     factor: Tensor | None = None,
     weight_decay: Tensor | None = None,
-    gradients: Tensor | None = None,
     mu: Tensor | None = None,
-    start: Tensor,
-    drift: Tensor | None = None,
 ) -> None:
-    """Moves `w: [L, P]` by SGD with momentum. `factor` clips the gradient, `gradients` sums what there is before the
-    local rule adds to it. A lane whose `count` is 0 keeps everything. Each line is one pass over the memory of all
-    lanes."""
+    """The local step of many lanes, `[L, P]`, with columns `[L, 1]` of numbers; a lane whose `count` is 0 keeps
+    everything."""
     active = count > 0
-    gradient = torch.where(active, gradient, 0.0)
-    if factor is not None:
-        gradient *= factor
-    if weight_decay is not None:
-        gradient.addcmul_(w, weight_decay * active)
-    if gradients is not None:
-        gradients += gradient
-    if mu is not None:
-        gradient.addcmul_(w - start, mu * active)
-    if drift is not None:
-        gradient.addcmul_(drift, active.to(gradient.dtype))
-    torch.addcmul(gradient, velocity, torch.where(active, momentum, 1.0), out=velocity)
-    w.addcmul_(velocity, torch.where(active, -lr, 0.0))
+
+    def if_active(value: Tensor | None) -> Tensor | None:
+        return None if value is None else torch.where(active, value, 0.0)
+
+    step_(
+        [torch.where(active, gradient, 0.0)],
+        [Piece(w, velocity, start, if_active(drift), gradients)],
+        lr=torch.where(active, lr, 0.0),
+        momentum=torch.where(active, momentum, 1.0),
+        factor=factor,
+        weight_decay=if_active(weight_decay),
+        mu=if_active(mu),
+    )
 
 
 def gradients(
@@ -187,35 +192,26 @@ def gradients(
             losses = losses_apart(model, leaf, buffers, x, y, dropout)
             (gradient,) = torch.autograd.grad(losses, leaf, share)
         else:
+            leaves = [piece.requires_grad_() for piece in model.layout.pieces(w.detach())]
             gradient = torch.empty_like(w)
-            leaves, places = (
-                [piece.requires_grad_() for piece in pieces(model.layout, w.detach())],
-                pieces(model.layout, gradient),
-            )
-            with fuse.writing_to(zip(leaves, places, strict=True)):
-                losses = model.loss(outputs(model, leaves, buffers, x, dropout).flatten(0, 1), y.flatten(0, 1)).view(
-                    rows.shape
-                )
-            gather(torch.autograd.grad(losses, leaves, share, materialize_grads=True), places, gradient)
+            places = model.layout.pieces(gradient)
+            handed = {buffer: places[number] for number, buffer in model.placed.items()}
+            output = outputs(model, leaves, {**buffers, **handed}, x, dropout)
+            losses = model.loss(output.flatten(0, 1), y.flatten(0, 1)).view(rows.shape)
+            parts = torch.autograd.grad(losses, leaves, share, materialize_grads=True)
+            if handed:
+                gather(parts, places)
+            else:
+                gradient = model.layout.flatten(parts, lead=rows.shape[:1])
     return gradient, (losses.detach() * share).sum(1)
 
 
-def pieces(layout: Layout, w: Tensor) -> list[Tensor]:
-    """Views of `w: [L, P]`, `[L, *shape]` for each parameter."""
-    return [
-        w[:, entry.where].unflatten(1, entry.shape) if entry.shape else w[:, entry.start] for entry in layout.parameters
-    ]
-
-
-def gather(found: Sequence[Tensor], places: Sequence[Tensor], gradient: Tensor) -> None:
-    """Gradients by parameter into one buffer `[L, P]`, of which `places` are the pieces. Those that lie there already
-    stay."""
-    missing = [(part, place) for part, place in zip(found, places, strict=True) if part.data_ptr() != place.data_ptr()]
-    if len(missing) == len(found):
-        torch.cat([part.reshape(len(gradient), -1) for part in found], dim=1, out=gradient)
-        return
-    for part, place in missing:
-        place.copy_(part)
+def gather(parts: Sequence[Tensor], places: Sequence[Tensor]) -> None:
+    """Gradients by parameter to their places, the pieces of one buffer `[L, P]`. Those that lie there already, written
+    by layers that were handed their place, stay."""
+    for part, place in zip(parts, places, strict=True):
+        if part.data_ptr() != place.data_ptr():
+            place.copy_(part)
 
 
 def outputs(

@@ -10,7 +10,7 @@ from accord.core.protocols import Mask
 from accord.core.record import Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.rules.masks.votes import Ballot, Memory, Scope, Tau, check_tau, lift_votes, rescaled, tau_at
+from accord.rules.masks.votes import Ballot, Memory, Scope, Tau, check_tau, rescaled, tau_at
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class and_mask(Mask):
         return Ballot(self.scope, self.memory).init(layout)
 
     def lift(self, reports: Reports, sent: State) -> Record:
-        return lift_votes(reports)
+        return Record(count=reports.count, votes=reports.votes)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         state = Ballot(self.scope, self.memory).remember(total, state)

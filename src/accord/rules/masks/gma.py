@@ -9,7 +9,7 @@ from accord.core.protocols import Mask
 from accord.core.record import Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.rules.masks.votes import Ballot, Memory, Scope, Tau, check_tau, lift_votes, tau_at
+from accord.rules.masks.votes import Ballot, Memory, Scope, Tau, check_tau, tau_at
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,12 @@ class gma(Mask):
         return Ballot(self.scope, self.memory).init(layout)
 
     def lift(self, reports: Reports, sent: State) -> Record:
-        return lift_votes(reports)
+        return Record(count=reports.count, votes=reports.votes)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        state = Ballot(self.scope, self.memory).remember(total, state)
-        share, whole = self.agreement(total, state, round)
+        ballot = Ballot(self.scope, self.memory)
+        state = ballot.remember(total, state)
+        share, whole = ballot.judge(total, state, tau_at(self.tau, round.number), round.layout)
         return share.masked_fill_(whole, 1.0).to(total["votes"].dtype), state
 
     def agreement(self, total: Record, state: State, round: Round) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from accord.core.protocols import Mask
 from accord.core.record import Record, State, exact_total
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.rules.masks.votes import Tau, check_tau, enough, lift_votes, net_share, rescaled, tau_at
+from accord.rules.masks.votes import Tau, check_tau, enough, net_share, rescaled, tau_at
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,9 @@ class sand(Mask):
             raise AccordError(f"k must be a number above 0, got {self.k!r}: it is how steeply the mask rises above tau")
 
     def lift(self, reports: Reports, sent: State) -> Record:
-        ballots = lift_votes(reports)
-        return Record(
-            **dict(ballots), sums=exact_total(reports.delta), squares=exact_total(reports.delta, torch.square)
-        )
+        delta = reports.delta
+        sums, squares = exact_total(delta), exact_total(delta, torch.square)
+        return Record(count=reports.count, votes=reports.votes, sums=sums, squares=squares)
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         count = total["count"].double()

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.core.record import Field, Record, State
-from accord.core.reports import Reports
+from accord.core.record import Record, State
 from accord.core.schedule import Schedule
 
 Tau = Annotated[float | Schedule, "net agreement a coordinate needs to pass whole"]
@@ -44,13 +43,21 @@ def _as_written(tau: float) -> Fraction:
 
 def net_share(total: Record) -> Tensor:
     """A, the net agreement of every coordinate: |sum of signs| / clients, between 0 and 1."""
-    return total["votes"].abs().div_(total["count"])
+    return _share(total["votes"], total["count"])
 
 
 def enough(total: Record, tau: float) -> Tensor:
     """Where the net vote reaches tau. Counts may differ by lane, so the threshold has the shape of `count: [...,
     1]`."""
-    counts, share = total["count"], _as_written(tau)
+    return _reached(total["votes"], total["count"], tau)
+
+
+def _share(votes: Tensor, counts: Tensor) -> Tensor:
+    return votes.abs().div_(counts)
+
+
+def _reached(votes: Tensor, counts: Tensor, tau: float) -> Tensor:
+    share = _as_written(tau)
     # Then 64 bits hold the product for as many clients as votes can count, and the device need not be asked. Groups of
     # coordinates, whose counts are in float64, have as many voters as coordinates times clients.
     if share.numerator < 1 << 38 and counts.dtype != torch.float64:
@@ -58,11 +65,7 @@ def enough(total: Record, tau: float) -> Tensor:
     else:
         exact = [threshold(tau, round(count)) for count in counts.reshape(-1).tolist()]
         least = torch.tensor(exact, device=counts.device).view(counts.shape)
-    return total["votes"].abs() >= least.to(total["votes"].dtype)
-
-
-def lift_votes(reports: Reports) -> Record:
-    return Record(votes=reports.votes, count=reports.count)
+    return votes.abs() >= least.to(votes.dtype)
 
 
 def check_tau(tau: float | Schedule, name: str = "tau") -> None:
@@ -130,23 +133,21 @@ class Ballot:
     def judge(self, total: Record, state: State, tau: float, layout: Layout) -> tuple[Tensor, Tensor]:
         """The share of net agreement `[..., P]`, and where it reaches tau. `state` is what is remembered after the
         round."""
-        if self.memory:
-            total = Record(**{name: Field(value) for name, value in state.items()})
+        votes, counts = (state["votes"], state["count"]) if self.memory else (total["votes"], total["count"])
         if self.scope == "coordinate":
-            return net_share(total), self._enough(total, tau)
-        groups = list(self._groups(total, layout))
-        share = torch.cat([net_share(group).expand(shape) for group, shape in groups], -1)
-        return share, torch.cat([self._enough(group, tau).expand(shape) for group, shape in groups], -1)
+            return _share(votes, counts), self._reached(votes, counts, tau)
+        groups = list(self._groups(votes, counts, layout))
+        share = torch.cat([_share(net, voters).expand(shape) for net, voters, shape in groups], -1)
+        return share, torch.cat([self._reached(net, voters, tau).expand(shape) for net, voters, shape in groups], -1)
 
-    def _enough(self, total: Record, tau: float) -> Tensor:
+    def _reached(self, votes: Tensor, counts: Tensor, tau: float) -> Tensor:
         if not self.memory:
-            return enough(total, tau)
-        return total["votes"].abs() >= tau * (1 - _ROUNDING) * total["count"]
+            return _reached(votes, counts, tau)
+        return votes.abs() >= tau * (1 - _ROUNDING) * counts
 
-    def _groups(self, total: Record, layout: Layout) -> Iterator[tuple[Record, torch.Size]]:
+    def _groups(self, votes: Tensor, counts: Tensor, layout: Layout) -> Iterator[tuple[Tensor, Tensor, torch.Size]]:
         """What is judged as one: its net votes over all coordinates, as many voters for each of them, and the shape of
         what it judges."""
-        votes = total["votes"]
         for part in [part for _, part in layout.layers(votes)] if self.scope == "layer" else [votes]:
             net = part.abs().sum(-1, keepdim=True, dtype=torch.float64)
-            yield Record(votes=Field(net), count=Field(total["count"].double() * part.shape[-1])), part.shape
+            yield net, counts.double() * part.shape[-1], part.shape
