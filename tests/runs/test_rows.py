@@ -116,15 +116,19 @@ def test_many_runs_hold_no_file_open_and_no_row_in_memory(tmp_path: Path) -> Non
         here = Path("/proc/self/fd")
         return len(list(here.iterdir())) if here.exists() else 0
 
-    before = open_files()
+    def rows_kept() -> int:
+        gc.collect()
+        return sum(type(kept) is RoundRow for kept in gc.get_objects())
+
+    before, kept_before = open_files(), rows_kept()
     runs = [Rows(Log(tmp_path / f"{number}.jsonl")) for number in range(300)]
     for number in range(1, 131):
         for rows in runs:
             rows.append(RoundRow(round=number))
     assert open_files() == before
-    gc.collect()
-    assert sum(type(kept) is RoundRow for kept in gc.get_objects()) <= len(runs) + 10, "the last one of each"
-    assert all(len(path.read_text().splitlines()) == 128 for path in tmp_path.iterdir())
+    assert rows_kept() <= kept_before + len(runs) + 10, "the last one of each"
+    # whole blocks; a slow machine writes what has waited for a second, too
+    assert all(len(path.read_text().splitlines()) >= 128 for path in tmp_path.iterdir())
 
 
 def test_a_run_keeps_its_rows_when_its_folder_goes_on(tmp_path: Path) -> None:
