@@ -142,7 +142,7 @@ def test_show_tells_one_run_in_detail(
         "participation gap (held-out - unseen)",
         "worst",
         "by window(1,2) (round 2): train",
-        "by oracle (round ",
+        "by oracle of evaluated rounds (round ",
     ):
         assert part in told
 

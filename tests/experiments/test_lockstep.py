@@ -18,10 +18,13 @@ from accord import gma
 from accord.data import CropFlip, Federation, Scale, coloured, deal, shifted
 from accord.engines.contract import Job
 from accord.engines.determinism import steady
-from accord.engines.vectorised import Vectorised
+from accord.engines.sequential import Sequential
+from accord.engines.vectorised import Look, Vectorised
+from accord.engines.vectorised.evaluation import Evaluation
 from accord.experiments.lockstep import Shared, alike, room, together
 from accord.rules.local import Training
 from accord.runs.folder import RunFolder
+from accord.training import lockstep as learning
 from accord.training.fit import make_job
 from accord.training.loop import Event, Hook, Loop
 from accord.training.plan import Plan
@@ -422,3 +425,86 @@ def test_a_run_that_diverges_does_so_in_company_as_alone(tmp_path: Path) -> None
         lockstep(cases, tmp_path / "together")
     with pytest.warns(accord.training.loop.SkippedRound):
         assert_as_alone(cases, tmp_path)
+
+
+# ------------------------------------------------------------------------------------------- as one, and deferred
+
+
+def test_runs_of_one_algorithm_are_added_up_and_step_as_one_to_the_bits_of_each_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed, stepped = blobs(), []
+    real = learning.learn_together
+    monkeypatch.setattr(learning, "learn_together", lambda turns: stepped.append(len(turns)) or real(turns))
+    masks = (None, gma(), gma(0.6, memory=0.5), accord.scaled(gma(), by="length"), accord.and_mask(0.6))
+    cases = [
+        Case(f"{at}-{seed}", accord.fedyogi(lr=0.05, mask=mask), fed, mlp(seed=seed), plan={"seed": seed})
+        for at, mask in enumerate(masks)
+        for seed in (0, 1, 2)
+    ]
+    lockstep(cases, tmp_path / "together")
+    assert stepped == [3] * (5 * 6)  # five algorithms, six rounds
+    assert_as_alone(cases, tmp_path)
+
+
+def test_a_round_that_is_recorded_while_the_next_is_trained_is_recorded_the_same(tmp_path: Path) -> None:
+    fed = blobs()
+    cases = [
+        Case("short", accord.scaffold(), fed, plan={"rounds": 3}),
+        Case("long", accord.scaffold(mask=gma()), fed, plan={"rounds": 7, "evaluate_every": 3}),
+        Case("flat", fed=fed, plan={"rounds": 40, "patience": 4, "min_delta": 0.02, "evaluate_every": 2}),
+    ]
+    lockstep(cases, tmp_path / "together", at_once=2, cohorts=2)
+    assert_as_alone(cases, tmp_path)
+
+
+def test_a_run_that_is_stopped_while_its_next_round_is_trained_goes_on_from_where_it_stopped(tmp_path: Path) -> None:
+    case = Case("cut", accord.scaffold(mask=gma()), blobs(), plan={"rounds": 6})
+    other = replace(case, name="other")
+
+    def stop(event: Event) -> bool:
+        return event.round == 3 and not event.at_end(lambda how: None)
+
+    ended = lockstep([case, other], tmp_path / "together", hooks=[stop], cohorts=2)
+    assert [(loop.progress.round, loop.stopped) for loop in ended] == [(3, "stopped by a hook")] * 2
+    lockstep([case, other], tmp_path / "together", cohorts=2)
+    assert_as_alone([case, other], tmp_path)
+
+
+@dataclass(frozen=True)
+class OneRunAlone(gma):
+    """A mask of somebody's own that knows nothing of leading dimensions."""
+
+    def lower(self, total, state, round):
+        mask, state = super().lower(total, state, round)
+        return mask * total["votes"].abs().mean() / 5, state
+
+
+def test_a_mask_that_takes_one_run_at_a_time_gets_one(tmp_path: Path) -> None:
+    fed = blobs()
+    cases = [Case(f"{s}", accord.fedavg(mask=OneRunAlone()), fed, mlp(seed=s), plan={"seed": s}) for s in (0, 1)]
+    engine = Vectorised(cases[0].job()[0])
+    assert not engine.steps_as_one(cases[0].job()[0])
+    assert engine.steps_as_one(Case("", accord.fedavg(mask=gma()), fed).job()[0])
+    lockstep(cases, tmp_path / "together")
+    assert_as_alone(cases, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "model", [mlp(), nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))]
+)
+def test_models_evaluated_as_lanes_get_what_each_gets_from_the_reference(model: nn.Module) -> None:
+    feds = [blobs(), replace(blobs(), heldout={}, unseen={})]  # of different lengths
+    jobs = [Case("", fed=fed, module=model).job()[0] for fed in feds]
+    engine = Vectorised(jobs[0])
+    evaluation = Evaluation(engine.descent.model)
+    vectors = [torch.randn(jobs[0].layout.size, generator=torch.Generator().manual_seed(s)) for s in (0, 1, 2)]
+    buffers = jobs[0].layout.pack_buffers(dict(model.named_buffers()))
+    looks = [Look(jobs[i % 2], vector, buffers, list(feds[i % 2].groups())) for i, vector in enumerate(vectors)]
+    for look, table, alone in zip(looks, evaluation(looks), map(evaluation, [[look] for look in looks]), strict=True):
+        expected = Sequential(look.job).evaluate(look.vector, look.buffers, look.groups)
+        assert table.groups == expected.groups and table.smaller == expected.smaller
+        assert table.samples.tolist() == expected.samples.tolist()
+        for name, sums in expected.sums.items():
+            assert torch.allclose(torch.from_numpy(table.sums[name]), torch.from_numpy(sums), rtol=1e-5)
+            assert table.sums[name].tolist() == alone[0].sums[name].tolist()

@@ -2,6 +2,7 @@
 interpreter."""
 
 import importlib.util
+import itertools
 import os
 from collections.abc import Callable
 
@@ -16,7 +17,7 @@ from accord.engines.vectorised import lane_layers
 from accord.engines.vectorised.fuse import fused, made_for_lanes
 from accord.engines.vectorised.lane_layers import ConvReluPool, LaneLinear
 from accord.engines.vectorised.lanes import Model, gather, gradients, lanes_step_
-from accord.kernels import lane_block, lane_linear, lane_step
+from accord.kernels import lane_block, lane_linear, lane_norms, lane_step, segments
 from accord.models import lenet
 from conftest import blobs, mlp
 
@@ -281,3 +282,16 @@ def test_gradients_that_lie_elsewhere_are_copied() -> None:
     assert buffer.tolist() == [[1.0, 1.0, 1.0, 1.0, 7.0]] * 2
     gather([torch.full((2, 2, 2), 3.0), places[1]], places)
     assert buffer.tolist() == [[3.0, 3.0, 3.0, 3.0, 7.0]] * 2
+
+
+@kernels
+def test_norms_and_sums_of_segments_are_those_of_each_row() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 2500, device=DEVICE)
+    assert close(lane_norms.by_kernel(x), x.norm(dim=1))
+    bounds = torch.tensor([0, 3, 3, 700, 2400], device=DEVICE)  # the last samples are nobody's
+    found = segments.segment_sums(x.double().view(2, 2, 2500), bounds)
+    ends = bounds.tolist()
+    wanted = torch.stack([x[:, a:b].double().sum(1) for a, b in itertools.pairwise(ends)], 1).view(2, 2, 4)
+    assert torch.allclose(found, wanted, rtol=1e-12)
+    assert torch.equal(segments.segment_sums(x[1:2].double(), bounds)[0], found.view(4, 4)[1]), "whoever goes along"

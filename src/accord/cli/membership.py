@@ -114,7 +114,9 @@ def _trainer(experiment: "Experiment", rounds: int) -> "Train":
     run = experiment.settings.run
 
     def train(fed: "Federation", seed: int) -> "nn.Module":
-        plan = replace(experiment.plan(seed), rounds=rounds, evaluate_every=rounds, budget=None, patience=None)
+        plan = replace(
+            experiment.plan(seed), rounds=rounds, evaluate_every=rounds, evaluate_at=(), budget=None, patience=None
+        )
         module = experiment.module(fed, seed)
         machine: Any = {"engine": run.engine, "device": run.device, "speed": run.speed}
         return carry_out(module, fed, experiment.algorithm, experiment.training, plan, folder=None, **machine).model()

@@ -36,6 +36,17 @@ def probe(job: Job) -> Probed:
         return Probed(drops_out, least_batch=1 if _trains_on_one(model, x) else 2)
 
 
+@torch.no_grad()
+def draws_in_evaluation(job: Job) -> bool:
+    """Whether the model is random even when it is evaluated. Such a model draws from its run's own seed, batch by
+    batch."""
+    x, _ = job.fed.read(torch.zeros(1, dtype=torch.int64))
+    with torch.random.fork_rng(devices=[]), draws.Routed(0) as mode:
+        before = torch.get_rng_state()
+        copied(job.module).cpu().eval()(x.cpu())
+        return mode.calls > 0 or not torch.equal(before, torch.get_rng_state())
+
+
 def two_samples(job: Job) -> tuple[Tensor, Tensor]:
     """Some client's first two samples, or its only one twice, as the model reads them."""
     rows = next((rows[:2] for rows in job.fed.train.values() if len(rows)), None)

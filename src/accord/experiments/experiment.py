@@ -263,6 +263,8 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
             run.seeds[0],
             train.patience,
             Plan.min_delta if train.min_delta is None else train.min_delta,
+            tuple(train.evaluate_at),
+            train.evaluate_samples,
         )
         if algorithm.privacy:
             plan.check_privacy()

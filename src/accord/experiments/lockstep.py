@@ -7,6 +7,7 @@ along.
 """
 
 import copy
+import gc
 import json
 import os
 import time
@@ -18,15 +19,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from accord.core import draws
 from accord.data.federated import Federation
-from accord.engines.contract import Job
+from accord.engines.contract import Job, Outcome
+from accord.engines.probe import draws_in_evaluation
 from accord.engines.vectorised import Request, Vectorised
 from accord.engines.vectorised.descent import width_of
 from accord.runs.fingerprint import describe
-from accord.training.loop import Loop
+from accord.training.lockstep import Lockstep
+from accord.training.loop import Asked, Loop
 
 _RUNS = 256  # at a time; by then a device is full, and each holds a file open, its lock
+_CHECKPOINT_SECONDS = 0.5  # a run, between two checkpoints of all
+_COHORT = 16  # runs from which they go as two cohorts: half of fewer does not keep a device busy
 _MEMORY = 4 << 30  # bytes, assumed where the system does not say (Windows)
 # of the model's size, that a run holds (progress, best model, moments), and that a lane holds while it trains
 _VECTORS = 8
@@ -84,19 +88,8 @@ def alike(job: Job) -> Hashable:
         width_of(job),
         job.device,
         job.speed,
-        job.seed if _draws_in_evaluation(job) else None,
+        job.seed if draws_in_evaluation(job) else None,
     )
-
-
-@torch.no_grad()
-def _draws_in_evaluation(job: Job) -> bool:
-    """Whether the model is random even when it is evaluated. The engine of a batch evaluates with one seed, so such
-    runs go apart."""
-    x, _ = job.fed.read(torch.zeros(1, dtype=torch.int64))
-    with torch.random.fork_rng(devices=[]), draws.Routed(0) as mode:
-        before = torch.get_rng_state()
-        copy.deepcopy(job.module).cpu().eval()(x)
-        return mode.calls > 0 or not torch.equal(before, torch.get_rng_state())
 
 
 def room(job: Job, cohort: int) -> int:
@@ -120,32 +113,79 @@ def _open_files() -> int:
 
 
 def together(
-    loops: Iterable[Loop], engine: Vectorised, at_once: int, interrupted: Callable[[], bool] = lambda: False
+    loops: Iterable[Loop],
+    engine: Vectorised,
+    at_once: int,
+    interrupted: Callable[[], bool] = lambda: False,
+    cohorts: int | None = None,
 ) -> Iterator[Loop]:
     """Drives runs that are alike round by round, at most `at_once` at a time, and gives each of them when it is over.
-    `loops` is drawn from as there is room. Once interrupted, all stop after the round they are in, and none begins."""
-    waiting, going = iter(loops), list[tuple[Loop, Iterator[Any]]]()
+    `loops` is drawn from as there is room. Once interrupted, all stop after the round they are in, and none begins.
+
+    With two `cohorts` of runs (None: on CUDA, where there are runs enough) the host sees to one while the device trains
+    the other.
+    """
+    waiting = iter(loops)
+    count = cohorts or (2 if engine.job.device.type == "cuda" and at_once >= _COHORT else 1)
+    engines = [engine, *(engine.twin() for _ in range(count - 1))]
+    companies = [_Company(own, -(-at_once // count), count > 1) for own in engines]
+    thresholds = gc.get_threshold()
+    gc.set_threshold(100_000, 20, 100)  # a round makes many small objects, and looking for cycles took half of its time
     try:
         while True:
-            going += [(loop, loop.rounds()) for loop in islice(waiting, at_once - len(going))]
-            if not going:
+            for company in companies:
+                if company.end() and interrupted():
+                    waiting = iter(())
+                    company.stop("interrupted")
+                yield from company.begin(waiting)
+            if not any(company.going for company in companies):
                 return
-            turns = [(loop, rounds, next(rounds, None)) for loop, rounds in going]
-            going = [(loop, rounds) for loop, rounds, asked in turns if asked is not None]
-            yield from (loop for loop, _, asked in turns if asked is None)
-            if not going:
-                continue
-            started = time.monotonic()
-            wanted = [(loop, asked) for loop, _, asked in turns if asked is not None]
-            outcomes = engine.train_many([Request(loop.job, asked.work, asked.cohort) for loop, asked in wanted])
-            share = (time.monotonic() - started) / len(wanted)
-            for (loop, asked), outcome in zip(wanted, outcomes, strict=True):
-                loop.absorb(asked, outcome, share)
-            if interrupted():
-                waiting = iter(())
-                for loop, _ in going:
-                    loop.stop("interrupted")
     except BaseException as error:
-        for loop, _ in going:
-            loop.fail(error)
+        for company in companies:
+            for loop, _ in company.going:
+                loop.fail(error)
         raise
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+class _Company:
+    """Runs that train at the same time. With `defers`, a round is recorded while the next is trained."""
+
+    def __init__(self, engine: Vectorised, at_once: int, defers: bool) -> None:
+        self.engine, self.at_once, self.lockstep = engine, at_once, Lockstep(engine, defers)
+        self.going: list[tuple[Loop, Iterator[Any]]] = []
+        self._flight: tuple[float, list[tuple[Loop, Asked]], Callable[[], list[Outcome]]] | None = None
+
+    def begin(self, waiting: Iterator[Loop]) -> Iterator[Loop]:
+        """Lets in whom there is room for, and begins everybody's next round; gives runs that are over."""
+        while True:
+            new = [(loop, loop.rounds()) for loop in islice(waiting, self.at_once - len(self.going))]
+            if new:  # the engine adds up neighbours of one algorithm at once
+                self.going = sorted([*self.going, *new], key=lambda run: repr(run[0].job.algorithm))
+                for loop, _ in self.going:  # a checkpoint of each takes as long as many rounds of all
+                    loop.checkpoint_seconds = max(loop.checkpoint_seconds, _CHECKPOINT_SECONDS * len(self.going))
+            turns = [(loop, rounds, next(rounds, None)) for loop, rounds in self.going]
+            self.going = [(loop, rounds) for loop, rounds, asked in turns if asked is not None]
+            yield from (loop for loop, _, asked in turns if asked is None)
+            if self.going or not turns:
+                break
+        wanted = [(loop, asked) for loop, _, asked in turns if asked is not None]
+        if wanted:
+            requests = [Request(loop.job, asked.work, asked.cohort) for loop, asked in wanted]
+            self._flight = time.monotonic(), wanted, self.engine.begin_many(requests)
+
+    def end(self) -> bool:
+        """Takes in the round that was begun, if there is one."""
+        if self._flight is None:
+            return False
+        (started, wanted, outcomes), self._flight = self._flight, None
+        self.lockstep.record()
+        found = [(*turn, outcome) for turn, outcome in zip(wanted, outcomes(), strict=True)]
+        self.lockstep.absorb(found, (time.monotonic() - started) / len(wanted))
+        return True
+
+    def stop(self, why: str) -> None:
+        self.lockstep.record()
+        for loop, _ in self.going:
+            loop.stop(why)

@@ -34,7 +34,7 @@ class Pace:
 
     def seconds(self, plan: Plan) -> float:
         """Of a whole run."""
-        return plan.rounds * (self.training + self.evaluation / plan.evaluate_every)
+        return plan.rounds * self.training + len(plan.evaluations) * self.evaluation
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ def _measured(runs: Sequence[PlannedRun]) -> Pace:
     def loop_of(run: PlannedRun) -> Loop:
         job = jobs.job(run)
         # the last round is evaluated, whatever the plan
-        tried = replace(run.experiment.plan(run.seed), rounds=_TRIED, evaluate_every=_TRIED + 1, patience=None)
+        plan = run.experiment.plan(run.seed)
+        tried = replace(plan, rounds=_TRIED, evaluate_every=_TRIED + 1, evaluate_at=(), patience=None)
         by = engine or make_engine(run.experiment.settings.run.engine, job)
         return Loop(job, tried, by, None, [_note])
 

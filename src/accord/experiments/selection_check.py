@@ -11,7 +11,7 @@ from accord.runs.selection import select
 def rehearse(rule: str | None, experiment: Experiment) -> None:
     """Refuses a selection rule that could choose nothing, before a run spends time on it."""
     if rule is not None:
-        data, train = experiment.settings.data, experiment.settings.train
+        data = experiment.settings.data
         tested = experiment.supply.data.kept is not None  # of the user's own data nobody knows before it is read
         may_be = {"train": True, "heldout": data.heldout, "unseen": data.unseen or not tested, "test": tested}
         splits = [split for split, there in may_be.items() if there]
@@ -19,5 +19,4 @@ def rehearse(rule: str | None, experiment: Experiment) -> None:
         blank = summarise(
             Table([(split, split) for split in splits], np.ones(count, dtype=np.int64), {"loss": np.zeros(count)})
         )
-        rounds = (*range(train.evaluate_every, train.rounds, train.evaluate_every), train.rounds)
-        select([(number, blank) for number in rounds], rule)
+        select([(number, blank) for number in experiment.plan(0).evaluations], rule)

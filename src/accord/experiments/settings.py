@@ -146,6 +146,16 @@ class TrainSection(Section):
     weight_decay: float = Field(0.0, description="the clients' weight decay")
     clip: float | None = Field(None, description="largest norm of a local step's gradient; left out: no clipping")
     evaluate_every: int = Field(10, description="rounds between two evaluations")
+    evaluate_at: list[str] = Field(
+        [],
+        description=(
+            "rounds to evaluate instead: log (dense early), last10, window(a,b), or several of these; left out: every"
+            " evaluate_every"
+        ),
+    )
+    evaluate_samples: int | None = Field(
+        None, description="training samples that an evaluation reads, a fixed draw of at most so many; left out: all"
+    )
     patience: int | None = Field(
         None,
         description=(
@@ -160,6 +170,11 @@ class TrainSection(Section):
     lost: float = Field(0.0, description="probability that a client's report never arrives")
     stragglers: float = Field(0.0, description="probability that a client does only a part of its steps")
     least: float = Field(0.1, description="the smallest share of its steps that a straggler does")
+
+    @field_validator("evaluate_at", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return _listed(value)
 
 
 Part = str | dict[str, Any]  # a name, or a table with a name and the part's own fields

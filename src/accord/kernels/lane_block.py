@@ -55,8 +55,8 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, s: Sizes) -> tuple[T
     which = torch.empty_like(out, dtype=torch.uint8)
     pixels = s.pooled[0] * s.pooled[1]
     block_p, block_k = _block(pixels, 64), _block(s.kernels, 32)
-    grid = (s.lanes * s.batch, -(-pixels // block_p), -(-s.kernels // block_k))
-    _kernels().forward[grid](
+    blocks = -(-s.batch * pixels // block_p)  # of a lane's samples one after another: few have pixels for whole blocks
+    _kernels().forward[s.lanes * blocks, -(-s.kernels // block_k)](
         *(
             x,
             weight,
@@ -66,9 +66,10 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, s: Sizes) -> tuple[T
             weight.stride(0),
             0 if bias is None else bias.stride(0),
         ),
-        *(s.batch, s.channels, s.height, s.width, s.kernels, *s.pooled, s.top, s.left),
+        *(blocks, s.batch, s.channels, s.height, s.width, s.kernels, *s.pooled, s.top, s.left),
         *(s.high, s.wide, bool(s.top or s.left), bias is not None, block_p, block_k, _DEPTH),
         num_stages=1,
+        num_warps=4 if block_p > 16 else 1,  # of a few pixels, one warp takes two fifths of the time that four take
     )
     return out, which
 
@@ -99,6 +100,7 @@ def weight_gradients(x: Tensor, wide: Tensor, s: Sizes, into: Tensor, into_bias:
         *(s.batch, s.channels, s.height, s.width, s.kernels, *s.pooled, *s.spread, s.top, s.left),
         *(s.high, s.wide, bool(s.top or s.left), block_k, block_t, _DEPTH // 2),
         num_stages=1,
+        num_warps=2,
     )
     _kernels().add_parts[s.lanes, -(-s.kernels * (taps + 1) // 512)](
         *(
@@ -117,9 +119,10 @@ def image_gradient(weight: Tensor, wide: Tensor, s: Sizes) -> Tensor:
     dx = wide.new_empty(s.lanes, s.batch, s.channels, s.height, s.width)
     pixels = s.height * s.width
     block_p, block_c = _block(pixels, 64), _block(s.channels, 32)
-    _kernels().image_gradient[s.lanes * s.batch, -(-pixels // block_p), -(-s.channels // block_c)](
+    blocks = -(-s.batch * pixels // block_p)
+    _kernels().image_gradient[s.lanes * blocks, -(-s.channels // block_c)](
         *(weight, wide, dx, weight.stride(0)),
-        *(s.batch, s.channels, s.height, s.width, s.kernels, *s.spread, s.top, s.left),
+        *(blocks, s.batch, s.channels, s.height, s.width, s.kernels, *s.spread, s.top, s.left),
         *(s.high, s.wide, block_p, block_c, _DEPTH),
         num_stages=1,
     )
@@ -139,18 +142,18 @@ def _kernels() -> SimpleNamespace:
     @triton.jit
     def forward(  # type: ignore[no-untyped-def]
         x, weight, bias, out, which, weight_lane, bias_lane,
-        batch, channels, height, width, kernels, rows, columns, above, before,
+        blocks, batch, channels, height, width, kernels, rows, columns, above, before,
         HIGH: tl.constexpr, WIDE: tl.constexpr, EDGE: tl.constexpr, BIAS: tl.constexpr,
         P: tl.constexpr, K: tl.constexpr, T: tl.constexpr,
     ):  # fmt: skip
-        sample = tl.program_id(0).to(tl.int64)
-        lane = sample // batch
-        p = tl.program_id(1) * P + tl.arange(0, P)
-        k = tl.program_id(2) * K + tl.arange(0, K)
-        real, there, taps = p < rows * columns, k < kernels, channels * HIGH * WIDE
-        top, left = p // columns * 2 - above, p % columns * 2 - before
-        corner = top * width + left
-        x += sample * channels * height * width
+        lane = (tl.program_id(0) // blocks).to(tl.int64)
+        p = tl.program_id(0) % blocks * P + tl.arange(0, P)
+        sample, pixel = p // (rows * columns), p % (rows * columns)
+        k = tl.program_id(1) * K + tl.arange(0, K)
+        real, there, taps = sample < batch, k < kernels, channels * HIGH * WIDE
+        top, left = pixel // columns * 2 - above, pixel % columns * 2 - before
+        corner = sample * (channels * height * width) + top * width + left
+        x += lane * batch * channels * height * width
         weight += lane * weight_lane
         a = tl.zeros((K, P), dtype=tl.float32)
         b = tl.zeros((K, P), dtype=tl.float32)
@@ -187,7 +190,7 @@ def _kernels() -> SimpleNamespace:
         best, place = tl.where(take, d, best), tl.where(take, 3, place)
         place = tl.where(best <= 0, 4, place)  # ReLU lets no gradient through
         best = tl.where(best <= 0, 0.0, best)
-        at = (sample * kernels + k[:, None]) * rows * columns + p[None, :]
+        at = ((lane * batch + sample)[None, :] * kernels + k[:, None]) * rows * columns + pixel[None, :]
         inside = there[:, None] & real[None, :]
         tl.store(out + at, best, mask=inside)
         tl.store(which + at, place.to(tl.uint8), mask=inside)
@@ -261,16 +264,18 @@ def _kernels() -> SimpleNamespace:
     @triton.jit
     def image_gradient(  # type: ignore[no-untyped-def]
         weight, wide, dx, weight_lane,
-        batch, channels, height, width, kernels, high, across, above, before,
+        blocks, batch, channels, height, width, kernels, high, across, above, before,
         HIGH: tl.constexpr, WIDE: tl.constexpr, P: tl.constexpr, C: tl.constexpr, U: tl.constexpr,
     ):  # fmt: skip
-        sample = tl.program_id(0).to(tl.int64)
-        p = tl.program_id(1) * P + tl.arange(0, P)
-        c = tl.program_id(2) * C + tl.arange(0, C)
-        real, there = p < height * width, c < channels
-        corner = (p // width + above + HIGH - 1) * across + p % width + before + WIDE - 1
-        weight += sample // batch * weight_lane
-        wide += sample * kernels * high * across
+        lane = (tl.program_id(0) // blocks).to(tl.int64)
+        p = tl.program_id(0) % blocks * P + tl.arange(0, P)
+        sample, pixel = p // (height * width), p % (height * width)
+        c = tl.program_id(1) * C + tl.arange(0, C)
+        real, there = sample < batch, c < channels
+        row, column = pixel // width + above + HIGH - 1, pixel % width + before + WIDE - 1
+        corner = sample * (kernels * high * across) + row * across + column
+        weight += lane * weight_lane
+        wide += lane * batch * kernels * high * across
         total = tl.zeros((C, P), dtype=tl.float32)
         for first in range(0, kernels * HIGH * WIDE, U):  # every tap of every kernel
             u = first + tl.arange(0, U)
@@ -282,7 +287,7 @@ def _kernels() -> SimpleNamespace:
             at = (c * (HIGH * WIDE))[:, None] + (k * (channels * HIGH * WIDE) + tap)[None, :]
             w = tl.load(weight + at, mask=there[:, None] & (k < kernels)[None, :], other=0.0)
             total = tl.dot(w, value, total, input_precision="tf32x3")
-        at = (sample * channels + c[:, None]) * height * width + p[None, :]
+        at = ((lane * batch + sample)[None, :] * channels + c[:, None]) * height * width + pixel[None, :]
         tl.store(dx + at, total, mask=there[:, None] & real[None, :])
 
     kernels = (forward, spread, weight_gradients, add_parts, image_gradient)

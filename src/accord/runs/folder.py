@@ -100,9 +100,9 @@ class RunFolder:
                 " start over"
             )
 
-    def begin(self, environment: Json) -> dict[str, Tensor]:
+    def begin(self, environment: Json, last: int = 1) -> dict[str, Tensor]:
         """Readies the folder for writing: settings in place, metrics cut back to the checkpoint. Gives the checkpoint's
-        tensors, if any."""
+        tensors, if any. The `last` rounds of a run are evaluated whatever its schedule."""
         tensors = self.tensors()  # first of all: a folder whose checkpoint is damaged is left as it is
         # of a process that was killed
         for left_over in [*self.path.glob(".*.part"), *self.path.glob("checkpoint-*.safetensors")]:
@@ -114,17 +114,17 @@ class RunFolder:
         write_json(self.path / "experiment.json", self._settings)
         self._note_environment(environment)
         for name in ("metrics.jsonl", "timing.jsonl"):
-            kept = [self._as_recorded(line, name) for line in lines_of(self.path / name)]
+            kept = [self._as_recorded(line, name, last) for line in lines_of(self.path / name)]
             write_whole(self.path / name, b"".join(kept))
         return tensors
 
-    def _as_recorded(self, line: bytes, name: str) -> bytes:
+    def _as_recorded(self, line: bytes, name: str, last: int) -> bytes:
         """A line as a straight run would have written it: without the evaluation that a run gets only because it ends
         there; nothing, if it is of a round after the checkpoint."""
         row = parsed(line, self.path / name)
         if row["round"] > (self.state["round"] if self.state else 0):
             return b""
-        if not row.get("off_schedule") or row["round"] >= self._rounds:
+        if not row.get("off_schedule") or row["round"] > self._rounds - last:
             return line
         return json_line({key: row[key] for key in row if key not in ("evaluation", "off_schedule")}).encode()
 
@@ -181,7 +181,9 @@ class RunFolder:
         since when."""
         for name, state in models.items():
             write_tensors(self.path / f"{name}.safetensors", state)
-        write_json(self.path / "clients.json", clients)
+        # a line each: with indents, to write those of hundreds of clients took longer than many rounds
+        rows = ",\n".join(json_line(row).rstrip() for row in clients)
+        write_text(self.path / "clients.json", f"[\n{rows}\n]\n")
         flat = {} if flat_since is None else {"flat_since": flat_since}
         write_json(self.path / "done", {"schema": SCHEMA, "rounds": rounds, **flat})
 

@@ -108,6 +108,14 @@ class Study:
         """The data sets that its cells take."""
         return list(dict.fromkeys(cell.settings.get("data.name", "mnist") for cell in self.cells))
 
+    @property
+    def evaluates_all(self) -> bool:
+        """Whether every round of every run is evaluated, so that the best of them is the best there is."""
+        each = (
+            ("train.evaluate_at" in cell.settings, cell.settings.get("train.evaluate_every")) for cell in self.cells
+        )
+        return all(named == (False, 1) for named in each)
+
     def place(self, values: Mapping[str, str]) -> Place:
         """Where a cell stands, whichever rival it is of."""
         return tuple(value for axis, value in values.items() if axis != self.compare)

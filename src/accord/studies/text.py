@@ -16,10 +16,10 @@ def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:
     """A row per cell. Accuracy in percent on the test set, by each rule; unseen clients by the main one; then what was
     printed."""
     others = [other for other in study.rules if other != rule]
+    titles = {"oracle": "oracle" if study.evaluates_all else "oracle of evaluated rounds"}
     head = [
         *study.axes,
-        f"test, {rule}",
-        *(f"test, {other}" for other in others),
+        *(f"test, {titles.get(by, by)}" for by in (rule, *others)),
         f"unseen, {rule}",
         "rounds",
         "chosen",

@@ -47,6 +47,8 @@ def fit(
     clip: float | None = None,
     steps: int | None = None,
     evaluate_every: int = 10,
+    evaluate_at: str | Sequence[str] = (),
+    evaluate_samples: int | None = None,
     checkpoint_every: int | None = None,
     min_clients: int = 1,
     conditions: Conditions | None = None,
@@ -72,18 +74,19 @@ def fit(
 
     `sample` clients (None: all) take part in a round and do `epochs` of SGD in batches of `batch` (None: all at once),
     at most `steps`. Every `evaluate_every` rounds, and after the last, the model meets training data, held-out data,
-    unseen clients and the test set. With a `folder` the run is recorded there under a name made of its settings, and
-    goes on from its last checkpoint if it is there already; a run that has been that far is read back, with all the
-    rounds it has. `loss(output, target)` and each of `metrics` give one number per sample; the first metric judges the
-    model, and more of it is better unless `accord.smaller_is_better` marks it. `start` is a state dict, or a
-    safetensors file, to begin from. `attack` makes some clients harm, such as `accord.attack.sign_flip(share=0.2)`;
-    they are evaluated like all others (docs/explanation/robustness.md). `speed` names options that trade something for
-    speed: `native`, `compile`, `channels-last`, `bf16` (docs/explanation/engines.md). A checkpoint is written every
-    `checkpoint_every` rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops after the
-    round and can be resumed. With `patience` a run ends before its `rounds` once held-out data has not improved, by
-    more than `min_delta`, in so many rounds. `verbose` prints progress on standard error; left out, it does so on a
-    terminal, and elsewhere says only, and once, which engine trains. `until_flat` and `flat_margin` are what 0.1 called
-    `patience` and `min_delta`.
+    unseen clients and the test set. `evaluate_at` names other rounds instead: `"log"` (dense early), `"last10"`,
+    `"window(a,b)"`, or several. Of training data at most `evaluate_samples` are read, the same each time (None: all).
+    With a `folder` the run is recorded there under a name made of its settings, and goes on from its last checkpoint if
+    it is there already; a run that has been that far is read back, with all the rounds it has. `loss(output, target)`
+    and each of `metrics` give one number per sample; the first metric judges the model, and more of it is better unless
+    `accord.smaller_is_better` marks it. `start` is a state dict, or a safetensors file, to begin from. `attack` makes
+    some clients harm, such as `accord.attack.sign_flip(share=0.2)`; they are evaluated like all others
+    (docs/explanation/robustness.md). `speed` names options that trade something for speed: `native`, `compile`,
+    `channels-last`, `bf16` (docs/explanation/engines.md). A checkpoint is written every `checkpoint_every` rounds
+    (None: every ten seconds). `budget` is in seconds; a run that spends it stops after the round and can be resumed.
+    With `patience` a run ends before its `rounds` once held-out data has not improved, by more than `min_delta`, in so
+    many rounds. `verbose` prints progress on standard error; left out, it does so on a terminal, and elsewhere says
+    only, and once, which engine trains. `until_flat` and `flat_margin` are what 0.1 called `patience` and `min_delta`.
 
     >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
@@ -105,7 +108,18 @@ def fit(
         old_spelling.tell({"flat_margin": "min_delta"})
         min_delta = flat_margin
     plan = Plan(
-        rounds, sample, evaluate_every, checkpoint_every, min_clients, conditions, budget, seed, patience, min_delta
+        rounds,
+        sample,
+        evaluate_every,
+        checkpoint_every,
+        min_clients,
+        conditions,
+        budget,
+        seed,
+        patience,
+        min_delta,
+        (evaluate_at,) if isinstance(evaluate_at, str) else tuple(evaluate_at),
+        evaluate_samples,
     )
     training = Training(epochs, batch, steps, lr, momentum, weight_decay, clip)
     if start is not None:

@@ -5,12 +5,15 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
 from accord.core.record import State
 from accord.core.round import Round
 from accord.core.schedule import as_schedule
+from accord.data.federated import Federation
 from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
 from accord.runs.environment import environment
 from accord.runs.evaluation import Evaluation, by_population, by_turn, per_client, summarise
@@ -19,13 +22,19 @@ from accord.runs.rows import RoundRow, Rows
 from accord.runs.run import Run, Snapshot
 from accord.training.checkpoint import Progress
 from accord.training.client_store import ClientStore
-from accord.training.cohort import Invited, cohort_row, invite
+from accord.training.cohort import Conditions, Invited, cohort_row, invite
 from accord.training.diagnostics import of_round
 from accord.training.early_stopping import EarlyStopping
+from accord.training.evaluation_schedule import evaluated_groups
 from accord.training.local_only import evaluate_local_models
 from accord.training.plan import Plan
 
 _CHECKPOINT_SECONDS = 10.0
+_KEPT = 2  # rounds before the last whose invitations are kept
+
+# by federation, then by how many of whom are drawn from which seed, then by round
+_Drawn = dict[tuple[int | None, Conditions, int], dict[int, tuple[list[Invited], list[Member]]]]
+_invited: WeakKeyDictionary[Federation, _Drawn] = WeakKeyDictionary()
 
 
 class SkippedRound(UserWarning):
@@ -79,8 +88,10 @@ class Loop:
         self.last_table: Table | None = None
         self.stopped: str | None = None  # why it ends before its rounds, if it does
         self._result: Run | None = None  # once it is done
+        self.checkpoint_seconds = _CHECKPOINT_SECONDS
+        self.groups = evaluated_groups(job.fed, plan.evaluate_samples, job.seed)
         self._began = self._saved = time.monotonic()
-        self._invited: tuple[int, list[Invited]] = 0, []  # a round, and who is invited to it
+        self._asked: tuple[int, list[Member]] = 0, []  # a round, and who trains in it
         self._endings: list[Ending] = []
 
     # --------------------------------------------------------------------------------------------- the rounds
@@ -107,7 +118,8 @@ class Loop:
             self._restore(self.folder.tensors())
             return
         if self.folder:
-            self._restore(self.folder.begin(environment(self.job.device, self.engine.name, self.job.speed)))
+            here = environment(self.job.device, self.engine.name, self.job.speed)
+            self._restore(self.folder.begin(here, self.plan.last))
         self._began = time.monotonic()
         if self.progress.round > self.plan.rounds:
             self.stopped = f"it had run {self.progress.round} rounds already"
@@ -116,7 +128,8 @@ class Loop:
         if self.stopped is None and self.folder:
             last = self.rows.last
             if last is not None and last.evaluation is None:  # it had been stopped here, and is asked for no more
-                self.rows.amend(replace(last, evaluation=self._evaluate(last), off_schedule=True))
+                evaluation = self._evaluate(last, self.evaluated())
+                self.rows.amend(replace(last, evaluation=evaluation, off_schedule=True))
             self._finish(self.folder)
         self.end("finished" if self.stopped is None else "stopped")
 
@@ -137,50 +150,74 @@ class Loop:
         work = Work(number, progress.vector, progress.buffers, progress.memory, self._lr.at(number), ahead=ahead)
         if self._remembers:
             work = replace(work, stage=partial(self.store.stage, round=number))
-        return Asked(work, self._members(invited, number), invited)
+        return Asked(work, self._next(number), invited)
 
     def _next(self, number: int) -> list[Member]:
-        """Who will be asked in that round, if there is one."""
+        """Who will be asked in that round, if there is one. The last answer is kept: an engine that looks ahead asks
+        before its time."""
         if number > self.plan.rounds:
             return []
-        return self._members(self._guests(number), number)
+        if self._asked[0] != number:
+            self._asked = number, self._members(number)
+        return self._asked[1]
 
     def _guests(self, number: int) -> list[Invited]:
-        """Who is invited to that round. The last answer is kept: an engine that looks ahead asks for it once more."""
-        if self._invited[0] != number:
-            self._invited = (
-                number,
-                invite(self._clients, self.plan.sample, self.plan.conditions, self.job.seed, number),
+        """Who is invited to that round."""
+        return self._drawn(number)[0]
+
+    def _drawn(self, number: int) -> tuple[list[Invited], list[Member]]:
+        """Who is invited to that round, and the clients of which a report will come, as those of a rule that remembers
+        nothing: the same in all runs of a seed over one federation, so they draw once."""
+        how = self.plan.sample, self.plan.conditions, self.job.seed
+        drawn = _invited.setdefault(self.job.fed, {}).setdefault(how, {})
+        if number not in drawn:
+            for old in [other for other in drawn if other < number - _KEPT]:
+                del drawn[old]
+            guests = invite(self._clients, *how, number)
+            rows = self.job.fed.train
+            drawn[number] = (
+                guests,
+                [Member(guest.client, rows[guest.client], share=guest.share) for guest in guests if not guest.lost],
             )
-        return self._invited[1]
+        return drawn[number]
 
     def absorb(self, asked: Asked, outcome: Outcome, seconds: float) -> None:
         """Takes in a round that took its engine so many seconds: the step, the evaluation if it is due, and all that is
         recorded."""
-        number, started = asked.work.round, time.monotonic()
-        self.progress, row = self._learn(asked, outcome)
+        started = time.monotonic()
+        self.progress, row = self.learn(asked, outcome)
         trained = time.monotonic()
-        if number % self.plan.evaluate_every == 0:
-            evaluation = self._evaluate(row)
-            row = replace(row, evaluation=evaluation)
-            self.progress = self.progress.judged(evaluation)
-            if self.plan.patience is not None:
-                self.rise = self.rise.after(number, evaluation)
-        elif number == self.plan.rounds:
-            # A longer run would not look at this round, so its checkpoint must not know of it either: see `result`.
-            row = replace(row, evaluation=self._evaluate(row), off_schedule=True)
+        table = self.evaluated() if self.due(asked.work.round) else None
+        self.record(row, table, seconds + trained - started, time.monotonic() - trained)
+
+    def due(self, number: int) -> bool:
+        """Whether the round is to be evaluated."""
+        return self.plan.evaluates(number) or number > self.plan.rounds - self.plan.last
+
+    def record(self, row: RoundRow, table: Table | None, training: float, evaluating: float) -> None:
+        """Takes in what is known of a round, with its evaluation if that is due: the best model so far, the row on
+        disk, hooks and checkpoint. The times are in seconds."""
+        number = row.round
+        if table is not None:
+            evaluation, scheduled = self._evaluate(row, table), self.plan.evaluates(number)
+            row = replace(row, evaluation=evaluation, off_schedule=not scheduled)
+            if scheduled:
+                self.progress = self.progress.judged(evaluation)
+                if self.plan.patience is not None:
+                    self.rise = self.rise.after(number, evaluation)
+            elif self.plan.last > 1:  # a longer run would not look at this round; of one alone see `result`
+                self.progress = self.progress.judged_late(evaluation)
         self.rows.append(row)
         now = time.monotonic()
-        training = seconds + trained - started
         if self.folder:
-            timing = {"round": number, "train_seconds": training, "evaluate_seconds": now - trained}
+            timing = {"round": number, "train_seconds": training, "evaluate_seconds": evaluating}
             halved = self.engine.lanes_at_once  # only lanes can be too many for a device
             self.folder.log_timing(timing if halved is None else {**timing, "lanes_at_once": halved})
         event = Event(
             number,
             number if self.flat else self.plan.rounds,
             row,
-            training + now - trained,
+            training + evaluating,
             self._module,
             self._endings.append,
         )
@@ -198,7 +235,7 @@ class Loop:
         seconds. A checkpoint waits for the disk, which takes longer than many rounds of a small model."""
         if self.plan.checkpoint_every is not None:
             return number % self.plan.checkpoint_every == 0
-        return now - self._saved >= _CHECKPOINT_SECONDS
+        return now - self._saved >= self.checkpoint_seconds
 
     def stop(self, why: str) -> None:
         """Ends the run where it stands, so that it can go on later; one that has all its rounds is completed
@@ -219,12 +256,17 @@ class Loop:
         """The same, of a run that was cut short."""
         self.end("stopped" if isinstance(error, KeyboardInterrupt) else "failed")
 
-    def _learn(self, asked: Asked, outcome: Outcome) -> tuple[Progress, RoundRow]:
-        """Applies what a cohort agreed on; a round with too few reports changes nothing."""
+    def skips(self, outcome: Outcome) -> bool:
+        """Whether too few reports were accepted for the round to change anything."""
+        accepted = sum(client.left_out_because is None for client in outcome.rows)
+        return outcome.record is None or accepted < self._needed
+
+    def learn(self, asked: Asked, outcome: Outcome) -> tuple[Progress, RoundRow]:
+        """Applies what a cohort agreed on: where the run stands then, and the round's row. A round with too few reports
+        changes nothing."""
+        if outcome.record is None or self.skips(outcome):
+            return self.settle(asked, outcome, None, {})
         progress, job, number = self.progress, self.job, asked.work.round
-        row = cohort_row(number, asked.invited, outcome, job.attack.clients if job.attack else None)
-        if outcome.record is None or row.accepted < self._needed:
-            return self._skipped(row, f"{row.accepted} of the {self._needed} reports it needs")
         round = Round(number, job.layout, len(self._clients), job.seed, self.plan.sample)
         record = job.algorithm.released(outcome.record, round)
         lowered, buffers, memory = job.algorithm.lower(record, progress.memory, round)
@@ -233,10 +275,23 @@ class Loop:
             progress, round=number, vector=progress.vector + change, buffers=progress.buffers + buffers, memory=memory
         )
         if not after.sound():
+            return self.settle(asked, outcome, None, {})
+        return self.settle(asked, outcome, after, of_round(job.algorithm, record, lowered, memory, change, round))
+
+    def settle(
+        self, asked: Asked, outcome: Outcome, after: Progress | None, told: dict[str, Any]
+    ) -> tuple[Progress, RoundRow]:
+        """Where the run stands once it is known where its step led; None if there was none, or none that can be built
+        on."""
+        job = self.job
+        row = cohort_row(asked.work.round, asked.invited, outcome, job.attack.clients if job.attack else None)
+        if outcome.record is None or self.skips(outcome):
+            return self._skipped(row, f"{row.accepted} of the {self._needed} reports it needs")
+        if after is None:
             return self._skipped(row, "its step, or what the server would remember, is not finite")
         if self._remembers:
             self.store.accept()
-        row = replace(row, **of_round(job.algorithm, record, lowered, memory, change, round))
+        row = replace(row, **told)
         if job.algorithm.privacy:
             norms = [client.norm for client in outcome.rows if client.left_out_because is None]
             row = replace(row, privacy=job.algorithm.privacy.of_round(outcome.record, norms))
@@ -248,14 +303,14 @@ class Loop:
         warnings.warn(f"round {row.round} was skipped: {why}", SkippedRound, stacklevel=2)
         return replace(self.progress, round=row.round), replace(row, skipped=why)
 
-    def _members(self, invited: Sequence[Invited], number: int) -> list[Member]:
+    def _members(self, number: int) -> list[Member]:
         """What the engine gets to train on; a client whose report will be lost need not train."""
-        fed = self.job.fed
-        present = [guest for guest in invited if not guest.lost]
+        fed, present = self.job.fed, self._drawn(number)[1]
         if fed.pooled:
-            return [Member("pooled", fed.pooled_rows([guest.client for guest in present], self.job.seed, number))]
-        own = {guest.client: partial(self._own, guest.client) if self._remembers else dict for guest in present}
-        return [Member(guest.client, fed.train[guest.client], own[guest.client], guest.share) for guest in present]
+            return [Member("pooled", fed.pooled_rows([member.client for member in present], self.job.seed, number))]
+        if not self._remembers:
+            return present
+        return [replace(member, own=partial(self._own, member.client)) for member in present]
 
     def _own(self, client: str) -> State:
         """What a client remembers, of a rule whose clients do."""
@@ -266,9 +321,9 @@ class Loop:
 
     # --------------------------------------------------------------------------------------------- evaluation
 
-    def _evaluate(self, row: RoundRow) -> Evaluation:
+    def _evaluate(self, row: RoundRow, table: Table) -> Evaluation:
         """Three ways, after the round that `row` tells of."""
-        self.last_table = table = self._evaluated()
+        self.last_table = table
         groups, algorithm = set(table.groups), self.job.algorithm
         parts = by_turn(self._took_part(row), groups) | by_population(self.job.fed.populations, groups)
         if algorithm.privacy is None:
@@ -284,10 +339,11 @@ class Loop:
             return set()
         return {guest.client for guest in self._guests(row.round)} - set(row.left_out)
 
-    def _evaluated(self) -> Table:
+    def evaluated(self) -> Table:
+        """The model as it is on all that the run evaluates."""
         if self.job.algorithm.local.own_models:
             return evaluate_local_models(self.engine, self.job.fed, self.job.seed, self._own)
-        return self.engine.evaluate(self.progress.vector, self.progress.buffers, list(self.job.fed.groups()))
+        return self.engine.evaluate(self.progress.vector, self.progress.buffers, self.groups)
 
     # ------------------------------------------------------------------------------------------------ on disk
 
@@ -306,6 +362,8 @@ class Loop:
             self.rise = EarlyStopping(self.plan.min_delta).after_all(self.rows)
         if saved:
             self.progress = self.progress.restored(saved, tensors, self.job.device)
+            if self.progress.late and self.rows[self.progress.late.round - 1].evaluation is None:  # it goes on further
+                self.progress = replace(self.progress, late=None, late_score=float("-inf"))
 
     def _finish(self, folder: RunFolder) -> None:
         run = self._result = self.result()
@@ -315,7 +373,7 @@ class Loop:
             if run.best is not None:
                 is_last = run.best.round == run.last.round
                 models["best"] = models["model"] if is_last else run.model("held-out").state_dict()
-        folder.finish(run.rounds, models, run.clients or per_client(self._evaluated()), run.flat)
+        folder.finish(run.rounds, models, run.clients or per_client(self.evaluated()), run.flat)
 
     def _module(self) -> nn.Module:
         return self.result().model()
@@ -324,7 +382,7 @@ class Loop:
         """The run as it stands."""
         if self._result is not None:  # it is done, and nothing changes any more
             return self._result
-        progress, job, last = self.progress, self.job, self.rows.last
+        progress, job, last = self.progress.ended, self.job, self.rows.last
         # the last round may be the best, though a longer run would not have looked
         if last is not None and last.off_schedule:
             progress = progress.judged(last.evaluation)

@@ -9,6 +9,7 @@ from accord.data.federated import Federation
 from accord.engines.contract import Job
 from accord.runs.fingerprint import describe
 from accord.training.cohort import Conditions
+from accord.training.evaluation_schedule import asked_for, check_evaluate_at
 
 _RELIABLE = Conditions()
 _FIRST_NAMES = {"patience": "until_flat", "min_delta": "flat_margin"}
@@ -28,17 +29,36 @@ class Plan:
     seed: int = 0
     patience: int | None = None  # rounds without improvement after which a run ends; None: it does all its rounds
     min_delta: float = 0.001  # what counts as an improvement
+    # instead of every so many rounds: "log", "last10", "window(a,b)", or several of them
+    evaluate_at: tuple[str, ...] = ()
+    evaluate_samples: int | None = None  # of training data, at most; None: all
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "sample", "evaluate_every", "checkpoint_every", "min_clients", "patience"):
+        counts = ("rounds", "sample", "evaluate_every", "checkpoint_every", "min_clients", "patience")
+        for name in (*counts, "evaluate_samples"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise AccordError(f"seed must be a whole number, got {self.seed!r}")
+        check_evaluate_at(self.evaluate_at)
         if self.budget is not None and not self.budget > 0:
             raise AccordError(f"budget must be a number of seconds above 0, got {self.budget}")
         if not isinstance(self.min_delta, int | float) or not 0 <= self.min_delta < math.inf:
             raise AccordError(f"min_delta must be a number of at least 0, got {self.min_delta!r}")
+
+    def evaluates(self, number: int) -> bool:
+        """Whether a round is evaluated, however many there will be."""
+        return asked_for(self.evaluate_at, number) if self.evaluate_at else number % self.evaluate_every == 0
+
+    @property
+    def last(self) -> int:
+        """How many rounds at a run's end are evaluated, whatever else is."""
+        return 10 if "last10" in self.evaluate_at else 1
+
+    @property
+    def evaluations(self) -> list[int]:
+        """The rounds that are evaluated, of a run that does all its rounds."""
+        return [n for n in range(1, self.rounds + 1) if self.evaluates(n) or n > self.rounds - self.last]
 
     def check(self, fed: Federation) -> None:
         """Refuses a plan that the federation cannot carry out."""
@@ -76,6 +96,7 @@ class Plan:
         out."""
         described: dict[str, Any] = describe(self)
         aside = ["rounds", "checkpoint_every", "budget", "seed", *(["min_delta"] if self.patience is None else [])]
+        aside += ["evaluate_every"] if self.evaluate_at else []
         for name in aside:
             described.pop(name, None)
         # a folder's name must not change when a setting does: these keep what 0.1 called them

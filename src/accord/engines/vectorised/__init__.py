@@ -2,5 +2,6 @@
 
 from accord.engines.vectorised.batchable import CannotBatch
 from accord.engines.vectorised.engine import Request, Vectorised, batched_if_possible
+from accord.engines.vectorised.evaluation import Look
 
-__all__ = ["CannotBatch", "Request", "Vectorised", "batched_if_possible"]
+__all__ = ["CannotBatch", "Look", "Request", "Vectorised", "batched_if_possible"]

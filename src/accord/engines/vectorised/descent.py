@@ -5,7 +5,7 @@ import copy
 import importlib.util
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +31,7 @@ _SMALL = 1 << 16  # bytes that a copy to the device need not wait for
 _GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: there are thousands in a round, and such take three times as long to make
 class Lane:
     """One client of one run."""
 
@@ -43,12 +43,16 @@ class Lane:
     sizes: list[int]  # of its batches
 
     @property
-    def numbers(self) -> tuple[float, ...]:
-        """All that the device must know of it: see `_NUMBERS`."""
-        training, samples = self.job.training, len(self.member.rows)
+    def rates(self) -> tuple[float, ...]:
+        """What all lanes of its run share of `_NUMBERS`."""
+        training = self.job.training
         mu, lr = self.job.algorithm.local.mu, self.work.lr
-        decay, clip = training.weight_decay, training.clip or math.inf
-        return lr, training.momentum, decay, clip, mu, samples, len(self.sizes), sum(self.sizes)
+        return lr, training.momentum, training.weight_decay, training.clip or math.inf, mu
+
+    @property
+    def counts(self) -> tuple[float, ...]:
+        """What is its own of them."""
+        return self.member.samples, len(self.sizes), len(self.rows)
 
 
 _NUMBERS = ("lr", "momentum", "weight_decay", "clip", "mu", "samples", "steps", "met")
@@ -121,13 +125,20 @@ class Descent:
             return ready[1]
         return padded(orders, self.width)
 
+    def twin(self) -> "Descent":
+        """The same with a layout of its own for the lanes that come next."""
+        twin = copy.copy(self)
+        twin._ready = None
+        return twin
+
     def forget(self) -> None:
         """Lets go of the device's memory."""
         self._captured.clear()
 
     def __call__(self, lanes: Sequence[Lane]) -> Trained:
         """As many lanes at once as there is memory for."""
-        needs = frozenset[str]().union(*(lane.job.algorithm.needs for lane in lanes))
+        jobs = {id(lane.job): lane.job for lane in lanes}
+        needs = frozenset[str]().union(*(job.algorithm.needs for job in jobs.values()))
         while True:
             size = min(self.at_once or len(lanes), len(lanes))
             try:
@@ -179,7 +190,12 @@ class Descent:
 
     def _numbers(self, chosen: Sequence[Lane]) -> dict[str, Tensor]:
         """A column `[L, 1]` for each of `_NUMBERS`, in one copy that the host does not wait for."""
-        table = torch.tensor([lane.numbers for lane in chosen], dtype=self.model.layout.dtype)
+        rates: dict[int, tuple[float, ...]] = {}
+        for lane in chosen:
+            if id(lane.work) not in rates:
+                rates[id(lane.work)] = lane.rates
+        rows = [(*rates[id(lane.work)], *lane.counts) for lane in chosen]
+        table = torch.tensor(rows, dtype=self.model.layout.dtype)
         columns = _sent(table, self.device).unsqueeze(-1).unbind(1)
         return dict(zip(_NUMBERS, columns, strict=True))
 
@@ -194,19 +210,24 @@ class Descent:
     def _lanes(self, chosen: Sequence[Lane], numbers: dict[str, Tensor], needs: frozenset[str]) -> tuple[Lanes, Tensor]:
         """Where every lane begins, and its buffers as one table `[L, B]`."""
         layout, device = self.model.layout, self.device
-        starts = [lane.job.algorithm.local.start(lane.work.vector, lane.work.buffers, lane.own) for lane in chosen]
+        starts = _begins(chosen)
         begun = _stacked([buffers for _, buffers in starts])
-        training = [lane.job.training for lane in chosen]
-        drifts = [lane.job.algorithm.local.drift(lane.work.memory["local"], lane.own) for lane in chosen]
+        jobs = list({id(lane.job): lane.job for lane in chosen}.values())
+        drifts = [
+            lane.job.algorithm.local.drift(lane.work.memory["local"], lane.own)
+            if lane.own or lane.work.memory["local"]
+            else None
+            for lane in chosen
+        ]
         start = _stacked([vector for vector, _ in starts])
         lanes = Lanes(
             start,
             layout.unpack_buffers(begun.to(device)),
             lr=numbers["lr"],
             momentum=numbers["momentum"],
-            weight_decay=numbers["weight_decay"] if any(t.weight_decay for t in training) else None,
-            clip=numbers["clip"] if any(t.clip for t in training) else None,
-            mu=numbers["mu"] if any(lane.job.algorithm.local.mu for lane in chosen) else None,
+            weight_decay=numbers["weight_decay"] if any(job.training.weight_decay for job in jobs) else None,
+            clip=numbers["clip"] if any(job.training.clip for job in jobs) else None,
+            mu=numbers["mu"] if any(job.algorithm.local.mu for job in jobs) else None,
             drift=(
                 _stacked([torch.zeros_like(start[0]) if d is None else d for d in drifts])
                 if any(d is not None for d in drifts)
@@ -286,8 +307,44 @@ def _sent(values: Tensor, device: torch.device) -> Tensor:
     return values.to(device, non_blocking=True)
 
 
+def fetched(values: Tensor) -> Callable[[], Tensor]:
+    """The values on the host, once they are asked for: then the host waits for what the device was given before, and
+    for nothing after."""
+    if values.device.type != "cuda":
+        return lambda: values
+    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    here.copy_(values, non_blocking=True)
+    sent = torch.cuda.Event()
+    sent.record()
+
+    def wait() -> Tensor:
+        sent.synchronize()
+        return here
+
+    return wait
+
+
 def _stacked(vectors: Sequence[Tensor]) -> Tensor:
-    """`[L, ...]`; where all are one vector, without a copy of it for each."""
-    if all(vector is vectors[0] for vector in vectors):
+    """`[L, ...]`; where all are one vector, without a copy of it for each; where several lanes have one, it is met
+    once."""
+    different = {id(vector): vector for vector in vectors}
+    if len(different) == 1:
         return vectors[0].expand(len(vectors), *vectors[0].shape)
-    return torch.stack(list(vectors))
+    if len(different) == len(vectors):
+        return torch.stack(list(vectors))
+    place = dict(zip(different, range(len(different)), strict=True))
+    which = torch.tensor([place[id(vector)] for vector in vectors])
+    return torch.stack(list(different.values())).index_select(0, _sent(which, vectors[0].device))
+
+
+def _begins(chosen: Sequence[Lane]) -> list[tuple[Tensor, Tensor]]:
+    """Where every lane begins: its vector and buffers. Lanes of one run that remember nothing begin in one place."""
+    known: dict[int, tuple[Tensor, Tensor]] = {}
+    starts = []
+    for lane in chosen:
+        start = None if lane.own else known.get(id(lane.work))
+        if start is None:
+            start = lane.job.algorithm.local.start(lane.work.vector, lane.work.buffers, lane.own)
+            known[id(lane.work)] = start
+        starts.append(start)
+    return starts

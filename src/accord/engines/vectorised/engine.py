@@ -1,10 +1,11 @@
 """All clients of a round as lanes of one batched computation, on CUDA or on the CPU, for any model that `torch.func`
 can batch."""
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice, zip_longest
+from itertools import groupby, islice, zip_longest
 
 import torch
 from torch import Tensor
@@ -28,10 +29,15 @@ from accord.engines.contract import (
     too_few,
     whole,
 )
+from accord.engines.probe import draws_in_evaluation
 from accord.engines.sequential import Sequential
 from accord.engines.vectorised.batchable import CannotBatch
-from accord.engines.vectorised.descent import Descent, Lane, Trained
+from accord.engines.vectorised.descent import Descent, Lane, Trained, fetched
+from accord.engines.vectorised.evaluation import Evaluation, Look
 from accord.engines.vectorised.planning import Order
+from accord.kernels.lane_norms import lane_norms
+from accord.rules.algorithm import Algorithm
+from accord.rules.company import takes_runs, unstacked
 
 _UPDATES = 16 << 30  # bytes that the updates of clients trained at once may take
 
@@ -57,9 +63,21 @@ class Vectorised:
         self._reference = Sequential(job)  # evaluates, and says what does not fit
         self.probed = self._reference.probed
         self.descent = Descent(job, self._reference.fed, self.probed.drops_out, lanes)
-        # (run, round, client) -> batches drawn before they are asked for. The job is kept beside them: while it lives,
-        # no other has its id.
-        self._ahead: dict[tuple[int, int, str], tuple[Job, Order]] = {}
+        # A CPU evaluates one run after another as fast; kernels of a large model fill a device by themselves; a model
+        # that draws when it is evaluated does so in the reference's order.
+        lanes_pay = job.device.type == "cuda" and self.descent.model.streams is None and not draws_in_evaluation(job)
+        self._evaluation = Evaluation(self.descent.model) if lanes_pay else None
+        # batches that were drawn before they are asked for, or for another run; rows are kept, so their id is theirs
+        self._orders: dict[Hashable, tuple[Tensor, Order]] = {}
+        self._as_one: dict[Algorithm, bool] = {}
+
+    def twin(self) -> "Vectorised":
+        """An engine for other runs whose rounds begin before those of this one's runs have ended. They share the model,
+        the samples and captured steps, so both must be used from one stream."""
+        twin = copy.copy(self)
+        twin.descent = self.descent.twin()
+        twin._orders = {}
+        return twin
 
     def close(self) -> None:
         """Lets go of the device's memory."""
@@ -71,7 +89,13 @@ class Vectorised:
         return self.descent.halved_to
 
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
-        return self._reference.evaluate(vector, buffers, groups)
+        return self.evaluate_many([Look(self.job, vector, buffers, groups)])[0]
+
+    def evaluate_many(self, looks: Sequence[Look]) -> list[Table]:
+        """Several runs' models, as lanes where that is faster. What a run gets does not depend on the others."""
+        if self._evaluation is None or not all(any(len(rows) for _, _, rows in look.groups) for look in looks):
+            return [self._reference.evaluate(look.vector, look.buffers, look.groups) for look in looks]
+        return self._evaluation(looks)
 
     def evaluate_batch(self, vector: Tensor, buffers: Tensor, batch: Batch) -> Values:
         return self._reference.evaluate_batch(vector, buffers, batch)
@@ -85,14 +109,26 @@ class Vectorised:
     def train_shard(self, work: Work, shard: Sequence[Member]) -> Part:
         """Trains one part of a cohort: for whoever adds the parts up."""
         request = Request(self.job, work, shard)
-        return sum((self._train_parts([request], [some])[0] for some in self._parts(shard)), start=Part())
+        return sum((self._begin_parts([request], [some])()[0] for some in self._parts(shard)), start=Part())
 
     def train_many(self, requests: Sequence[Request]) -> list[Outcome]:
         """Several runs' cohorts in lockstep. What a run gets does not depend on the others."""
+        return self.begin_many(requests)()
+
+    def begin_many(self, requests: Sequence[Request]) -> Callable[[], list[Outcome]]:
+        """The same for a host that has other things to do while a CUDA device trains: what is given back waits for
+        it."""
         done = [Part() for _ in requests]
-        for parts in zip_longest(*(self._parts(request.cohort) for request in requests), fillvalue=()):
-            done = [first + second for first, second in zip(done, self._train_parts(requests, parts), strict=True)]
-        return [whole(request.job.algorithm, [part]) for request, part in zip(requests, done, strict=True)]
+        *before, last = zip_longest(*(self._parts(request.cohort) for request in requests), fillvalue=())
+        for parts in before:
+            done = [first + second for first, second in zip(done, self._begin_parts(requests, parts)(), strict=True)]
+        trained = self._begin_parts(requests, last, ahead=True)
+
+        def outcomes() -> list[Outcome]:
+            ended = [first + second for first, second in zip(done, trained(), strict=True)]
+            return [whole(request.job.algorithm, [part]) for request, part in zip(requests, ended, strict=True)]
+
+        return outcomes
 
     def _parts(self, cohort: Sequence[Member]) -> list[list[Sequence[Member]]]:
         """The cohort's shards, as many at a time as their updates are allowed memory. A small cohort is a single
@@ -108,57 +144,99 @@ class Vectorised:
                 parts.append([shard])
         return parts
 
-    def _train_parts(self, requests: Sequence[Request], parts: Sequence[Sequence[Sequence[Member]]]) -> list[Part]:
-        """Some shards of every request."""
+    def _begin_parts(
+        self, requests: Sequence[Request], parts: Sequence[Sequence[Sequence[Member]]], ahead: bool = False
+    ) -> Callable[[], list[Part]]:
+        """Some shards of every request, and, with `ahead`, a look at the next round. What is given back waits for the
+        device."""
         if not self.descent.model.module.training:  # to tell every layer each round takes a while
             self.descent.model.module.train()
         least = self.probed.least_batch
         lanes: list[list[Lane]] = []
         for request, of_run in zip(requests, parts, strict=True):
             job, work = request.job, request.work
-            able = [member for shard in of_run for member in shard if len(member.rows) >= least]
+            able = [member for shard in of_run for member in shard if member.samples >= least]
+            drawn = self._drawn(job, work.round, able)
             lanes.append(
-                [Lane(job, work, member, member.own(), *self._order(job, work.round, member)) for member in able]
+                [Lane(job, work, member, member.own(), *batches) for member, batches in zip(able, drawn, strict=True)]
             )
         together = [lane for of_run in lanes for lane in of_run]
         trained = self.descent(together) if together else None
-        ends = list(accumulate(map(len, lanes)))
-        reports = [
-            (
-                _reported(chosen, of_run, trained.of(slice(end - len(chosen), end)))
-                if chosen and trained is not None
-                else None
-            )
-            for chosen, of_run, end in zip(lanes, parts, ends, strict=True)
-        ]
-        measured = [_measured(of_run) for of_run in reports if of_run is not None]
-        self._look_ahead(requests)
-        numbers = iter(torch.cat(measured).tolist() if measured else [])  # one look at the device for all runs
-        done: list[Part] = []
-        for chosen, of_run, reported in zip(lanes, parts, reports, strict=True):
-            part = Part() if reported is None else _part(chosen, of_run, reported, list(islice(numbers, len(chosen))))
-            told = {row.client: row for row in part.rows}
-            rows = [told.get(member.client) or too_few(member, least) for shard in of_run for member in shard]
-            done.append(replace(part, rows=rows))
+        reports: list[_Reported | None] = []
+        measured: list[Tensor] = []
+        at = 0
+        for _, members in groupby(zip(lanes, parts, strict=True), lambda run: self._kind(*run)):
+            some = list(members)
+            count = sum(len(chosen) for chosen, _ in some)
+            if not count or trained is None:
+                reports += [None] * len(some)
+                continue
+            of_some = trained.of(slice(at, at + count))
+            found = _reported_together([chosen for chosen, _ in some], of_some) if len(some) > 1 else None
+            found = found or [_reported(*some[0], of_some)]
+            reports += found
+            measured.append(_measured(found, of_some))
+            at += count
+        seen = fetched(torch.cat(measured)) if measured else None  # one look at the device for all runs
+        if ahead:
+            self._look_ahead(requests)
+
+        def done() -> list[Part]:
+            numbers = iter(seen().tolist() if seen else [])
+            ended: list[Part] = []
+            for chosen, of_run, reported in zip(lanes, parts, reports, strict=True):
+                mine = list(islice(numbers, len(chosen)))
+                part = Part() if reported is None else _part(chosen, of_run, reported, mine)
+                if len(part.rows) < sum(map(len, of_run)):
+                    told = {row.client: row for row in part.rows}
+                    rows = [told.get(member.client) or too_few(member, least) for shard in of_run for member in shard]
+                    part = replace(part, rows=rows)
+                ended.append(part)
+            return ended
+
         return done
 
-    def _order(self, job: Job, round: int, member: Member) -> Order:
-        made = self._ahead.pop((id(job), round, member.client), None)
-        return made[1] if made else order(job, round, member, self.probed.least_batch)
+    def _kind(self, lanes: list[Lane], of_run: Sequence[Sequence[Member]]) -> Hashable:
+        """What runs one after another share whose reports can be added up as one; a run that cannot has a kind of its
+        own."""
+        if not lanes:
+            return id(lanes)
+        job, memory = lanes[0].job, lanes[0].work.memory
+        remembered = any(memory[part] for part in ("local", "average", "mask"))
+        if len(of_run) > 1 or job.attack or job.algorithm.local.remembers or remembered:
+            return id(lanes)
+        return (job.algorithm, len(lanes)) if self.steps_as_one(job) else id(lanes)
+
+    def steps_as_one(self, job: Job) -> bool:
+        """Whether what the server does for several runs of this algorithm can be done at once: see `takes_runs`."""
+        try:
+            known = self._as_one.get(job.algorithm)
+        except TypeError:  # a part of somebody's own that is not hashable
+            return False
+        if known is None:
+            known = self._as_one[job.algorithm] = takes_runs(job.algorithm, job.layout, job.device)
+        return known
+
+    def _drawn(self, job: Job, round: int, members: Sequence[Member]) -> list[Order]:
+        """The clients' batches. Runs of one seed over one federation draw the same, which is drawn once."""
+        training, found = job.training, []
+        how = round, job.seed, training.epochs, training.batch, training.steps, job.algorithm.local.full_batch
+        for member in members:
+            key = how, member.client, id(member.rows), member.share
+            known = self._orders.get(key)
+            if known is None:
+                known = self._orders[key] = member.rows, order(job, round, member, self.probed.least_batch)
+            found.append(known[1])
+        return found
 
     def _look_ahead(self, requests: Sequence[Request]) -> None:
         """While a device works, which CUDA's does by itself, the host draws the next round's batches and lays them
         out."""
-        now = {id(request.job): request.work.round for request in requests}
-        # a run may have ended early
-        self._ahead = {at: made for at, made in self._ahead.items() if at[1] > now.get(at[0], at[1])}
-        if self._ahead:
-            return  # this round was cut in parts, and an earlier one looked ahead
+        self._orders = {}
+        orders: list[Order] = []
         for request in requests:
-            for member in request.work.ahead():
-                at = id(request.job), request.work.round + 1, member.client
-                self._ahead[at] = request.job, order(request.job, at[1], member, self.probed.least_batch)
-        self.descent.lay_out([made for _, made in self._ahead.values()])
+            orders += self._drawn(request.job, request.work.round + 1, request.work.ahead())
+        self.descent.lay_out(orders)
 
 
 @dataclass(frozen=True)
@@ -193,13 +271,37 @@ def _reported(lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Tr
     return _Reported(reports, trained.loss, record, job.algorithm.local.unchecked)
 
 
-def _measured(of_run: _Reported) -> Tensor:
-    """`[K, 3]`: each client's loss, the norm of its update, and a number that is finite only if all else it reports
-    is."""
-    reports, loss = of_run.reports, of_run.loss
-    others = [value for value in (reports.buffers, *of_run.kept.values(), *reports.extra.values()) if value.shape[-1]]
-    rest = sum((value.abs().sum(-1).to(loss) for value in others), torch.zeros_like(loss))
-    return torch.stack([loss, reports.delta.norm(dim=1), rest], 1)
+def _reported_together(runs: Sequence[list[Lane]], trained: Trained) -> list[_Reported]:
+    """The same for runs of one algorithm whose clients remember nothing: everything `[R, K, ...]`, added up at once."""
+    job, work, shape = runs[0][0].job, runs[0][0].work, (len(runs), len(runs[0]))
+    extra = {name: value for name, value in trained.extra.items() if name in job.algorithm.needs}
+    columns = [trained.delta, trained.weight, trained.steps, trained.moved]
+    delta, weight, steps, moved = (column.unflatten(0, shape) for column in columns)
+    apart = {name: value.unflatten(0, shape) for name, value in extra.items()}
+    record = job.algorithm.lift(Reports(delta, weight, steps, moved, apart), work.memory)
+    of_run = zip(*(part.unbind(0) for part in (delta, weight, steps, moved, trained.loss.view(shape))), strict=True)
+    mine = {name: value.unbind(0) for name, value in apart.items()}
+    found = []
+    records = unstacked(record, len(runs))
+    for run, (own, samples, taken, change, loss) in enumerate(of_run):
+        reports = Reports(own, samples, taken, change, {name: value[run] for name, value in mine.items()})
+        found.append(_Reported(reports, loss, records[run], frozenset()))
+    return found
+
+
+def _measured(of_runs: Sequence[_Reported], together: Trained) -> Tensor:
+    """`[L, 3]`: each client's loss, the norm of its update, and a number that is finite only if all else it reports
+    is. Of several runs, whose clients report an update and nothing that they made of it, all at once."""
+    if len(of_runs) > 1:
+        delta, loss, others = together.delta, together.loss, [together.moved, *together.extra.values()]
+    else:
+        reports, loss = of_runs[0].reports, of_runs[0].loss
+        delta, others = reports.delta, [reports.buffers, *of_runs[0].kept.values(), *reports.extra.values()]
+    rest = torch.zeros_like(loss)
+    for value in others:
+        if value.shape[-1]:
+            rest = rest + value.abs().sum(-1).to(loss)
+    return torch.stack([loss, lane_norms(delta), rest], 1)
 
 
 def _part(
@@ -210,7 +312,7 @@ def _part(
     rows: list[ClientRow] = []
     accepted: dict[str, int] = {}
     for k, (lane, (loss, norm, rest)) in enumerate(zip(lanes, measured, strict=True)):
-        row = ClientRow(lane.member.client, len(lane.member.rows), len(lane.sizes), loss, norm)
+        row = ClientRow(lane.member.client, lane.member.samples, len(lane.sizes), loss, norm)
         if not (math.isfinite(norm) and math.isfinite(rest)):
             parts = reports.delta[k], row.samples, job.layout, reports.buffers[k]
             also = ([value[k] for value in state.values()] for state in (reported.kept, reports.extra))

@@ -25,11 +25,18 @@ class Padded:
 
 
 def padded(orders: Sequence[Order], width: int = 1) -> Padded:
-    """One array of all lanes' batches, `width` wide or as wide as the largest.
+    """One array of all lanes' batches, `width` wide or as wide as the largest. Lanes of different runs may have one
+    order, which is laid out once.
 
     >>> padded([(np.array([4, 5, 6]), [2, 1]), (np.array([7]), [1])]).rows.tolist()
     [[[4, 5], [7, 7]], [[6, 6], [7, 7]]]
     """
+    different = {id(rows): (rows, sizes) for rows, sizes in orders}
+    if len(different) < len(orders):
+        place = dict(zip(different, range(len(different)), strict=True))
+        which = np.array([place[id(rows)] for rows, _ in orders])
+        once = padded(list(different.values()), width)
+        return Padded(once.rows[:, which], once.count[:, which], once.number)
     steps, width = (
         max(len(sizes) for _, sizes in orders),
         max(width, max(size for _, sizes in orders for size in sizes)),

@@ -1,0 +1,123 @@
+"""What runs in lockstep do together once their clients have trained: server steps as one, evaluation as lanes, one look
+at the device for all. Each run's record is what it would be alone."""
+
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+
+import torch
+
+from accord.core.round import Round
+from accord.engines.contract import Outcome, Table
+from accord.engines.vectorised import Look, Vectorised
+from accord.rules.company import stacked, stacked_memory, unstacked_memory
+from accord.runs.rows import RoundRow
+from accord.training.checkpoint import Progress
+from accord.training.diagnostics import of_rounds
+from accord.training.loop import Asked, Loop
+
+Turn = tuple[Loop, Asked, Outcome]  # a run, the round it asked for, and what came of it
+Learned = tuple[Progress, RoundRow]
+
+
+class Lockstep:
+    """Takes in rounds of runs that share an engine."""
+
+    def __init__(self, engine: Vectorised, defers: bool = False) -> None:
+        self.engine, self.defers = engine, defers
+        # Server steps need not wait for other runs' training. All they read is complete, since the host has waited for
+        # the reports, and it waits for what they come to.
+        cuda = engine.job.device.type == "cuda"
+        self._aside = torch.cuda.Stream(engine.job.device, priority=-1) if cuda else None
+        self._waiting: list[tuple[Loop, RoundRow, Table | None, float, float]] = []
+
+    def absorb(self, turns: Sequence[Turn], seconds: float) -> None:
+        """Takes in a round of every run, which took the engine so many seconds each. What is to be recorded of it waits
+        for `record`, unless it may be a run's last."""
+        turns = [turn for turn in turns if not self._dropped(*turn)]
+        if not turns:
+            return
+        started = time.monotonic()
+        with torch.cuda.stream(self._aside):
+            learned = self._learn(turns)
+        for (loop, _, _), (progress, _) in zip(turns, learned, strict=True):
+            loop.progress = progress
+        trained = time.monotonic()
+        due = [loop for loop, asked, _ in turns if loop.due(asked.work.round)]
+        tables = self._tables(due)
+        training = seconds + (trained - started) / len(turns)
+        evaluating = (time.monotonic() - trained) / max(len(due), 1)
+        for (loop, _, _), (_, row) in zip(turns, learned, strict=True):
+            table = tables.get(loop)
+            self._waiting.append((loop, row, table, training, 0.0 if table is None else evaluating))
+        if not self.defers or any(loop.complete or loop.plan.patience for loop, _, _ in turns):
+            self.record()
+
+    def record(self) -> None:
+        """Records what waits for it."""
+        waiting, self._waiting = self._waiting, []
+        with torch.cuda.stream(self._aside):
+            for loop, row, table, training, evaluating in waiting:
+                loop.record(row, table, training, evaluating)
+        if self._aside is not None:
+            self._aside.synchronize()  # the best model so far was copied there, and may be read elsewhere
+
+    def _dropped(self, loop: Loop, asked: Asked, outcome: Outcome) -> bool:
+        """Whether the run was stopped, by a hook or its budget, after a round that was recorded while this one was
+        trained already: then this one has not been."""
+        if loop.stopped is None:
+            return False
+        loop.store.drop()
+        return True
+
+    def _tables(self, loops: Sequence[Loop]) -> dict[Loop, Table]:
+        """Every run's evaluation; in one go where there is a common model to evaluate."""
+        common = [loop for loop in loops if not loop.job.algorithm.local.own_models]
+        looks = [Look(loop.job, loop.progress.vector, loop.progress.buffers, loop.groups) for loop in common]
+        tables = dict(zip(common, self.engine.evaluate_many(looks) if looks else [], strict=True))
+        return tables | {loop: loop.evaluated() for loop in loops if loop not in tables}
+
+    def _learn(self, turns: Sequence[Turn]) -> list[Learned]:
+        """Where every run stands after its round, and its row."""
+        kinds: dict[Hashable, list[int]] = {}
+        for at, turn in enumerate(turns):
+            kinds.setdefault(self._kind(*turn) or ("alone", at), []).append(at)
+        learned: dict[int, Learned] = {}
+        for members in kinds.values():
+            some = [turns[at] for at in members]
+            found = [some[0][0].learn(*some[0][1:])] if len(some) == 1 else learn_together(some)
+            learned |= dict(zip(members, found, strict=True))
+        return [learned[at] for at in range(len(turns))]
+
+    def _kind(self, loop: Loop, asked: Asked, outcome: Outcome) -> Hashable | None:
+        """What runs share whose steps can be one: the algorithm, the round and what their records look like. None for a
+        run that steps by itself: noise is drawn by seed, and a skipped round is none."""
+        algorithm, record = loop.job.algorithm, outcome.record
+        if record is None or algorithm.privacy or loop.skips(outcome) or not self.engine.steps_as_one(loop.job):
+            return None
+        shapes = tuple((name, field.how, field.value.shape) for name, field in record.fields().items())
+        return algorithm, asked.work.round, len(loop.job.fed.clients), loop.plan.sample, shapes
+
+
+def learn_together(turns: Sequence[Turn]) -> list[Learned]:
+    """The same round of runs of one algorithm: everything `[R, ...]`, and a single look at the device."""
+    first, number = turns[0][0], turns[0][1].work.round
+    job, before = first.job, [loop.progress for loop, _, _ in turns]
+    round = Round(number, job.layout, len(job.fed.clients), job.seed, first.plan.sample)
+    record = stacked([outcome.record for _, _, outcome in turns if outcome.record is not None])
+    lowered, moved, memory = job.algorithm.lower(record, stacked_memory([p.memory for p in before]), round)
+    change, memory = job.algorithm.step(lowered, memory)
+    vectors = torch.stack([p.vector for p in before]) + change
+    buffers = torch.stack([p.buffers for p in before]) + moved
+    numbers = [value for state in memory.values() for value in state.values() if value.is_floating_point()]
+    finite = torch.stack([value.isfinite().flatten(1).all(1) for value in (vectors, *numbers)]).all(0)
+    sound, rows = of_rounds(job.algorithm, record, lowered, memory, change, round, finite)
+    memories = unstacked_memory(memory, len(turns))
+    after = [
+        replace(p, round=number, vector=vector, buffers=buffer, memory=mine)
+        for p, vector, buffer, mine in zip(before, vectors.unbind(0), buffers.unbind(0), memories, strict=True)
+    ]
+    return [
+        loop.settle(asked, outcome, progress if fine else None, row)
+        for (loop, asked, outcome), progress, fine, row in zip(turns, after, sound, rows, strict=True)
+    ]
