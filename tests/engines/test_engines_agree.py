@@ -4,7 +4,6 @@ rounding alone."""
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
 from itertools import product
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -104,7 +103,6 @@ def everything() -> list[Algorithm]:
     return [Algorithm(*row, servers[number % len(servers)]) for number, row in enumerate(parts)]
 
 
-@cache
 def run_of(engine: str, algorithm: Algorithm) -> Run:
     """In double precision, where no vote or distance is so close that the order of a sum decides it."""
     fed, momentum = blobs(), 0.9
@@ -116,23 +114,30 @@ def run_of(engine: str, algorithm: Algorithm) -> Run:
     return fitted(engine, mlp().double(), exact, algorithm, rounds=2, sample=6, momentum=momentum)
 
 
+@pytest.fixture(scope="module")
+def reference(request: pytest.FixtureRequest) -> tuple[Algorithm, Run]:
+    """An algorithm and what the sequential engine makes of it, once for all engines."""
+    return request.param, run_of("sequential", request.param)
+
+
 def parts_of(algorithm: Algorithm) -> str:
     return "-".join(str(part) for part in (algorithm.local, algorithm.average, algorithm.mask, algorithm.server))
 
 
+@pytest.mark.parametrize("reference", covering(), ids=parts_of, indirect=True)
 @pytest.mark.parametrize("engine", OTHERS)
-@pytest.mark.parametrize("algorithm", covering(), ids=parts_of)
-def test_every_rule(engine: str, algorithm: Algorithm) -> None:
+def test_every_rule(engine: str, reference: tuple[Algorithm, Run]) -> None:
     if engine == "processes" and DEVICE == "cuda":
         pytest.skip("the processes engine trains on the CPU")
-    assert_close(run_of(engine, algorithm), run_of("sequential", algorithm), atol=1e-9)
+    algorithm, run = reference
+    assert_close(run_of(engine, algorithm), run, atol=1e-9)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("reference", everything(), ids=parts_of, indirect=True)
 @pytest.mark.parametrize("engine", OTHERS)
-@pytest.mark.parametrize("algorithm", everything(), ids=parts_of)
-def test_every_combination_of_rules(engine: str, algorithm: Algorithm) -> None:
-    test_every_rule(engine, algorithm)
+def test_every_combination_of_rules(engine: str, reference: tuple[Algorithm, Run]) -> None:
+    test_every_rule(engine, reference)
 
 
 # ------------------------------------------------------------------------- every kind of model, data and setting

@@ -198,8 +198,8 @@ class Sequential:
 
     def _load(self, vector: Tensor, buffers: Tensor) -> None:
         """Puts the module at `vector`, with buffers of its own."""
-        self.job.layout.attach(self._parameters, vector)
         self._reset_buffers(buffers)
+        self.job.layout.attach(self._parameters, vector)
 
     def _reset_buffers(self, buffers: Tensor) -> None:
         """Gives the module buffers of its own, if it has any, so that nothing leaks from one client, or one batch of an
