@@ -40,13 +40,13 @@ class Attackers:
         extra = {name: sent(name, v) if v.shape == reports.delta.shape else v for name, v in reports.extra.items()}
         return replace(reports, delta=sent("delta", reports.delta), extra=extra)
 
-    def top(self, client: str) -> int:
+    def flip_from(self, client: str) -> int:
         """The class that this client takes class 0 for; -1 if it learns labels as they are."""
         return self.classes - 1 if self.attack.flips and client in self.clients else -1
 
 
 def flipped(y: Tensor, top: Tensor | int) -> Tensor:
-    """Labels as a client reads them, by the number that `Attackers.top` gave for it.
+    """Labels as a client reads them, by the number that `Attackers.flip_from` gave for it.
 
     >>> flipped(torch.tensor([0, 1, 9]), 9).tolist(), flipped(torch.tensor([0, 1, 9]), -1).tolist()
     ([9, 8, 0], [0, 1, 9])

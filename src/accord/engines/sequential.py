@@ -120,7 +120,7 @@ class Sequential:
         job, training, layout, drops_out = self.job, self.job.training, self.job.layout, self.probed.drops_out
         w, velocity = start.clone(), torch.zeros_like(start)
         gradients = torch.zeros_like(start) if "mean_gradient" in self._needs else None
-        flip_from = -1 if job.attack is None else job.attack.top(member.client)
+        flip_from = -1 if job.attack is None else job.attack.flip_from(member.client)
         extra, losses = State(), list[Tensor]()
         step = partial(self._step, lr=self._number(work.lr))
         self._load(w, buffers)
@@ -150,7 +150,7 @@ class Sequential:
         all meet the same buffers. Dropout draws otherwise at the round's start than at its end."""
         job, purpose, at_step = self.job, f"dropout at the {where}", (work.round, member.client)
         gradient, value = torch.zeros_like(at), torch.zeros_like(at[:1])
-        flip_from = -1 if job.attack is None else job.attack.top(member.client)
+        flip_from = -1 if job.attack is None else job.attack.flip_from(member.client)
         for number, rows in enumerate(member.rows.tensor_split(-(-len(member.rows) // _GRADIENT_BATCH))):
             self._load(at, buffers)
             x, y = self.fed.read(rows)

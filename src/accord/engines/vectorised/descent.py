@@ -248,7 +248,7 @@ class Descent:
 
     def _top(self, chosen: Sequence[Lane]) -> Tensor | None:
         """`[L, 1]`, how lanes read their labels; None if all read them as they are."""
-        tops = [-1 if lane.job.attack is None else lane.job.attack.top(lane.member.client) for lane in chosen]
+        tops = [-1 if lane.job.attack is None else lane.job.attack.flip_from(lane.member.client) for lane in chosen]
         return None if max(tops) < 0 else _sent(torch.tensor(tops).unsqueeze(1), self.device)
 
     def _array(self, values: np.ndarray) -> Tensor:
