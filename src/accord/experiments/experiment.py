@@ -277,8 +277,7 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
 
 
 def _check(settings: Settings, cohort: int | None, clients: int | None, algorithm: Algorithm) -> None:
-    """Refuses settings that do not go together. `cohort` clients take part in a round, of so many `clients`, where that
-    is known."""
+    """Refuses settings that do not go together; `cohort` clients of `clients` take part in a round, where known."""
     train, run = settings.train, settings.run
     if train.min_delta is not None and train.patience is None:
         raise AccordError(
