@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -420,7 +421,19 @@ def test_a_page_is_written_from_frozen_results(carried_out: Path, tmp_path: Path
     assert (
         "## A tiny study" in text and "`accord reproduce tiny.toml`" in text and text.count("**open**") == len(claims())
     )
+    drawn = (tmp_path / "replication/index.html").read_text()
+    assert "<td>A tiny study" not in drawn and "<h2>A tiny study</h2>" in drawn
+    curves = re.findall(r'<polyline points="([^"]+)"', drawn)
+    assert len(curves) == 3 and all(len(points.split()) == 2 for points in curves), "rounds 2 and 4 of three rivals"
     broken = tmp_path / "x.json"
     broken.write_text("{}")
     with pytest.raises(AccordError, match="does not hold results of accord reproduce"):
         read(broken)
+
+
+def test_the_report_that_is_committed_is_what_the_results_beside_it_say(tmp_path: Path) -> None:
+    home = Path(__file__).parents[2] / "replication"
+    done = accord("verdicts", str(home / "results"), "-o", str(tmp_path / "README.md"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in ("README.md", "index.html"):
+        assert (tmp_path / name).read_bytes() == (home / name).read_bytes(), "accord verdicts replication/results"

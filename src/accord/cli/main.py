@@ -13,11 +13,12 @@ from accord.cli.data import data_app
 from accord.cli.demo import demo
 from accord.cli.membership import membership
 from accord.cli.report import report
-from accord.cli.reproduce import reproduce, verdicts
+from accord.cli.reproduce import reproduce
 from accord.cli.run import run
 from accord.cli.settings import settings
 from accord.cli.show import show
 from accord.cli.sweep import sweep
+from accord.cli.verdicts import verdicts
 from accord.core.errors import AccordError, OldSpelling
 
 app = typer.Typer(

@@ -236,28 +236,6 @@ def _runs(named: "list[Named]") -> "list[PlannedRun]":
     return runs
 
 
-def verdicts(
-    folder: Annotated[Path, typer.Argument(help="Where `accord reproduce` wrote its results.")] = Path(
-        "runs/reproduce"
-    ),
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("replication/README.md"),
-) -> None:
-    """Write the replication report: ours beside theirs for every study in a folder, and a verdict on every claim of the
-    papers."""
-    from accord.core.files import write_text
-    from accord.studies.page import page
-    from accord.studies.results import read_all
-
-    files = sorted(folder.glob("*.json"))
-    if not files:
-        raise AccordError(f"there are no results in {folder}: accord reproduce STUDY writes them")
-    text = page(read_all(files))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(output, text)
-    print(text.partition("\n")[0])
-    print(f"{output}: {len(files)} stud{'y' if len(files) == 1 else 'ies'}")
-
-
 def _axes(only: str | None) -> dict[str, list[str]]:
     chosen: dict[str, list[str]] = {}
     for part in (only or "").split(","):

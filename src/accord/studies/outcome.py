@@ -40,6 +40,7 @@ class Figures:
 
     point: Settings
     by_seed: dict[int, dict[str, float]]
+    curve: dict[int, float] = field(default_factory=dict)  # by evaluated round, accuracy on the test set, mean of seeds
 
     def of(self, split: str) -> list[float]:
         return [values[split] for values in self.by_seed.values() if split in values]
@@ -114,7 +115,19 @@ def _figures(rule: str, histories: Mapping[int, Mapping[int, History]], points: 
     if not sound:
         return None
     best = max(sound, key=lambda index: sound[index])
-    return Figures(points[best], {seed: dict(values) for seed, values in tried[best].items()})
+    curve = _curve(list(histories[best].values())) if rule == MAIN_RULE else {}
+    return Figures(points[best], {seed: dict(values) for seed, values in tried[best].items()}, curve)
+
+
+def _curve(histories: Sequence[History]) -> dict[int, float]:
+    """The test set, or else unseen clients, in the rounds that all seeds evaluated: their mean, to five digits."""
+    by_round: dict[int, list[float]] = {}
+    for number, evaluation in (entry for history in histories for entry in history):
+        split = next((split for split in ("test", "unseen") if split in evaluation.splits), None)
+        if split is not None:
+            by_round.setdefault(number, []).append(evaluation.score(split))
+    means = {at: statistics.fmean(values) for at, values in by_round.items() if len(values) == len(histories)}
+    return {at: float(f"{value:.5g}") for at, value in means.items() if math.isfinite(value)}
 
 
 def _tested(values: dict[str, float]) -> dict[str, float]:
@@ -246,7 +259,7 @@ def plain(study: Study, results: Sequence[Result], command: str, runs: Sequence[
                 "rounds": result.rounds,
                 "flat": result.flat,
                 "missing": result.missing,
-                "figures": {rule: {"point": f.point, "by_seed": f.by_seed} for rule, f in result.figures.items()},
+                "figures": {rule: _plain_figures(f) for rule, f in result.figures.items()},
                 "grid": result.cell.grid,
                 "printed": [_plain_number(p) for p in result.printed],
                 "elsewhere": [_plain_number(other) for p in result.printed for other in elsewhere(p)],
@@ -254,6 +267,11 @@ def plain(study: Study, results: Sequence[Result], command: str, runs: Sequence[
             for result in results
         ],
     }
+
+
+def _plain_figures(figures: Figures) -> dict[str, Any]:
+    curve = {"curve": {str(at): value for at, value in figures.curve.items()}} if figures.curve else {}
+    return {"point": figures.point, "by_seed": figures.by_seed, **curve}
 
 
 def _plain_number(printed: Printed) -> dict[str, Any]:

@@ -120,11 +120,16 @@ def _study(content: Mapping[str, Any]) -> StudyResults:
 
 
 def _result(content: Mapping[str, Any]) -> Result:
-    figures = {rule: Figures(of["point"], _by_seed(of["by_seed"])) for rule, of in content["figures"].items()}
+    figures = {rule: _figures(of) for rule, of in content["figures"].items()}
     printed = [Printed({"window": p["window"]}, p["value"], p["std"], p["note"]) for p in content["printed"]]
     rounds = tuple(content["rounds"]) if content.get("rounds") else None
     cell, ended = Cell(content["values"], {}, content.get("grid", {})), (content.get("flat", 0), content.get("missing"))
     return Result(cell, figures, printed, content["done"], content["runs"], rounds, *ended)
+
+
+def _figures(content: Mapping[str, Any]) -> Figures:
+    curve = {int(at): float(value) for at, value in content.get("curve", {}).items()}
+    return Figures(content["point"], _by_seed(content["by_seed"]), curve)
 
 
 def _by_seed(content: Mapping[str, Mapping[str, float | None]]) -> dict[int, dict[str, float]]:
