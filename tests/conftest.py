@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # One thread each: tests and the processes they start are small, and threads that wait for each other on a busy machine
 # cost seconds.
@@ -18,7 +19,9 @@ from torch import Tensor, nn
 import accord
 from accord.core.errors import AccordError
 from accord.data import Federation
-from command import Started
+
+if TYPE_CHECKING:
+    from command import Started
 
 
 def slow(*values: object) -> ParameterSet:
@@ -57,8 +60,10 @@ def mlp(features: int = 6, classes: int = 4, seed: int = 0) -> nn.Module:
 
 
 @pytest.fixture
-def start(env: dict[str, str], here: Path) -> Iterator[Callable[..., Started]]:
+def start(env: dict[str, str], here: Path) -> Iterator[Callable[..., "Started"]]:
     """Starts commands, in the folder and with the variables of the test module; none outlives the test."""
+    from command import Started  # here: the command line is not part of every environment that tests run in
+
     started: list[Started] = []
 
     def one(*words: str) -> Started:
