@@ -25,8 +25,9 @@ Rule = Annotated[
         metavar="RULE",
         show_default=False,
         help=(
-            "Which round is reported: `held-out` (the best on held-out data, the default), `last10` (mean of the last"
-            " ten evaluated rounds), `window(a,b)` (mean of rounds a to b) or `oracle` (the best on the test set)."
+            "Which round is reported: `held-out` (the best on held-out data, the default), `last10` (mean of what was"
+            " evaluated in the last ten rounds), `window(a,b)` (mean of rounds a to b) or `oracle` (the best on the"
+            " test set)."
         ),
     ),
 ]

@@ -22,7 +22,7 @@ def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:
         *(f"test, {titles.get(by, by)}" for by in (rule, *others)),
         f"unseen, {rule}",
         "rounds",
-        "chosen",
+        f"chosen by {rule}",
         "printed",
     ]
     rows = [head]
