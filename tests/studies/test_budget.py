@@ -54,6 +54,19 @@ def test_an_imported_run_that_is_asked_for_more_rounds_starts_from_its_beginning
     assert inside(tmp_path / "straight", "reproduce", "tiny.toml", *more)[1] == imported
 
 
+def test_an_unfinished_run_gives_way_to_the_finished_one(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    pool = tmp_path / "runs/reproduce/runs"
+    name = next((exported / "runs/reproduce/runs").iterdir()).name
+    for left_over in (pool / name, pool / f".{name}.part"):  # of a run that was stopped, and of an import
+        left_over.mkdir(parents=True)
+        (left_over / "experiment.json").write_text("{}")
+    words = ("reproduce", "tiny.toml", "--only", "rule=mean+gma", "--import", str(exported / "runs.xz"))
+    code, out, err = inside(tmp_path, *words)
+    assert code == 0 and "8 runs taken up" in err and out == (exported / "out.txt").read_text()
+    assert not list(pool.glob(".*.part"))
+
+
 def test_a_damaged_or_foreign_file_is_refused_before_anything_is_written(exported: Path, tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
     whole = (exported / "runs.xz").read_bytes()
@@ -91,6 +104,31 @@ def test_time_that_is_up_stops_the_study_and_the_same_command_goes_on(tmp_path: 
         states = tmp_path.glob("runs/reproduce/runs/*/state.json")
         reached.append(sum(json.loads(state.read_text())["round"] for state in states))
     assert 0 < reached[0] < reached[1]
+
+
+def test_seeds_that_were_added_and_not_finished_take_no_result_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    added = []
+
+    def one_more(study: Study, results: list[Result], rule: str) -> Study:
+        added.append(len(results))
+        monkeypatch.setattr("accord.experiments.execute.Interrupt.late", True)  # time is up while they are trained
+        return replace(study, more_seeds={study.place(cell.values): (7,) for cell in study.cells})
+
+    monkeypatch.setattr("accord.studies.budget.with_more_seeds", one_more)
+    code, _, err = inside(tmp_path, "reproduce", "tiny.toml", "--only", "rule=mean+gma", "--minutes", "10")
+    assert code == 0, err
+    cells = json.loads((tmp_path / "runs/reproduce/tiny.json").read_text())["cells"]
+    assert added == [2] and [len(cell["figures"]["held-out"]["by_seed"]) for cell in cells] == [2, 2]
+
+
+def test_no_minutes_train_nothing(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    code, _, err = inside(tmp_path, "reproduce", "tiny.toml", "--minutes", "0")
+    assert code == 0 and "Time is up: 3 cells are not complete." in err
+    assert not list(tmp_path.glob("runs/reproduce/runs/*/metrics.jsonl"))
 
 
 def study_of(datasets: tuple[str, ...] = ("mnist", "fmnist", "digits")) -> Study:

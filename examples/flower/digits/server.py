@@ -5,7 +5,7 @@ from flwr.serverapp import Grid, ServerApp
 
 import accord
 from accord.deploy.flower import Strategy
-from accord.experiments.options import known
+from accord.experiments.options import unknown
 from accord.rules.local import Training
 from accord.rules.named import ALGORITHMS
 from accord.training.plan import Plan
@@ -29,7 +29,8 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     chosen = {**DEFAULTS, **context.run_config}
-    known("algorithm", chosen["algorithm"], ALGORITHMS)
+    if chosen["algorithm"] not in ALGORITHMS:
+        raise unknown("algorithm", chosen["algorithm"], ALGORITHMS)
     mask = accord.gma(chosen["tau"]) if chosen["tau"] >= 0 else None
     strategy = Strategy(
         ALGORITHMS[chosen["algorithm"]](mask=mask),

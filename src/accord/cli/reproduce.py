@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -120,7 +121,7 @@ def reproduce(
         new, known = import_runs(path, folder / POOL)
         tell(Console(stderr=True), f"{path}: {new} runs taken up, {known} were here.")
     if isinstance(chosen, Analysis):
-        if only or select or minutes or export_to:
+        if only or select or minutes is not None or export_to:
             raise AccordError(
                 f"{chosen.name} is an analysis, which has no cells to choose from: leave out --only, --select,"
                 " --minutes and --export"
@@ -165,13 +166,19 @@ def _carry_out(
     from accord.studies.grow import grown
     from accord.studies.outcome import gather
 
-    interrupt = Interrupt(60 * minutes) if minutes else Interrupt()
+    interrupt = Interrupt() if minutes is None else Interrupt(60 * minutes)
+    chooses = minutes is not None and find_spec("scipy") is not None
+    if minutes is not None and not chooses:
+        tell(
+            Console(stderr=True), "Without scipy (accord-fl[studies]) cells go in their order, and no seeds are added."
+        )
+    before: tuple[Study, list[Result]] | None = None  # as it was when seeds were added
     while True:
         named = study.named(pool)
         runs = _runs(named)
         for experiment in {id(run.experiment): run.experiment for run in runs}.values():
             experiment.check_here()
-        for batch in batches(study, named, gather(study, named), rule) if minutes else [named]:
+        for batch in batches(study, named, gather(study, named), rule) if chooses else [named]:
             members = list({run.folder: run for one in batch for _, run in one.runs}.values())
             stopped, _ = train_all(members, f"To go on: {this_command()}", interrupt=interrupt)
             if stopped:
@@ -179,7 +186,10 @@ def _carry_out(
         results = gather(study, named)
         wider = grown(study, results, rule) if grow else study  # what it has grown by may lie on its edge again
         grow -= wider is not study
-        if wider is study and minutes:
+        if stopped and before is not None:  # seeds that were added are no part of it before all have them
+            return *before, runs, interrupt
+        if wider is study and chooses:
+            before = study, results
             wider = with_more_seeds(study, results, rule)
         if stopped or interrupt.asked or wider is study:
             return study, results, runs, interrupt

@@ -8,12 +8,14 @@ is not trained again; asked for more rounds, it is trained from its beginning.
 import json
 import lzma
 import re
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from accord.core.errors import AccordError
 from accord.core.files import plain, write_json, write_lines, write_whole
+from accord.experiments.execute import discard
 from accord.runs.folder import read_json
 from accord.runs.rows import lines_of, parsed
 
@@ -61,14 +63,15 @@ def import_runs(path: Path, pool: Path) -> tuple[int, int]:
     runs = _read(path)
     new = [run for run in runs if not (pool / run["name"] / "done").exists()]
     for run in new:
-        folder = pool / run["name"]
-        if folder.exists():
-            raise AccordError(f"{folder} holds an unfinished run that {path} has in full: delete one of them")
-        folder.mkdir(parents=True)
-        write_json(folder / "experiment.json", run["settings"])
-        write_json(folder / "environment.json", run["environments"])
-        write_lines(folder / "metrics.jsonl", run["metrics"])
-        write_json(folder / "done", {**run["done"], "imported": True})  # last: it says that the rest is there
+        beside = pool / f".{run['name']}.part"  # put in place when it is whole
+        shutil.rmtree(beside, ignore_errors=True)  # of an import that was killed
+        beside.mkdir(parents=True)
+        write_json(beside / "experiment.json", run["settings"])
+        write_json(beside / "environment.json", run["environments"])
+        write_lines(beside / "metrics.jsonl", run["metrics"])
+        write_json(beside / "done", {**run["done"], "imported": True})
+        discard(pool / run["name"])  # an unfinished one, unless a process is at work in it
+        beside.rename(pool / run["name"])
     return len(new), len(runs) - len(new)
 
 

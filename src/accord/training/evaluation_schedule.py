@@ -22,7 +22,10 @@ _WINDOW = re.compile(r"window\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 def check_evaluate_at(words: Sequence[str]) -> None:
     """Refuses what says of no round whether it is evaluated."""
     for word in words:
-        if not isinstance(word, str) or not (word in ("log", "last10") or _WINDOW.fullmatch(word)):
+        window = _WINDOW.fullmatch(word) if isinstance(word, str) else None
+        if window and int(window[1]) > int(window[2]):
+            raise AccordError(f"evaluate_at has {word}, which holds no round: its first comes after its last")
+        if not window and word not in ("log", "last10"):
             raise AccordError(f"evaluate_at must be of {', '.join(WORDS)}, got {word!r}")
 
 

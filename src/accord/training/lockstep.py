@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from accord.core.round import Round
-from accord.engines.contract import Outcome, Table
+from accord.engines.contract import SHARDS, Outcome, Table
 from accord.engines.vectorised import Look, Vectorised
 from accord.rules.company import stacked, stacked_memory, unstacked_memory
 from accord.runs.rows import RoundRow
@@ -38,6 +38,8 @@ class Lockstep:
         if not turns:
             return
         started = time.monotonic()
+        if self._aside is not None and any(map(_added_late, turns)):
+            self._aside.wait_stream(torch.cuda.current_stream(self.engine.job.device))
         with torch.cuda.stream(self._aside):
             learned = self._learn(turns)
         for (loop, _, _), (progress, _) in zip(turns, learned, strict=True):
@@ -97,6 +99,14 @@ class Lockstep:
             return None
         shapes = tuple((name, field.how, field.value.shape) for name, field in record.fields().items())
         return algorithm, asked.work.round, len(loop.job.fed.clients), loop.plan.sample, shapes
+
+
+def _added_late(turn: Turn) -> bool:
+    """Whether a record was added up after the host had waited for the reports, so that it may not be complete: of many
+    shards, of two exchanges, or without a client that was left out."""
+    loop, asked, outcome = turn
+    some = any(client.left_out_because is not None for client in outcome.rows)
+    return some or len(asked.cohort) > SHARDS or loop.job.algorithm.asks_twice
 
 
 def learn_together(turns: Sequence[Turn]) -> list[Learned]:

@@ -71,7 +71,9 @@ class Plan:
             raise AccordError(f"min_clients must be at most the {cohort} clients of a round, got {self.min_clients}")
 
     def check_patience(self, heldout: bool) -> None:
-        """Refuses early stopping where there is no held-out data to go by."""
+        """Refuses early stopping where there is nothing to go by."""
+        if self.patience is not None and self.evaluate_at == ("last10",):
+            raise AccordError("patience needs evaluations on the way: add log to evaluate_at, or leave evaluate_at out")
         if self.patience is not None and not heldout:
             raise AccordError(
                 "patience needs held-out data of participating clients to see whether a run improves, and there is none"
