@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from command import Started
 
 
+# How accord says that a user chose the threads, as this file or whoever runs the tests did.
+_CHOSEN = torch.get_num_threads()
+THREADS = f"{'one thread' if _CHOSEN == 1 else f'{_CHOSEN} threads'}, by OMP_NUM_THREADS"
+
+
 def slow(*values: object) -> ParameterSet:
     """One set of a test's parameters that `make test` leaves out."""
     return pytest.param(*values, marks=pytest.mark.slow)

@@ -43,7 +43,7 @@ from accord.rules.local import Training
 from accord.training.engine_choice import make_engine
 from accord.training.fit import make_job
 from accord.training.plan import Plan
-from conftest import blobs, mlp, sentence
+from conftest import THREADS, blobs, mlp, sentence
 
 NO_BUFFERS = torch.zeros(0, dtype=torch.float64)
 SPLITS = {
@@ -429,7 +429,7 @@ def test_only_the_engine_that_can_is_taken() -> None:
     assert isinstance(make_engine("auto", job, told.append), Causal) and isinstance(
         make_engine("sequential", job), Causal
     )
-    why = "clients and server exchange representations and gradients at every step, one thread, by OMP_NUM_THREADS"
+    why = f"clients and server exchange representations and gradients at every step, {THREADS}"
     assert told == [f"engine causal: {why}"]
     with pytest.warns(
         UserWarning, match="need their server at every step: engine 'vectorised' cannot train them, 'causal' does"

@@ -135,7 +135,8 @@ def test_the_example_runs_on_every_engine_and_goes_on_after_a_stop(more: tuple[s
         done = run(tmp_path, "train.rounds=2", f"run.engine={engine}", f"run.folder={engine}", *more)
         assert done.returncode == 0, done.stderr
     first = model(tmp_path / "sequential")
-    assert torch.equal(model(tmp_path / "processes"), first)
+    # workers have one thread each, and this process as many as it was given: sums may round otherwise
+    assert torch.allclose(model(tmp_path / "processes"), first, atol=0 if torch.get_num_threads() == 1 else 1e-5)
     assert torch.allclose(model(tmp_path / "vectorised"), first, atol=1e-4)
     for rounds, flag in (("1", []), ("2", ["--resume"])):
         done = run(tmp_path, f"train.rounds={rounds}", "run.engine=sequential", "run.folder=resumed", *more, *flag)

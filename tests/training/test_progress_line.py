@@ -10,9 +10,9 @@ import pytest
 
 import accord
 from accord.training.progress_line import say_once
-from conftest import blobs, mlp, slow
+from conftest import THREADS, blobs, mlp, slow
 
-ENGINE = "engine sequential: clients are done too soon to be handed out (92 parameters), one thread, by OMP_NUM_THREADS"
+ENGINE = f"engine sequential: clients are done too soon to be handed out (92 parameters), {THREADS}"
 SCRIPT = """
 import accord
 from conftest import blobs, mlp
