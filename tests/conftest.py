@@ -81,6 +81,15 @@ def start(env: dict[str, str], here: Path) -> Iterator[Callable[..., "Started"]]
         each.process.wait()
 
 
+def record_runs(folder: Path, masked: int, plain: int) -> Path:
+    """Run folders of so many rounds: two seeds with a mask, one without."""
+    for seed in (0, 1):
+        rule = accord.fedavg(mask=accord.gma(0.6))
+        accord.fit(mlp(), blobs(), rule, rounds=masked, sample=4, evaluate_every=2, seed=seed, folder=folder)
+    accord.fit(mlp(), blobs(), accord.fedavg(), rounds=plain, sample=4, evaluate_every=2, folder=folder)
+    return folder
+
+
 @pytest.fixture
 def fed() -> Federation:
     return blobs()

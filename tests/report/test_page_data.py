@@ -30,26 +30,14 @@ from accord.report.page import embedded
 from accord.runs.comparison import comparison
 from accord.runs.reader import Recorded, find, load
 from accord.runs.settings import RunSettings
-from conftest import blobs, mlp, sentence
+from conftest import record_runs, sentence
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Real run folders: two seeds with a mask, one without."""
     folder = tmp_path_factory.mktemp("report") / "runs"
-    for seed in (0, 1):
-        accord.fit(
-            mlp(),
-            blobs(),
-            accord.fedavg(mask=accord.gma(0.6)),
-            rounds=6,
-            sample=4,
-            evaluate_every=2,
-            seed=seed,
-            folder=folder,
-        )
-    accord.fit(mlp(), blobs(), accord.fedavg(), rounds=4, sample=4, evaluate_every=2, folder=folder)
-    return folder
+    return record_runs(folder, masked=6, plain=4)
 
 
 @pytest.fixture(scope="module")

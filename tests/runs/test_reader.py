@@ -21,26 +21,14 @@ from accord.runs.comparison import comparison, results
 from accord.runs.reader import Recorded, find, load
 from accord.runs.settings import RunSettings
 from accord.runs.text import align, spread
-from conftest import blobs, mlp
+from conftest import blobs, mlp, record_runs
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Real run folders: two seeds with a mask, and one without."""
     folder = tmp_path_factory.mktemp("of_runs") / "runs"
-    for seed in (0, 1):
-        accord.fit(
-            mlp(),
-            blobs(),
-            accord.fedavg(mask=accord.gma(0.6)),
-            rounds=4,
-            sample=4,
-            evaluate_every=2,
-            seed=seed,
-            folder=folder,
-        )
-    accord.fit(mlp(), blobs(), accord.fedavg(), rounds=2, sample=4, evaluate_every=2, folder=folder)
-    return folder
+    return record_runs(folder, masked=4, plain=2)
 
 
 @pytest.fixture

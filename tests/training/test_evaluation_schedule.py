@@ -7,6 +7,7 @@ import pytest
 
 import accord
 from accord import AccordError
+from accord.experiments.experiment import override
 from accord.training.evaluation_schedule import evaluated_groups
 from conftest import blobs, mlp
 
@@ -26,6 +27,8 @@ def test_rounds_are_evaluated_densely_early_and_where_the_rules_read_them() -> N
     assert run.select("held-out").rounds == [run.best.round]  # rounds that are read only at the end count too
     whole = fit(30, "window(1,30)")
     assert [row["train_loss"] for row in whole.rows] == [row["train_loss"] for row in run.rows]
+    assert override("train.evaluate_at=log,window(2,4)") == ("train", "evaluate_at", ["log", "window(2,4)"])
+    assert override("train.evaluate_at=window(2,4)") == ("train", "evaluate_at", "window(2,4)")
     with pytest.raises(AccordError, match=r"evaluate_at must be of log, last10, window\(a,b\), got 'sometimes'"):
         fit(3, "sometimes")
 

@@ -4,6 +4,7 @@ Numbers are checked where they are used (a mask checks its tau); this file adds 
 one sentence that says the key, the value seen and what is allowed.
 """
 
+import re
 import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -220,7 +221,8 @@ def _value(text: str) -> Any:
     except RecursionError:
         raise AccordError(f"{text[:20]}... is nested too deeply to be a setting") from None
     except tomllib.TOMLDecodeError:
-        return [_value(part.strip()) for part in text.split(",")] if "," in text else text
+        parts = re.split(r",(?![^(]*\))", text)  # a comma within parentheses, as in window(1,5), parts nothing
+        return [_value(part.strip()) for part in parts] if len(parts) > 1 else text
 
 
 def _drop_old(table: Any, section: str, key: str, value: Any, folder: Path | None) -> None:
