@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING
 # One thread each: tests and the processes they start are small, and threads that wait for each other on a busy machine
 # cost seconds.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell has what it starts in the background ignore Ctrl-C, and so would all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 import torch
