@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 # One thread each: tests and the processes they start are small, and threads that wait for each other on a busy machine
 # cost seconds.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# A shell has what it starts in the background ignore Ctrl-C, and so would all that the tests start.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 import torch
@@ -26,6 +24,9 @@ from accord.data import Federation
 if TYPE_CHECKING:
     from command import Started
 
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How accord says that a user chose the threads, as this file or whoever runs the tests did.
 _CHOSEN = torch.get_num_threads()
