@@ -5,19 +5,21 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from accord.studies import load
+from accord.studies.analysis_claims import judge_analysis
 from accord.studies.outcome import PROTOCOL, Comparison, Difference, compare, measured
 from accord.studies.page import page
 from accord.studies.published import numbers
-from accord.studies.results import StudyResults, read, read_all
+from accord.studies.results import AnalysisResults, StudyResults, read, read_all
 from accord.studies.simulate import Truth, verdicts
 from accord.studies.statistics import estimate, heterogeneity, holm
 from accord.studies.text import after_holm
-from accord.studies.verdict import Claim, claims, judge
+from accord.studies.verdict import Claim, Verdict, judge
 from conftest import sentence
 
 RULES = Path(__file__).parents[2] / "replication/results/rules.json"
@@ -205,13 +207,43 @@ def test_bad_claims_are_one_sentence() -> None:
     assert judge(Claim("x", "y", expects="described", how="look at figure 2"), []).why == "look at figure 2"
 
 
-def test_every_claim_is_about_cells_that_exist() -> None:
-    for claim in claims():
-        if claim.expects != "described":
-            study = load(claim.study)
-            assert claim.places() > 0, claim.text
-            assert all(set(values) <= set(study.axes[axis]) for axis, values in claim.only.items()), claim.text
-            assert {claim.axis, claim.parts} - {""} <= set(study.axes), claim.text
+def analysed(rows: list[dict[str, Any]], points: list[dict[str, Any]]) -> AnalysisResults:
+    return AnalysisResults("x", "x", "x", rows, points, [], [], [], None, None, 3)
+
+
+def test_an_analysis_is_judged_by_its_trials() -> None:
+    """Trials 1, 2 and 3 points ahead among those that took part, 0.5 less among the others, and 1 behind a step of that
+    length: Student's t of three has 4.303 standard errors of 1 / sqrt(3)."""
+    points = [
+        {"rule": rule, "trial": trial, "in (%)": 80.0 + gain, "out (%)": 70.0 + gain - (0.5 if gain else 0.0)}
+        for trial in range(3)
+        for rule, gain in (("mean", 0.0), ("mask", trial + 1.0), ("short", trial + 2.0))
+    ]
+    claim = Claim("x", "y", rival="mask", against="mean", control="short", metric="in (%)")
+    found = judge_analysis(claim, analysed([], points))
+    assert found.kind == "open" and found.why == "+2.00 (-0.48 to 4.48) points in 1 cell"
+    gap = judge_analysis(replace(claim, metric="in (%) - out (%)"), analysed([], points))
+    assert gap.kind == "confirmed" and gap.why.startswith("+0.50 (0.50 to 0.50) points in 1 cell")
+    assert judge_analysis(replace(claim, metric="in (%) - out (%)", expects="behind"), analysed([], points)).kind == (
+        "refuted"
+    )
+    assert "no trials" in judge_analysis(claim, analysed([], [])).why
+
+
+def test_a_table_of_theory_holds_in_every_row_or_not() -> None:
+    claim = Claim("x", "y", expects="holds", holds=["a, b <= c"])
+    rows = [{"a, b": 1.0, "c": 2.0}, {"a, b": 2.0, "c": 2.0}, {"a, b": None, "c": 0.0}]
+    assert judge_analysis(claim, analysed(rows, [])) == Verdict("confirmed", "`a, b <= c` in 2 of 2 rows")
+    broken = judge_analysis(replace(claim, holds=["a, b >= c"]), analysed(rows, []))
+    assert broken == Verdict("refuted", "`a, b >= c` in 1 of 2 rows")
+    with sentence("holds 'a'", "write `column <= column`"):
+        judge_analysis(replace(claim, holds=["a"]), analysed(rows, []))
+
+
+def test_a_slope_over_values_that_are_no_numbers() -> None:
+    cells = [cell(around(gain, 0.1), split=split) for split, gain in (("even", 0.0), ("skewed", 1.0))]
+    verdict = judge(replace(AHEAD, expects="grows", axis="split", order=["even", "skewed"]), cells)
+    assert verdict.kind == "confirmed" and "+1.00" in verdict.why and "from split even to skewed" in verdict.why
 
 
 # ------------------------------------------------------------------------------------------------ error rates

@@ -382,21 +382,25 @@ METRICS = {"test", "train", "heldout", "unseen", "train - test"}
 @pytest.mark.parametrize("claim", claims(), ids=lambda claim: claim.text[:60])
 def test_every_claim_is_about_cells_that_exist(claim: Claim) -> None:
     study = find_study(claim.study)
-    assert claim.expects in ("ahead", "not behind", "grows", "falls", "described") and claim.metric in METRICS
     assert bool(claim.how) == (claim.expects == "described") and bool(claim.axis) == (
         claim.expects in ("grows", "falls")
     )
+    assert bool(claim.holds) == (claim.expects == "holds")
     if isinstance(study, Analysis):
-        assert claim.expects == "described" and not claim.only
+        assert claim.expects in ("ahead", "behind", "holds", "described") and not claim.only
+        assert bool(claim.against) == bool(claim.control) == (claim.expects in ("ahead", "behind"))
         return
+    assert claim.metric in METRICS
     assert claim.rival in study.axes[study.compare] and claim.rival != study.against
     named = {study.compare: [claim.rival], **claim.only}
     about = [cell for cell in study.cells if all(cell.values[axis] in values for axis, values in named.items())]
     assert about, "there is a cell"
     for axis, values in named.items():
         assert {cell.values[axis] for cell in about} == set(values), "every value that it names has one"
+    assert {claim.axis, claim.parts} - {""} <= set(study.axes)
     if claim.axis:
-        assert len({float(cell.values[claim.axis]) for cell in about}) > 2, "a slope needs numbers"
+        found = {cell.values[claim.axis] for cell in about}
+        assert found == set(claim.order) if claim.order else len(set(map(float, found))) > 2, "a slope needs numbers"
 
 
 def test_every_study_has_a_claim() -> None:

@@ -170,6 +170,7 @@ def written(analysis: Analysis, result: Result, files: Sequence[Path], command: 
     }
     found = {
         "rows": list(result.table),
+        "points": list(result.points) if analysis.trains else [],
         "notes": list(result.notes),
         "files": [str(file) for file in files],
         "printed": printed,

@@ -3,9 +3,11 @@ run."""
 
 from collections.abc import Sequence
 
+from accord.analyses.output import cells as analysis_cells
 from accord.core.errors import AccordError
 from accord.studies import everything
 from accord.studies.analysis import Analysis
+from accord.studies.analysis_claims import judge_analysis
 from accord.studies.outcome import MAIN_RULE, compare
 from accord.studies.published import numbers
 from accord.studies.results import AnalysisResults, Results, StudyResults
@@ -30,21 +32,21 @@ def page(results: Sequence[Results]) -> str:
     """The report, in Markdown. Its first line says how many numbers are answered."""
     studies = [one for one in results if isinstance(one, StudyResults)]
     analyses = [one for one in results if isinstance(one, AnalysisResults)]
-    by_name = {one.study.name: one for one in studies}
+    by_name = {**{one.study.name: one for one in studies}, **{one.name: one for one in analyses}}
     # a number may have its place in several studies
     answered = {number for one in results for number in one.answered(SEEDS)}
     lines = [f"{len(answered)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n")]
-    lines += [
-        f"| {claim.text} | {claim.source} | {' | '.join(_verdicts(claim, by_name.get(claim.study)))} |"
-        for claim in claims()
-    ]
+    lines += [_line([claim.text, claim.source, *_verdicts(claim, by_name.get(claim.study))]) for claim in claims()]
     lines += [line for one in studies for line in _study(one)]
     lines += [line for one in analyses for line in _analysis(one)]
     return "\n".join([*lines, *_not_run(studies, analyses)]) + "\n"
 
 
-def _verdicts(claim: Claim, results: StudyResults | None) -> list[str]:
-    """By held-out selection, and by the table's own rule where that is another."""
+def _verdicts(claim: Claim, results: Results | None) -> list[str]:
+    """By held-out selection, and by the table's own rule where that is another; of an analysis there is one."""
+    if isinstance(results, AnalysisResults):
+        verdict = judge_analysis(claim, results)
+        return [f"**{verdict.kind}**: {verdict.why}", ""]
     own = results.study.rules[0] if results else MAIN_RULE
     texts = []
     for rule in dict.fromkeys((MAIN_RULE, own)):
@@ -83,7 +85,7 @@ def _analysis(one: AnalysisResults) -> list[str]:
         "",
         f"`{one.command}`",
         "",
-        *markdown(one.table),
+        *markdown(analysis_cells(one.rows)),
         *theirs,
         "",
         *(f"- {note}" for note in one.notes),
@@ -123,5 +125,10 @@ def _cells(name: str) -> int:
 
 def markdown(cells: Sequence[Sequence[str]]) -> list[str]:
     """Cells as a Markdown table."""
-    head, *rows = ([cell.replace("|", "\\|") for cell in row] for row in cells)
-    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(row)} |" for row in rows)]
+    head, *rows = cells
+    return [_line(head), "|" + "---|" * len(head), *map(_line, rows)]
+
+
+def _line(row: Sequence[str]) -> str:
+    safe = [cell.replace("|", "\\|") for cell in row]
+    return f"| {' | '.join(safe)} |"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accord.analyses.output import cells as analysis_cells
 from accord.core.errors import AccordError
 from accord.runs.text import Cells
 from accord.studies.outcome import PROTOCOL, Figures, Result
@@ -32,12 +31,14 @@ class StudyResults:
 
 @dataclass(frozen=True)
 class AnalysisResults:
-    """An analysis as `accord reproduce` wrote it: its table and what was printed in its place, as cells."""
+    """An analysis as `accord reproduce` wrote it: the rows of its table, and what was printed in its
+    place."""
 
     name: str
     title: str
     command: str
-    table: Cells
+    rows: list[dict[str, Any]]
+    points: list[dict[str, Any]]  # trial by trial, of an analysis that trains
     printed: Cells
     notes: list[str]
     files: list[str]
@@ -86,12 +87,16 @@ def read(path: Path) -> Results:
 
 
 def _analysis(content: Mapping[str, Any]) -> AnalysisResults:
-    texts = {name: content[name] for name in ("name", "title", "command", "notes", "files")}
+    told = {name: content[name] for name in ("name", "title", "command", "rows", "notes", "files")}
     seeds = content["settings"].get("run.seeds", [])
     count = len(seeds) if isinstance(seeds, list) else 1
-    table, printed = analysis_cells(content["rows"]), printed_cells(content["printed"])
     return AnalysisResults(
-        **texts, table=table, printed=printed, paper=content["paper"], place=content["table"], seeds=count
+        **told,
+        points=content.get("points", []),
+        printed=printed_cells(content["printed"]),
+        paper=content["paper"],
+        place=content["table"],
+        seeds=count,
     )
 
 

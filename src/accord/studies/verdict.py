@@ -5,8 +5,11 @@ A claim pools its cells: a random-effects estimate of the paired difference with
 
     ahead       confirmed: the interval lies above 0. Refuted: it lies below 0, or within the margin around 0.
     not behind  confirmed: it lies above minus the margin. Refuted: it lies below minus the margin.
+    behind      as ahead, with the sign turned.
     grows       as ahead, for the change of the difference from the axis's smallest value to its largest; falls: with
-    the sign turned.
+                the sign turned.
+    holds       of an analysis: confirmed where what it says of the table's columns is true of every row
+                (`analysis_claims.py`).
 
 Else the claim is open. Cells need three seeds to count, and a claim about several cells needs two that count. Where
 cells differ by more than their seeds explain, and an axis tells them apart, each of its values has a verdict of its own
@@ -30,7 +33,7 @@ from accord.studies.text import interval_text
 
 MARGIN = 0.002  # 0.2 points of accuracy: a smaller difference is none
 SEEDS = 3  # fewer say nothing about how much seeds vary
-EXPECTS = ("ahead", "not behind", "grows", "falls", "described")
+EXPECTS = ("ahead", "behind", "not behind", "grows", "falls", "holds", "described")
 _CLAIMS = FILES / "common" / "claims.toml"
 
 
@@ -46,6 +49,10 @@ class Claim:
     expects: str = "ahead"
     metric: str = "test"  # or another split, or a gap: `outcome.measured`
     axis: str = ""  # what it grows or falls with
+    order: list[str] = field(default_factory=list)  # the axis's values, from low to high, where they are no numbers
+    against: str = ""  # of an analysis: the rule that the rival is measured by, and the rival's control
+    control: str = ""
+    holds: list[str] = field(default_factory=list)  # of an analysis's table: `column <= column`, or >=
     how: str = ""  # of a claim that is described, not judged: what to look at
     parts: str = ""  # an axis whose values the claim names one by one: each has a verdict
 
@@ -142,6 +149,8 @@ def called(expects: str, found: Estimate, margin: float = MARGIN) -> str:
     """The rule of this page's head."""
     if expects == "not behind":
         return "confirmed" if found.low > -margin else "refuted" if found.high < -margin else "open"
+    if expects == "behind":
+        return called("ahead", _turned(found), margin)
     if found.low > 0:
         return "confirmed"
     return "refuted" if found.high < 0 or found.within(margin) else "open"
@@ -196,7 +205,8 @@ def _trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
         for c in {str(c.where): c for c in cells}.values():
             assert c.difference is not None
             points.append((c.against, str(_rest(c, claim.axis)), Difference(dict.fromkeys(c.difference.by_seed, 0.0))))
-    numbers = [(_number(value), place, difference) for value, place, difference in points]
+    number = claim.order.index if claim.order else _number
+    numbers = [(number(value), place, difference) for value, place, difference in points]
     known = [(number, place, difference) for number, place, difference in numbers if number is not None]
     along = np.array([number for number, _, _ in known])
     if all(len({number for number, place, _ in known if place == one}) < 2 for _, one, _ in known):
@@ -206,11 +216,13 @@ def _trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
         along = np.log(along)
     along = (along - along.min()) / (along.max() - along.min())
     change = estimate(_matrix([d for _, _, d in known]), along=list(along), places=[place for _, place, _ in known])
-    sign = 1 if claim.expects == "grows" else -1
-    low_end, high_end = sorted((sign * change.low, sign * change.high))
-    turned = replace(change, value=sign * change.value, low=low_end, high=high_end)
-    text = f"{interval_text(change)} points from {claim.axis} {low:g} to {high:g}, {change.cells} cells"
-    return Verdict(called("ahead", turned), text)
+    ends = (claim.order[int(end)] if claim.order else f"{end:g}" for end in (low, high))
+    text = f"{interval_text(change)} points from {claim.axis} {' to '.join(ends)}, {change.cells} cells"
+    return Verdict(called("ahead" if claim.expects == "grows" else "behind", change), text)
+
+
+def _turned(found: Estimate) -> Estimate:
+    return replace(found, value=-found.value, low=-found.high, high=-found.low)
 
 
 def _rest(comparison: Comparison, axis: str) -> dict[str, str]:
