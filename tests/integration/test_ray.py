@@ -421,7 +421,8 @@ def test_the_command_writes_what_it_writes_alone(cluster: Any, here: Path) -> No
 def test_ctrl_c_leaves_no_worker(cluster: Any, here: Path) -> None:
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
     before = set(workers())
-    words = command("train.rounds=100000", "run.checkpoint_every=1", "--ray", cluster.address)
+    # rounds of about a second, so that the second Ctrl-C comes before the round that the first one lets end
+    words = command("train.rounds=1000", "train.epochs=10", "run.checkpoint_every=1", "--ray", cluster.address)
     process = subprocess.Popen(words, cwd=here, stderr=subprocess.PIPE, text=True, start_new_session=True)
     wait_for(lambda: any(file.stat().st_size for file in here.rglob("metrics.jsonl")))
     pids = {pid for pid, state in workers().items() if pid not in before and state == "ALIVE"}
