@@ -32,7 +32,8 @@ def page(results: Sequence[Results]) -> str:
     """The report, in Markdown. Its first line says how many numbers are answered."""
     studies = [one for one in results if isinstance(one, StudyResults)]
     analyses = [one for one in results if isinstance(one, AnalysisResults)]
-    by_name = {**{one.study.name: one for one in studies}, **{one.name: one for one in analyses}}
+    by_name: dict[str, Results] = {one.study.name: one for one in studies}
+    by_name |= {one.name: one for one in analyses}
     # a number may have its place in several studies
     answered = {number for one in results for number in one.answered(SEEDS)}
     lines = [f"{len(answered)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n")]
