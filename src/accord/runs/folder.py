@@ -57,6 +57,7 @@ class RunFolder:
         except (FileExistsError, NotADirectoryError):
             raise AccordError(f"{path} cannot be a run's folder: there is a file in its place") from None
         self._metrics, self._timing = Log(path / "metrics.jsonl"), Log(path / "timing.jsonl")
+        self._on_schedule = 0  # up to this round a straight run has no evaluation but those of its schedule
         self._lock = take_lock(path)
         try:
             self.state: Json | None = self._read_state()
@@ -102,7 +103,8 @@ class RunFolder:
 
     def begin(self, environment: Json, last: int = 1) -> dict[str, Tensor]:
         """Readies the folder for writing: settings in place, metrics cut back to the checkpoint. Gives the checkpoint's
-        tensors, if any. The `last` rounds of a run are evaluated whatever its schedule."""
+        tensors, if any. The `last` rounds of a run are evaluated whatever its schedule; what it was evaluated for when
+        it was to end earlier stays until it has gone on."""
         tensors = self.tensors()  # first of all: a folder whose checkpoint is damaged is left as it is
         # of a process that was killed
         for left_over in [*self.path.glob(".*.part"), *self.path.glob("checkpoint-*.safetensors")]:
@@ -113,18 +115,25 @@ class RunFolder:
             write_text(self.path / "experiment.toml", self._toml)
         write_json(self.path / "experiment.json", self._settings)
         self._note_environment(environment)
-        for name in ("metrics.jsonl", "timing.jsonl"):
-            kept = [self._as_recorded(line, name, last) for line in lines_of(self.path / name)]
-            write_whole(self.path / name, b"".join(kept))
+        reached = self.state["round"] if self.state else 0
+        for path in (self.path / "metrics.jsonl", self.path / "timing.jsonl"):
+            write_whole(path, b"".join(line for line in lines_of(path) if parsed(line, path)["round"] <= reached))
+        self._on_schedule = min(reached, self._rounds - last)
         return tensors
 
-    def _as_recorded(self, line: bytes, name: str, last: int) -> bytes:
-        """A line as a straight run would have written it: without the evaluation that a run gets only because it ends
-        there; nothing, if it is of a round after the checkpoint."""
-        row = parsed(line, self.path / name)
-        if row["round"] > (self.state["round"] if self.state else 0):
-            return b""
-        if not row.get("off_schedule") or row["round"] > self._rounds - last:
+    def _forget_earlier_end(self) -> None:
+        """Leaves the metrics as a straight run would have written them, without the evaluations that this one has only
+        because it was to end earlier."""
+        path = self.path / "metrics.jsonl"
+        lines = list(lines_of(path)) if self._on_schedule > 0 else []
+        straight = [self._straight(line, path) for line in lines]
+        if straight != lines:
+            write_whole(path, b"".join(straight))
+        self._on_schedule = 0
+
+    def _straight(self, line: bytes, path: Path) -> bytes:
+        row = parsed(line, path) if b'"off_schedule"' in line else None
+        if row is None or row["round"] > self._on_schedule:
             return line
         return json_line({key: row[key] for key in row if key not in ("evaluation", "off_schedule")}).encode()
 
@@ -170,6 +179,7 @@ class RunFolder:
         write_tensors(self.path / name, tensors)
         self.state = {"schema": SCHEMA, "tensors": name, **numbers}
         write_json(self.path / "state.json", self.state)
+        self._forget_earlier_end()
         for old in self.path.glob("checkpoint-*.safetensors"):
             if old.name != name:
                 old.unlink()
@@ -179,6 +189,7 @@ class RunFolder:
     ) -> None:
         """The run is complete: its models, its clients' evaluations, and the mark that says so, last. A flat one says
         since when."""
+        self._forget_earlier_end()
         for name, state in models.items():
             write_tensors(self.path / f"{name}.safetensors", state)
         # a line each: with indents, to write those of hundreds of clients took longer than many rounds
