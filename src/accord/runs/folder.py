@@ -16,7 +16,6 @@ is whole.
 A file is written beside its name, synced and renamed. `state.json` is written last: it decides which tensors count.
 """
 
-import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,11 +37,9 @@ from accord.runs.rows import Log, Rows, json_line, lines_of, parsed
 def read_json(path: Path) -> Any:
     """A JSON file of a run folder, or a sentence that names it."""
     try:
-        return json.loads(path.read_text())
+        return parsed(path.read_bytes(), path)
     except FileNotFoundError:
         raise AccordError(f"{path} is missing: this is not a run folder, or it was damaged") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise AccordError(f"{path} is damaged: {error}") from None
 
 
 class RunFolder:
@@ -193,16 +190,15 @@ class RunFolder:
         for name, state in models.items():
             write_tensors(self.path / f"{name}.safetensors", state)
         # a line each: with indents, to write those of hundreds of clients took longer than many rounds
-        rows = ",\n".join(json_line(row).rstrip() for row in clients)
+        rows = ",\n".join([json_line(row).rstrip() for row in clients])
         write_text(self.path / "clients.json", f"[\n{rows}\n]\n")
         flat = {} if flat_since is None else {"flat_since": flat_since}
         write_json(self.path / "done", {"schema": SCHEMA, "rounds": rounds, **flat})
 
     def flush(self) -> None:
         """Writes the rows that wait for their block."""
-        for log in (self._metrics, self._timing):
-            if log.waiting:
-                log.flush()
+        self._metrics.flush()
+        self._timing.flush()
 
     def close(self) -> None:
         """Lets go of the folder, and takes it away if nothing came of it. Closing twice does no harm."""

@@ -83,11 +83,10 @@ _SOMETIMES = tuple(
 )
 
 
-def parsed(line: str | bytes, path: object) -> Json:
-    """A line of a run's file, or a sentence that names the file."""
+def parsed(text: bytes, path: object) -> Any:
+    """JSON of a run's file, or of a line of it; or a sentence that names the file."""
     try:
-        form: Json = json.loads(line)
-        return form
+        return json.loads(text)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise AccordError(f"{path} is damaged: {error}") from None
 
@@ -189,9 +188,6 @@ class Rows(Sequence[RoundRow]):
         *before, _ = self._log.lines()
         write_whole(self._log.path, b"".join([*before, json_line(row.fields_in_json()).encode()]))
         self.last = row
-
-    def flush(self, sync: bool = False) -> None:
-        self._log.flush(sync)
 
     def so_far(self) -> "Rows":
         """These rows, and none that are still to come."""
