@@ -20,9 +20,8 @@ from accord.core.version import __version__
 from accord.report.grids import grids
 from accord.report.papers import holds_results, paper, runs_of
 from accord.runs.comparison import by_kind, by_setting, labels
-from accord.runs.folder import read_json
 from accord.runs.reader import Recorded, find, load
-from accord.runs.rows import RoundRow, lines_of, parsed
+from accord.runs.rows import RoundRow, lines_of, parsed, read_json
 from accord.runs.selection import rule_for
 
 RULES = {

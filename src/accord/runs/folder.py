@@ -31,15 +31,7 @@ from accord.core.jsonable import Json
 from accord.core.locks import remove_locked, take_lock
 from accord.runs.environment import OtherEnvironment, changes
 from accord.runs.fingerprint import SCHEMA
-from accord.runs.rows import Log, Rows, json_line, lines_of, parsed
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file of a run folder, or a sentence that names it."""
-    try:
-        return parsed(path.read_bytes(), path)
-    except FileNotFoundError:
-        raise AccordError(f"{path} is missing: this is not a run folder, or it was damaged") from None
+from accord.runs.rows import Log, Rows, json_line, lines_of, parsed, read_json
 
 
 class RunFolder:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from accord.core.errors import AccordError
 from accord.runs.evaluation import History
-from accord.runs.folder import read_json
-from accord.runs.rows import read_history
+from accord.runs.rows import read_history, read_json
 from accord.runs.selection import Selected, by_rules
 from accord.runs.settings import RunSettings
 from accord.runs.text import in_words

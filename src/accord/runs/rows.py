@@ -83,6 +83,14 @@ _SOMETIMES = tuple(
 )
 
 
+def read_json(path: Path) -> Any:
+    """A JSON file of a run folder, or a sentence that names it."""
+    try:
+        return parsed(path.read_bytes(), path)
+    except FileNotFoundError:
+        raise AccordError(f"{path} is missing: this is not a run folder, or it was damaged") from None
+
+
 def parsed(text: bytes, path: object) -> Any:
     """JSON of a run's file, or of a line of it; or a sentence that names the file."""
     try:
