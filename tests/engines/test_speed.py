@@ -10,7 +10,7 @@ import torch
 
 import accord
 from accord import kernels as native
-from accord.engines.speed import in_effect
+from accord.engines.determinism import steady
 from accord.engines.vectorised.descent import Descent, Lane, Trained
 from accord.models import lenet
 from conftest import blobs, mlp, sentence
@@ -43,7 +43,7 @@ def test_other_ways_leave_the_name_alone(tmp_path: Path) -> None:
 @pytest.mark.skipif(not native.available(), reason="no compiler here")
 def test_the_compiled_kernel_is_chosen_for_a_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCORD_NATIVE", "0")
-    with in_effect(frozenset({"native"})):
+    with steady(frozenset({"native"})):
         assert native.enabled()
     assert not native.enabled()
     monkeypatch.setenv("ACCORD_NATIVE", "1")

@@ -5,7 +5,7 @@ import pytest
 
 from accord import AccordError
 from accord.engines.contract import Table
-from accord.runs.evaluation import Evaluation, merge_alone, per_client, summarise
+from accord.runs.evaluation import Evaluation, per_client, summarise
 from accord.runs.selection import select
 
 TABLE = Table(
@@ -41,14 +41,6 @@ def test_gaps_and_clients_without_samples() -> None:
     assert evaluation["gaps"]["participation"]["accuracy"]["by_sample"] == pytest.approx(0.25 - 0.4)
     assert evaluation["splits"]["unseen"]["clients"] == 1
     assert [row["client"] for row in per_client(TABLE) if row["split"] == "unseen"] == ["u"]
-
-
-def test_own_models_on_own_data_and_their_mean_elsewhere() -> None:
-    own = [Table([("train", c)], np.array([10]), {"loss": np.array([v])}) for c, v in (("a", 1.0), ("b", 2.0))]
-    shared = [Table([("test", "test")], np.array([10]), {"loss": np.array([v])}) for v in (4.0, 8.0)]
-    merged = merge_alone(own, shared)
-    assert merged.groups == [("train", "a"), ("train", "b"), ("test", "test")]
-    assert merged.sums["loss"].tolist() == [1.0, 2.0, 6.0]
 
 
 def history(*rows: tuple[int, float | None, float, float]) -> list[tuple[int, Evaluation]]:

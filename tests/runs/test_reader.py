@@ -11,8 +11,7 @@ from rich.console import Console
 
 import accord
 from accord.console.progress import how_far
-from accord.console.results import print_results
-from accord.console.tables import print_cells
+from accord.console.tables import print_cells, print_results
 from accord.core.errors import AccordError
 from accord.core.metrics import Metric
 from accord.experiments.experiment import parse

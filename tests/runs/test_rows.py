@@ -76,7 +76,8 @@ def lines(folder: Path) -> int:
 
 
 def test_rows_are_written_in_blocks_and_an_evaluation_at_once(tmp_path: Path) -> None:
-    rows = rows_in(tmp_path)
+    log = Log(tmp_path / "metrics.jsonl")
+    rows = Rows(log)
     for number in range(1, 64):
         rows.append(RoundRow(round=number))
     assert lines(tmp_path) == 0 and [row.round for row in rows] == list(range(1, 64)), "whoever has the rows sees all"
@@ -86,7 +87,7 @@ def test_rows_are_written_in_blocks_and_an_evaluation_at_once(tmp_path: Path) ->
     rows.append(RoundRow(round=66, evaluation=EVALUATION))
     assert lines(tmp_path) == 66
     rows.append(RoundRow(round=67))
-    rows.flush()
+    log.flush()
     assert [row.round for row in read_rows(tmp_path)] == [row.round for row in rows] == list(range(1, 68))
     assert read_history(tmp_path) == (67, [(66, EVALUATION)]) and rows.history() == [(66, EVALUATION)]
 

@@ -7,7 +7,9 @@ import pytest
 
 import accord
 from accord import AccordError
+from accord.engines.sequential import Sequential
 from accord.experiments.experiment import override
+from accord.runs.reader import load
 from accord.training.evaluation_schedule import evaluated_groups
 from conftest import blobs, mlp
 
@@ -55,6 +57,37 @@ def test_a_run_that_goes_on_past_its_last_ten_rounds_is_as_if_it_had_never_ended
     assert {"metrics.jsonl", "best.safetensors", "model.safetensors", "state.json"} <= set(names)
     for files in kept[1:]:
         assert [name for name in names if files[name] != kept[0][name]] == []
+
+
+def fit_last10(folder: Path, rounds: int) -> accord.Run:
+    """At this rate the best of rounds 6 to 15 is round 10, and the best of rounds 13 to 22 is round 13."""
+    how = {"sample": 3, "steps": 2, "lr": 0.3, "evaluate_at": "last10", "engine": "sequential"}
+    return accord.fit(mlp(), blobs(), rounds=rounds, folder=folder, **how)
+
+
+def test_a_few_more_rounds_choose_among_the_last_ten_of_them_all(tmp_path: Path) -> None:
+    shorter, straight = fit_last10(tmp_path / "longer", 15), fit_last10(tmp_path / "straight", 22)
+    assert (shorter.best.round, straight.best.round) == (10, 13)
+    longer = fit_last10(tmp_path / "longer", 22)
+    assert longer.best.round == 13
+    for name in ("metrics.jsonl", "state.json", "best.safetensors"):
+        assert (longer.folder / name).read_bytes() == (straight.folder / name).read_bytes(), name
+
+
+def test_a_longer_run_that_is_stopped_at_once_has_lost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    done = fit_last10(tmp_path, 15)
+    names = ("metrics.jsonl", "state.json", "best.safetensors", "done")
+    before = {name: (done.folder / name).read_bytes() for name in names}
+    with monkeypatch.context() as patch:
+        patch.setattr(Sequential, "train", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fit_last10(tmp_path, 40)
+    assert [number for number, _ in load(done.folder).history] == list(range(6, 16))
+    again = fit_last10(tmp_path, 15)
+    assert {name: (again.folder / name).read_bytes() for name in names} == before
 
 
 def test_a_fixed_draw_of_training_samples_stands_for_all_of_them() -> None:

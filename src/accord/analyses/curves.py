@@ -10,7 +10,7 @@ from accord.analyses.arms import figure_of, unit
 from accord.analyses.output import Result, deviation, mean
 from accord.core.errors import AccordError
 from accord.core.metrics import TITLES
-from accord.runs.comparison import labels
+from accord.runs.comparison import by_setting, labels
 from accord.runs.reader import Recorded, find, load
 
 _LINES: dict[str, Any] = {"train": "--", "heldout": ":", "unseen": "-.", "test": "-"}
@@ -34,15 +34,9 @@ def read(folders: Sequence[Path], splits: Sequence[str] | None, metric: str | No
     metric = metric or first.metric.name
     if metric not in first.metrics:
         raise AccordError(f"--metric must be one of {', '.join(first.metrics)}, got {metric!r}")
-    return _result(_by_setting(runs), splits, metric)
-
-
-def _by_setting(runs: Sequence[Recorded]) -> dict[str, list[Recorded]]:
-    groups: dict[str, list[Recorded]] = {}
-    for run in runs:
-        groups.setdefault(run.group, []).append(run)
-    names = labels([members[0] for members in groups.values()])
-    return dict(zip(names, groups.values(), strict=True))
+    groups = by_setting(runs)
+    names = labels([members[0] for members in groups])
+    return _result(dict(zip(names, groups, strict=True)), splits, metric)
 
 
 def _result(settings: dict[str, list[Recorded]], splits: Sequence[str], metric: str) -> Result:

@@ -6,8 +6,7 @@ from typing import Any
 from accord.analyses import chance, style
 from accord.analyses.output import Result, mean
 from accord.core.errors import AccordError
-from accord.runs.folder import read_json
-from accord.runs.rows import read_rows
+from accord.runs.rows import read_json, read_rows
 
 
 def read(folder: Path) -> Result:

@@ -57,7 +57,7 @@ def membership(
     from accord.audit.membership import attack
     from accord.core.files import plain, write_json
     from accord.models import warm_start
-    from accord.runs.folder import read_json
+    from accord.runs.rows import read_json
 
     if which not in _MODELS:
         raise AccordError(f"--model must be last or held-out, got {which!r}")
@@ -91,7 +91,7 @@ def _recorded(folder: Path) -> "tuple[Experiment, int]":
     """The experiment of a run folder of the command line, and the run's seed."""
     from accord.experiments.experiment import assemble
     from accord.experiments.settings import SECTIONS
-    from accord.runs.folder import read_json
+    from accord.runs.rows import read_json
     from accord.runs.settings import RunSettings
 
     settings = RunSettings.from_json(read_json(folder / "experiment.json"), folder.name)

@@ -77,7 +77,7 @@ def train_experiments(
 ) -> None:
     """Trains every experiment, prints one table, and gives the hint if not all was done."""
     from accord.console.progress import watcher_for
-    from accord.console.results import show_results
+    from accord.console.tables import show_results
     from accord.experiments.execute import Interrupt, execute
     from accord.runs.reader import load
 

@@ -25,7 +25,7 @@ def show(
 
     * `accord show runs --select last10 --json`
     """
-    from accord.console.results import show_results
+    from accord.console.tables import show_results
     from accord.runs.reader import load_all
 
     show_results(load_all(runs), select, as_json)

@@ -59,7 +59,7 @@ def sweep(
 
 
 def _train(runs: "list[PlannedRun]", fresh: bool, rule: str | None, as_json: bool, hint: str) -> None:
-    from accord.console.results import show_results
+    from accord.console.tables import show_results
     from accord.runs.reader import load
 
     console = Console(stderr=True)

@@ -1,11 +1,44 @@
-"""Tables on a terminal."""
+"""Tables on a terminal: any cells, and the results of runs."""
+
+import json
+from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from accord.runs.text import Cells, align, numeric
+from accord.runs.comparison import by_kind, comparison, results
+from accord.runs.reader import Recorded
+from accord.runs.selection import by_rules, rule_for
+from accord.runs.text import Cells, align, evaluation_cells, numeric, privacy_lines, selection_lines
+
+
+def show_results(runs: Sequence[Recorded], rule: str | None, as_json: bool) -> None:
+    """Runs read back, on standard output: for people, or for machines."""
+    if as_json:
+        print(json.dumps(results(runs, rule), indent=2))
+    else:
+        print_results(runs, rule, Console())
+
+
+def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) -> None:
+    """A single run in detail, several as one table; then where they lie."""
+    rule = rule_for([run.history for run in runs], rule)
+    if len(runs) == 1 and runs[0].history:
+        run, history = runs[0], runs[0].history
+        number, evaluation = history[-1]
+        title = f"{run.label} · seed {run.seed} · round {number} · {run.ending}"
+        print_cells(console, evaluation_cells(evaluation), title)
+        chosen = by_rules(history, rule, "held-out", "last10", "oracle")
+        for line in [*selection_lines(chosen, evaluation.metric), *privacy_lines(history)]:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+    else:
+        kinds = by_kind(runs)
+        for kind, members in kinds.items():
+            print_cells(console, comparison(members, rule), kind if len(kinds) > 1 else None)
+    for run in runs:
+        console.print(str(run.folder), style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def print_cells(console: Console, cells: Cells, title: str | None = None) -> None:

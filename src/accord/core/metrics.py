@@ -2,7 +2,7 @@
 between them. Tables, figures and the page have it from here."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,11 @@ class Gap:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "difference", f"{TITLES[self.first]} - {TITLES[self.second]}")
+
+    def of(self, values: Mapping[str, float]) -> float | None:
+        """The gap between values by split; None where one is missing."""
+        there = self.first in values and self.second in values
+        return values[self.first] - values[self.second] if there else None
 
     def to_json(self) -> dict[str, Any]:
         return {"title": self.title, "difference": self.difference, "splits": [self.first, self.second]}

@@ -1,6 +1,7 @@
 """The version of accord that is installed, and the oldest torch it works with."""
 
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from accord.core.errors import AccordError
@@ -13,9 +14,10 @@ except PackageNotFoundError:  # run from a source tree that was not installed
     __version__ = "0+source"
 
 
+@cache
 def check_torch() -> None:
-    """Refuses a torch that lacks what accord calls, before anything fails on it. Imports none: a torch that is yet to
-    load has metadata."""
+    """Refuses a torch that lacks what accord calls, before anything fails on it; one look is enough. Imports none: a
+    torch that is yet to load has metadata."""
     loaded = sys.modules.get("torch")
     try:
         found = str(loaded.__version__) if loaded else version("torch")

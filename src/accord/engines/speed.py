@@ -1,14 +1,12 @@
 """Speed options that a run must ask for, because each costs something: a compiler, a start, or precision."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
 
-from accord import kernels
 from accord.core.errors import AccordError
-from accord.kernels.library import chosen_within
 
 SPEED = {
     "native": "a compiled kernel for convolution, ReLU and max-pool on the CPU; needs a C++ compiler",
@@ -27,15 +25,6 @@ def checked(speed: Iterable[str]) -> frozenset[str]:
         if name not in SPEED:
             raise AccordError(f"unknown speed option {name!r}: choose one of {', '.join(SPEED)}")
     return frozenset(asked)
-
-
-@contextmanager
-def in_effect(speed: frozenset[str]) -> Iterator[None]:
-    """Within it the compiled kernel is chosen, if it was asked for; without it, whatever the environment says."""
-    if "native" in speed and not kernels.available():
-        raise AccordError(f"the compiled kernel was asked for, but {kernels.why_not()}")
-    with chosen_within() if "native" in speed else nullcontext():
-        yield
 
 
 def precision(speed: frozenset[str], device: torch.device) -> AbstractContextManager[object]:

@@ -19,10 +19,9 @@ from accord.core.metrics import GAPS, TITLES, Metric
 from accord.core.version import __version__
 from accord.report.grids import grids
 from accord.report.papers import holds_results, paper, runs_of
-from accord.runs.comparison import labels
-from accord.runs.folder import read_json
+from accord.runs.comparison import by_kind, by_setting, labels
 from accord.runs.reader import Recorded, find, load
-from accord.runs.rows import RoundRow, lines_of, parsed
+from accord.runs.rows import RoundRow, lines_of, parsed, read_json
 from accord.runs.selection import rule_for
 
 RULES = {
@@ -67,19 +66,15 @@ def look(paths: Sequence[Path], *, waiting: bool = False) -> Sources:
 def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[str, Any]:
     """Everything the page shows. A run that cannot be read stands in its table as such."""
     runs = [read(folder) for folder in sources.runs]
-    first = next((run.kind for run in runs if run.kind), "")
-    kinds: dict[str, dict[str, list[Recorded]]] = {}
-    # figures of different data or of different metrics are no comparison; a run without any stands with the first
-    for run in runs:
-        kinds.setdefault(run.kind or first, {}).setdefault(run.group, []).append(run)
+    kinds = {kind: by_setting(members) for kind, members in by_kind(runs).items()}
     settings: list[dict[str, Any]] = []
     maps: list[dict[str, Any]] = []
     notices = [f"{run.folder} is {run.status}" for run in runs if run.damaged]
     most = max(40, min(400, _POINTS // max(1, sum(map(len, kinds.values())))))
     for kind, groups in kinds.items():
-        leaders = [next((run for run in members if not run.damaged), members[0]) for members in groups.values()]
+        leaders = [next((run for run in members if not run.damaged), members[0]) for members in groups]
         maps += [{"kind": kind, **grid} for grid in grids(leaders, len(settings))]
-        for label, leader, members in zip(labels(leaders), leaders, groups.values(), strict=True):
+        for label, leader, members in zip(labels(leaders), leaders, groups, strict=True):
             told = {key: value for key, value in leader.settings.items() if key not in ("seed", "schema")}
             settings.append({"kind": kind, "label": label, "settings": told, **_setting(members, most, notices)})
     papers = [paper(path, notices) for path in sources.results]
@@ -132,11 +127,10 @@ def _figures(runs: Sequence[Recorded], rule: str) -> dict[str, Any]:
     chosen = [selected for run in runs if (selected := run.chosen(rule))]
     of_seeds: dict[str, list[float]] = {}
     for selected in chosen:
-        values = selected.values
-        there = {name: gap for name, gap in GAPS.items() if {gap.first, gap.second} <= values.keys()}
-        gaps = {name: values[gap.first] - values[gap.second] for name, gap in there.items()}
-        for name, value in {**values, **gaps}.items():
-            of_seeds.setdefault(name, []).append(value)
+        gaps = {name: gap.of(selected.values) for name, gap in GAPS.items()}
+        for name, value in {**selected.values, **gaps}.items():
+            if value is not None:
+                of_seeds.setdefault(name, []).append(value)
     spreads = {
         name: [_short(np.mean(of)), _short(np.std(of, ddof=1)) if len(of) > 1 else None]
         for name, of in of_seeds.items()
@@ -149,9 +143,9 @@ def _curves(runs: Sequence[Recorded], most: int) -> dict[str, Any]:
     rounds = thinned(sorted({number for run in runs for number, _ in run.history}), most)
     by_seed = [dict(run.history) for run in runs]
     drawn: dict[str, Any] = {}
-    for split in TITLES:
-        first = runs[0].history[0][1] if runs else None
-        for name in first.metrics if first and split in first.splits else []:
+    splits = runs[0].history[0][1].splits if runs else {}
+    for split, row in splits.items():
+        for name in row.metrics:
             at = [
                 [seed[number].splits[split].metrics[name].by_sample for seed in by_seed if number in seed]
                 for number in rounds

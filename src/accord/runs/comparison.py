@@ -1,6 +1,7 @@
-"""Runs side by side: by which rule, under which names, and one table of what they reached."""
+"""Runs side by side: which go together, under which names, and one table of what they reached."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from accord.core import files
@@ -14,54 +15,68 @@ from accord.runs.text import Cells, spread
 _NOT_TOLD_APART_BY = ("seed", "schema", "label", "rounds", "train.rounds", "run")
 
 
+def by_kind(runs: Sequence[Recorded]) -> dict[str, list[Recorded]]:
+    """Runs by what their figures can be compared with: figures of different data or of different metrics are no
+    comparison. One without figures stands with the first."""
+    first = next((run.kind for run in runs if run.kind), "")
+    return _grouped(runs, lambda run: run.kind or first)
+
+
+def by_setting(runs: Sequence[Recorded]) -> list[list[Recorded]]:
+    """Runs that differ by seed alone, together."""
+    return list(_grouped(runs, lambda run: run.group).values())
+
+
+def _grouped(runs: Sequence[Recorded], key: Callable[[Recorded], str]) -> dict[str, list[Recorded]]:
+    groups: dict[str, list[Recorded]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
+
+
 def results(runs: Sequence[Recorded], rule: str | None) -> list[dict[str, Any]]:
     """What each run reached, as plain data for machines."""
     rule = rule_for([run.history for run in runs], rule)
-    told = []
-    for run in runs:
-        chosen = run.chosen(rule)
-        told.append(
-            {
-                "folder": str(run.folder),
-                "status": run.status,
-                "rounds": run.rounds,
-                "flat_since": run.flat,
-                "settings": run.settings.to_json(),
-                "selected": chosen and {"rule": chosen.rule, "rounds": chosen.rounds, "values": chosen.values},
-                "evaluation": run.history[-1][1].to_json() if run.history else None,
-            }
-        )
-    return plain(told)
+    return [
+        {
+            "folder": str(run.folder),
+            "status": run.status,
+            "rounds": run.rounds,
+            "flat_since": run.flat,
+            "settings": run.settings.to_json(),
+            "selected": (chosen := run.chosen(rule)) and plain(asdict(chosen)),
+            "evaluation": run.history[-1][1].to_json() if run.history else None,
+        }
+        for run in runs
+    ]
 
 
 def comparison(runs: Sequence[Recorded], rule: str) -> Cells:
     """One row per setting: figures by the selection rule, mean and standard deviation over seeds, and both gaps."""
-    groups: dict[str, list[Recorded]] = {}
-    for run in runs:
-        groups.setdefault(run.group, []).append(run)
+    groups = by_setting(runs)
     evaluated = [run for run in runs if run.history]
     splits = [split for split in TITLES if any(split in run.history[0][1].splits for run in evaluated)]
     gaps = [gap for gap in GAPS.values() if {gap.first, gap.second} <= set(splits)]
     metric = evaluated[0].history[0][1].metric if evaluated else Metric("accuracy")
     unit = f"{metric.title}, by {rule}"
-    seeds = "seed" if all(len(members) == 1 for members in groups.values()) else "seeds"  # `seeds 0` would read as none
+    seeds = "seed" if all(len(members) == 1 for members in groups) else "seeds"  # `seeds 0` would read as none
     cells: Cells = [[unit, seeds, "rounds", *(TITLES[s] for s in splits), *(gap.difference for gap in gaps), "status"]]
-    for label, members in zip(labels([members[0] for members in groups.values()]), groups.values(), strict=True):
-        cells.append([label, *_row(members, rule, splits, gaps)])
+    for label, members in zip(labels([members[0] for members in groups]), groups, strict=True):
+        cells.append([label, *_row(members, rule, splits, gaps, metric)])
     all_done = all(run.status == "done" for run in runs)
     return [row[:-1] for row in cells] if all_done else cells
 
 
-def _row(members: Sequence[Recorded], rule: str, splits: Sequence[str], gaps: Sequence[Gap]) -> list[str]:
+def _row(
+    members: Sequence[Recorded], rule: str, splits: Sequence[str], gaps: Sequence[Gap], metric: Metric
+) -> list[str]:
     chosen = [selected.values for run in members if (selected := run.chosen(rule))]
-    metric = next((run.history[0][1].metric for run in members if run.history), Metric("accuracy"))
 
     def cell(values: list[float]) -> str:
         return spread(values, metric) if values else "-"
 
     figures = [cell([values[s] for values in chosen if s in values]) for s in splits]
-    pairs = [(gap.first, gap.second) for gap in gaps]
-    figures += [cell([values[a] - values[b] for values in chosen if a in values and b in values]) for a, b in pairs]
+    figures += [cell([value for values in chosen if (value := gap.of(values)) is not None]) for gap in gaps]
     rounds = sorted({run.rounds for run in members})
     span = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}-{rounds[-1]}"
     status = sorted({run.status for run in members})

@@ -32,11 +32,8 @@ class Figures:
 
     def minus(self, other: "Figures") -> "Figures":
         """The gap to another split, of both means."""
-        return Figures(_minus(self.by_sample, other.by_sample), _minus(self.by_client, other.by_client))
-
-
-def _minus(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a - b
+        pairs = ((self.by_sample, other.by_sample), (self.by_client, other.by_client))
+        return Figures(*(None if a is None or b is None else a - b for a, b in pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,20 +176,6 @@ def by_turn(took_part: Collection[str], groups: Collection[tuple[str, str]]) -> 
     return (
         {"held-out, in this round": in_it, "held-out, not in it": heldout - in_it} if in_it and in_it != heldout else {}
     )
-
-
-def merge_alone(own: Sequence[Table], shared: Sequence[Table]) -> Table:
-    """One table for clients that each have a model of their own: their own data under their own model, all other data
-    under the mean of several clients' models."""
-    groups = [group for table in own for group in table.groups] + shared[0].groups
-    samples = np.concatenate([table.samples for table in own] + [shared[0].samples])
-    sums = {
-        metric: np.concatenate(
-            [table.sums[metric] for table in own] + [np.mean([table.sums[metric] for table in shared], axis=0)]
-        )
-        for metric in shared[0].sums
-    }
-    return Table(groups, samples, sums, shared[0].smaller)
 
 
 def per_client(table: Table) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ is whole.
 A file is written beside its name, synced and renamed. `state.json` is written last: it decides which tensors count.
 """
 
-import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,17 +31,7 @@ from accord.core.jsonable import Json
 from accord.core.locks import remove_locked, take_lock
 from accord.runs.environment import OtherEnvironment, changes
 from accord.runs.fingerprint import SCHEMA
-from accord.runs.rows import Log, Rows, json_line, lines_of, parsed
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file of a run folder, or a sentence that names it."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise AccordError(f"{path} is missing: this is not a run folder, or it was damaged") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise AccordError(f"{path} is damaged: {error}") from None
+from accord.runs.rows import Log, Rows, json_line, lines_of, parsed, read_json
 
 
 class RunFolder:
@@ -57,6 +46,7 @@ class RunFolder:
         except (FileExistsError, NotADirectoryError):
             raise AccordError(f"{path} cannot be a run's folder: there is a file in its place") from None
         self._metrics, self._timing = Log(path / "metrics.jsonl"), Log(path / "timing.jsonl")
+        self._on_schedule = 0  # up to this round a straight run has no evaluation but those of its schedule
         self._lock = take_lock(path)
         try:
             self.state: Json | None = self._read_state()
@@ -102,7 +92,8 @@ class RunFolder:
 
     def begin(self, environment: Json, last: int = 1) -> dict[str, Tensor]:
         """Readies the folder for writing: settings in place, metrics cut back to the checkpoint. Gives the checkpoint's
-        tensors, if any. The `last` rounds of a run are evaluated whatever its schedule."""
+        tensors, if any. The `last` rounds of a run are evaluated whatever its schedule; what it was evaluated for when
+        it was to end earlier stays until it has gone on."""
         tensors = self.tensors()  # first of all: a folder whose checkpoint is damaged is left as it is
         # of a process that was killed
         for left_over in [*self.path.glob(".*.part"), *self.path.glob("checkpoint-*.safetensors")]:
@@ -113,18 +104,25 @@ class RunFolder:
             write_text(self.path / "experiment.toml", self._toml)
         write_json(self.path / "experiment.json", self._settings)
         self._note_environment(environment)
-        for name in ("metrics.jsonl", "timing.jsonl"):
-            kept = [self._as_recorded(line, name, last) for line in lines_of(self.path / name)]
-            write_whole(self.path / name, b"".join(kept))
+        reached = self.state["round"] if self.state else 0
+        for path in (self.path / "metrics.jsonl", self.path / "timing.jsonl"):
+            write_whole(path, b"".join(line for line in lines_of(path) if parsed(line, path)["round"] <= reached))
+        self._on_schedule = min(reached, self._rounds - last)
         return tensors
 
-    def _as_recorded(self, line: bytes, name: str, last: int) -> bytes:
-        """A line as a straight run would have written it: without the evaluation that a run gets only because it ends
-        there; nothing, if it is of a round after the checkpoint."""
-        row = parsed(line, self.path / name)
-        if row["round"] > (self.state["round"] if self.state else 0):
-            return b""
-        if not row.get("off_schedule") or row["round"] > self._rounds - last:
+    def _forget_earlier_end(self) -> None:
+        """Leaves the metrics as a straight run would have written them, without the evaluations that this one has only
+        because it was to end earlier."""
+        path = self.path / "metrics.jsonl"
+        lines = list(lines_of(path)) if self._on_schedule > 0 else []
+        straight = [self._straight(line, path) for line in lines]
+        if straight != lines:
+            write_whole(path, b"".join(straight))
+        self._on_schedule = 0
+
+    def _straight(self, line: bytes, path: Path) -> bytes:
+        row = parsed(line, path) if b'"off_schedule"' in line else None
+        if row is None or row["round"] > self._on_schedule:
             return line
         return json_line({key: row[key] for key in row if key not in ("evaluation", "off_schedule")}).encode()
 
@@ -170,6 +168,7 @@ class RunFolder:
         write_tensors(self.path / name, tensors)
         self.state = {"schema": SCHEMA, "tensors": name, **numbers}
         write_json(self.path / "state.json", self.state)
+        self._forget_earlier_end()
         for old in self.path.glob("checkpoint-*.safetensors"):
             if old.name != name:
                 old.unlink()
@@ -179,19 +178,19 @@ class RunFolder:
     ) -> None:
         """The run is complete: its models, its clients' evaluations, and the mark that says so, last. A flat one says
         since when."""
+        self._forget_earlier_end()
         for name, state in models.items():
             write_tensors(self.path / f"{name}.safetensors", state)
         # a line each: with indents, to write those of hundreds of clients took longer than many rounds
-        rows = ",\n".join(json_line(row).rstrip() for row in clients)
+        rows = ",\n".join([json_line(row).rstrip() for row in clients])
         write_text(self.path / "clients.json", f"[\n{rows}\n]\n")
         flat = {} if flat_since is None else {"flat_since": flat_since}
         write_json(self.path / "done", {"schema": SCHEMA, "rounds": rounds, **flat})
 
     def flush(self) -> None:
         """Writes the rows that wait for their block."""
-        for log in (self._metrics, self._timing):
-            if log.waiting:
-                log.flush()
+        self._metrics.flush()
+        self._timing.flush()
 
     def close(self) -> None:
         """Lets go of the folder, and takes it away if nothing came of it. Closing twice does no harm."""

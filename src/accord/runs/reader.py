@@ -7,9 +7,8 @@ from pathlib import Path
 
 from accord.core.errors import AccordError
 from accord.runs.evaluation import History
-from accord.runs.folder import read_json
-from accord.runs.rows import read_history
-from accord.runs.selection import Selected, select
+from accord.runs.rows import read_history, read_json
+from accord.runs.selection import Selected, by_rules
 from accord.runs.settings import RunSettings
 from accord.runs.text import in_words
 
@@ -55,10 +54,8 @@ class Recorded:
 
     def chosen(self, rule: str) -> Selected | None:
         """The run's figures by a selection rule, if it has any."""
-        try:
-            return select(self.history, rule)
-        except AccordError:
-            return None
+        found = by_rules(self.history, rule)
+        return found[0] if found else None
 
 
 # ---------------------------------------------------------------------------------------------------- finding

@@ -83,11 +83,18 @@ _SOMETIMES = tuple(
 )
 
 
-def parsed(line: str | bytes, path: object) -> Json:
-    """A line of a run's file, or a sentence that names the file."""
+def read_json(path: Path) -> Any:
+    """A JSON file of a run folder, or a sentence that names it."""
     try:
-        form: Json = json.loads(line)
-        return form
+        return parsed(path.read_bytes(), path)
+    except FileNotFoundError:
+        raise AccordError(f"{path} is missing: this is not a run folder, or it was damaged") from None
+
+
+def parsed(text: bytes, path: object) -> Any:
+    """JSON of a run's file, or of a line of it; or a sentence that names the file."""
+    try:
+        return json.loads(text)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise AccordError(f"{path} is damaged: {error}") from None
 
@@ -189,9 +196,6 @@ class Rows(Sequence[RoundRow]):
         *before, _ = self._log.lines()
         write_whole(self._log.path, b"".join([*before, json_line(row.fields_in_json()).encode()]))
         self.last = row
-
-    def flush(self, sync: bool = False) -> None:
-        self._log.flush(sync)
 
     def so_far(self) -> "Rows":
         """These rows, and none that are still to come."""

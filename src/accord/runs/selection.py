@@ -93,13 +93,6 @@ def rule_for(histories: Sequence[History], rule: str | None) -> str:
     if rule is None:
         heldout = ["heldout" in history[0][1].splits for history in evaluated]
         return "held-out" if all(heldout) else "last10"
-    why: AccordError | None = None
-    for history in evaluated:
-        try:
-            select(history, rule)
-            return rule
-        except AccordError as error:
-            why = why or error
-    if why is not None:
-        raise why
+    if evaluated and not any(by_rules(history, rule) for history in evaluated):
+        select(evaluated[0], rule)  # which says why there is none
     return rule

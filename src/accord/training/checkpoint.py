@@ -23,9 +23,9 @@ class Progress:
     memory: Memory
     best: Snapshot | None = None
     best_score: float = float("-inf")
-    # the best of rounds that are evaluated only because the run ends with them: a longer run knows nothing of it
-    late: Snapshot | None = None
-    late_score: float = float("-inf")
+    # Of rounds that are evaluated only because the run ends with them, with their scores: each that is as good as every
+    # later one. A longer run looks at the last of them alone, or at none.
+    late: tuple[tuple[Snapshot, float], ...] = ()
 
     @property
     def last(self) -> Snapshot:
@@ -43,16 +43,20 @@ class Progress:
         return replace(self, best=best, best_score=reached)
 
     def judged_late(self, evaluation: Evaluation) -> "Progress":
-        """The same, of a round that a longer run would not look at."""
-        after = replace(self, best=None, best_score=max(self.best_score, self.late_score)).judged(evaluation)
-        return self if after.best is None else replace(self, late=after.best, late_score=after.best_score)
+        """The same, of a round that a longer run may not look at."""
+        after = replace(self, best=None).judged(evaluation)
+        if after.best is None:
+            return self
+        kept = [(model, score) for model, score in self.late if score >= after.best_score]
+        return replace(self, late=(*kept, (after.best, after.best_score)))
 
     @property
     def ended(self) -> "Progress":
         """As the last round leaves it: with the best model of all rounds that were looked at."""
-        if self.late is None or self.late_score < self.best_score:
+        if not self.late or self.late[0][1] < self.best_score:
             return self
-        return replace(self, best=self.late, best_score=self.late_score, late=None, late_score=float("-inf"))
+        best, score = self.late[0]
+        return replace(self, best=best, best_score=score, late=())
 
     def sound(self) -> bool:
         """Whether another round can build on it: one infinity in a moment would freeze its coordinate for good."""
@@ -67,26 +71,34 @@ class Progress:
         """All tensors by name, for the checkpoint's tensor file."""
         named = {"vector": self.vector, "buffers": self.buffers}
         named |= {f"memory.{part}.{name}": t for part, state in self.memory.items() for name, t in state.items()}
-        for name, model in (("best", self.best), ("late", self.late)):
-            if model is not None:
-                named |= {f"{name}.vector": model.vector, f"{name}.buffers": model.buffers}
+        for name, (model, _) in self._kept().items():
+            named |= {f"{name}.vector": model.vector, f"{name}.buffers": model.buffers}
         return named
 
     def numbers(self) -> dict[str, Any]:
         """The rest, for its JSON file."""
-        best = self.best and {"round": self.best.round, "score": self.best_score}
-        late = {} if self.late is None else {"late": {"round": self.late.round, "score": self.late_score}}
-        return {"round": self.round, "best": best, **late}
+        kept = {name: {"round": model.round, "score": score} for name, (model, score) in self._kept().items()}
+        return {"round": self.round, "best": None, **kept}
 
-    def restored(self, numbers: dict[str, Any], tensors: dict[str, Tensor], device: torch.device) -> "Progress":
-        """The progress a checkpoint holds; this one, from the run's beginning, says which memory to look for."""
+    def _kept(self) -> dict[str, tuple[Snapshot, float]]:
+        """The models beside the last one, with their scores: `best`, `late`, `late1` and so on."""
+        best = {} if self.best is None else {"best": (self.best, self.best_score)}
+        return best | {f"late{place or ''}": kept for place, kept in enumerate(self.late)}
+
+    def restored(
+        self, numbers: dict[str, Any], tensors: dict[str, Tensor], device: torch.device, late_after: int
+    ) -> "Progress":
+        """The progress a checkpoint holds; this one, from the run's beginning, says which memory to look for. Rounds up
+        to `late_after` are not among the last of the run that is asked for now."""
         here = {name: t.to(device) for name, t in tensors.items()}
         memory: Memory = {
             part: {name: here[f"memory.{part}.{name}"] for name in state} for part, state in self.memory.items()
         }
-        again = Progress(numbers["round"], here["vector"], here["buffers"], memory)
-        for name in ("best", "late"):
-            if kept := numbers.get(name):
-                model = Snapshot(kept["round"], here[f"{name}.vector"], here[f"{name}.buffers"])
-                again = replace(again, **{name: model, f"{name}_score": kept["score"]})
-        return again
+        kept = {
+            name: (Snapshot(of["round"], here[f"{name}.vector"], here[f"{name}.buffers"]), of["score"])
+            for name, of in numbers.items()
+            if f"{name}.vector" in here
+        }
+        best, score = kept.pop("best", (None, self.best_score))
+        late = tuple((model, score) for model, score in kept.values() if model.round > late_after)
+        return Progress(numbers["round"], here["vector"], here["buffers"], memory, best, score, late)

@@ -1,29 +1,46 @@
 """The evaluation of clients that each have a model of their own and learn nothing from each other (`local_only`)."""
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from accord.core import draws
 from accord.core.record import State
-from accord.data.federated import Federation
-from accord.engines.contract import Engine, Table
-from accord.runs.evaluation import merge_alone
+from accord.engines.contract import Engine, Group, Table
 
 _TRIED = 10  # so many clients' models are tried on data that is nobody's own
 
 
-def evaluate_local_models(engine: Engine, fed: Federation, seed: int, own: Callable[[str], State]) -> Table:
-    """Every client's own model on its own data; some clients' models on data that is nobody's own."""
-    shared = [group for group in fed.groups() if group[0] in ("unseen", "test", "other")]
-    tried = draws.choose(len(fed.clients), min(_TRIED, len(fed.clients)), seed, "models tried on others")
+def evaluate_local_models(
+    engine: Engine, clients: Sequence[str], groups: Sequence[Group], seed: int, own: Callable[[str], State]
+) -> Table:
+    """Every client's own model on those of the groups that are its own data; some clients' models on data that is
+    nobody's own."""
+    mine = defaultdict[str, list[Group]](list)
+    shared = [group for group in groups if group[0] not in ("train", "heldout")]
+    for split, client, rows in groups:
+        if split in ("train", "heldout"):
+            mine[client].append((split, client, rows))
+    tried = draws.choose(len(clients), min(_TRIED, len(clients)), seed, "models tried on others")
     own_tables, shared_tables = [], []
-    for index, client in enumerate(fed.clients):
+    for index, client in enumerate(clients):
         kept = own(client)
-        mine = [
-            (split, client, rows[client])
-            for split, rows in (("train", fed.train), ("heldout", fed.heldout))
-            if client in rows
-        ]
-        own_tables.append(engine.evaluate(kept["w"], kept["b"], mine))
+        own_tables.append(engine.evaluate(kept["w"], kept["b"], mine[client]))
         if index in tried:
             shared_tables.append(engine.evaluate(kept["w"], kept["b"], shared))
     return merge_alone(own_tables, shared_tables)
+
+
+def merge_alone(own: Sequence[Table], shared: Sequence[Table]) -> Table:
+    """One table for clients that each have a model of their own: their own data under their own model, all other data
+    under the mean of several clients' models."""
+    groups = [group for table in own for group in table.groups] + shared[0].groups
+    samples = np.concatenate([table.samples for table in own] + [shared[0].samples])
+    sums = {
+        metric: np.concatenate(
+            [table.sums[metric] for table in own] + [np.mean([table.sums[metric] for table in shared], axis=0)]
+        )
+        for metric in shared[0].sums
+    }
+    return Table(groups, samples, sums, shared[0].smaller)

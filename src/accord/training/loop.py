@@ -342,7 +342,7 @@ class Loop:
     def evaluated(self) -> Table:
         """The model as it is on all that the run evaluates."""
         if self.job.algorithm.local.own_models:
-            return evaluate_local_models(self.engine, self.job.fed, self.job.seed, self._own)
+            return evaluate_local_models(self.engine, self._clients, self.groups, self.job.seed, self._own)
         return self.engine.evaluate(self.progress.vector, self.progress.buffers, self.groups)
 
     # ------------------------------------------------------------------------------------------------ on disk
@@ -361,9 +361,8 @@ class Loop:
         if self.plan.patience is not None:
             self.rise = EarlyStopping(self.plan.min_delta).after_all(self.rows)
         if saved:
-            self.progress = self.progress.restored(saved, tensors, self.job.device)
-            if self.progress.late and self.rows[self.progress.late.round - 1].evaluation is None:  # it goes on further
-                self.progress = replace(self.progress, late=None, late_score=float("-inf"))
+            late_after = 0 if self.folder.over else self.plan.rounds - self.plan.last
+            self.progress = self.progress.restored(saved, tensors, self.job.device, late_after)
 
     def _finish(self, folder: RunFolder) -> None:
         run = self._result = self.result()
