@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -37,6 +38,7 @@ from accord.causal.traffic import traffic
 from accord.core.losses import cross_entropy
 from accord.data import Federation
 from accord.engines.contract import Job, Member, Work, batches
+from accord.experiments.cost import cost
 from accord.experiments.experiment import parse
 from accord.experiments.sweep import preview, read
 from accord.rules.local import Training
@@ -484,6 +486,16 @@ def test_bytes_of_an_exchange_are_those_of_its_messages() -> None:
     share = client.answer(gradient)
     down, up = size(server.extractor()) + size(gradient), size(sent) + size(share)
     assert traffic(mlp(), job.fed, 2, steps=1, samples=8) == (down, up)
+
+
+def test_a_dry_run_counts_the_bytes_of_exchanges() -> None:
+    text = '[data]\nname = "digits"\nclients = 4\n[model]\nname = "mlp"\n[train]\nbatch = "all"\n[algorithm]\n'
+    experiment = parse(text + 'name = "causalfed"\nlocal = { at = 2 }')
+    fed = experiment.federation(0)
+    samples = sum(len(rows) for rows in fed.train.values())
+    spent = cost(experiment, SimpleNamespace(data=None))  # type: ignore[arg-type]
+    down, up = traffic(experiment.module(fed, 0), fed, 2, steps=4, samples=samples)
+    assert (spent["bytes_down_a_round"], spent["bytes_up_a_round"], spent["client_steps_a_round"]) == (down, up, 4)
 
 
 def size(message: causal.Message) -> int:

@@ -1,5 +1,6 @@
 """The scripts a newcomer copies: each runs as it would from a terminal, and says what it promises to."""
 
+import ast
 import importlib
 import os
 import re
@@ -32,6 +33,16 @@ def run_example(name: str, folder: Path, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.rglob("*.py")), ids=lambda file: str(file.relative_to(EXAMPLES)))
+def test_what_an_example_takes_from_accord_is_there(file: Path) -> None:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("accord.deploy"):
+            continue  # of packages that may not be installed
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "accord":
+            module = importlib.import_module(node.module or "")
+            assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
 
 
 def unseen(text: str) -> list[float]:

@@ -591,3 +591,18 @@ def test_another_split_drops_the_options_of_the_old_one() -> None:
     assert parse(FILE, ["data.split=dirichlet", "data.alpha=0.3"]).supply.split.given == {"alpha": 0.3}
     with pytest.raises(AccordError, match="algorithm.local.mu is not a field of sgd"):
         parse(FILE, ["algorithm.name=fedavg", "algorithm.local.mu=0.1"])  # what is given with the choice must fit it
+
+
+def test_a_preset_that_is_no_word_is_replaced_or_refused() -> None:
+    assert parse("[algorithm]\nname = [1]", ["algorithm.name=fedadam"]).algorithm == accord.fedadam()
+    assert sentence("algorithm.name=a,b", text=FILE).startswith("algorithm.name must be text in quotes, got ['a', 'b']")
+
+
+def test_seeds_share_what_an_experiment_is_known_by(tmp_path: Path) -> None:
+    file = tmp_path / "mine.npz"
+    file.write_bytes(b"one")
+    experiment, seeds = parse("", ["data.name=arrays", f"data.source={file}"]), (0, 1)
+    before = [experiment.folder(seed).name.removesuffix(f"-s{seed}") for seed in seeds]
+    file.write_bytes(b"two")
+    assert experiment.folder(2).name == f"{before[0]}-s2" and before[0] == before[1]
+    assert parse("", ["data.name=arrays", f"data.source={file}"]).folder(0).name != f"{before[0]}-s0"

@@ -21,13 +21,16 @@ from accord.rules.registry import Names
 from accord.rules.servers import adam, momentum, yogi
 from accord.runs.reader import load
 from accord.studies.study import make
+from accord.training.run_settings import ALGORITHMS
 from conftest import blobs, mlp, sentence
 
 MODULE = """
 from dataclasses import dataclass
 from typing import Annotated
-from accord.rules.masks import gma
 from accord.core.protocols import Mask
+from accord.rules.local import prox
+from accord.rules.masks import gma
+from accord.rules.servers import adam
 
 @dataclass(frozen=True)
 class half(Mask):
@@ -46,6 +49,24 @@ class half(Mask):
 
 def loose(share: float = 0.5):
     return "a word"
+
+@dataclass
+class Maker:  # it has no hash
+    def __call__(self, tau: float = 0.7) -> gma:
+        return gma(tau)
+
+maker = Maker()
+
+def vague(tau: "Nowhere" = 0.5) -> "Nothing":
+    return gma(tau)
+
+@dataclass(frozen=True)
+class lion(adam):
+    pass
+
+@dataclass(frozen=True)
+class far(prox):
+    pass
 """
 
 
@@ -213,6 +234,8 @@ def test_a_class_beside_the_file_is_a_part(here: Path) -> None:
         ),
         ('{ name = "mine_for_parts:half", share = "x" }', ["algorithm.mask.share must be a number, got 'x' (how much"]),
         ('{ name = "mine_for_parts:half", share = 2 }', ["algorithm.mask: share must be at most 1"]),
+        ('"mine_for_parts:vague"', ["algorithm.mask.name: the parameters of ", "name 'Nowhere' is not defined"]),
+        ('"builtins:dict"', ["algorithm.mask.name: the parameters of <class 'dict'> cannot be read: "]),
         (
             '"mine_for_parts:loose"',
             ["algorithm.mask.name must be the name of a dataclass, got 'mine_for_parts:loose', which makes 'a word'"],
@@ -222,6 +245,45 @@ def test_a_class_beside_the_file_is_a_part(here: Path) -> None:
 def test_what_a_module_lacks_is_one_sentence(mask: str, told: list[str], here: Path) -> None:
     with sentence(*told):
         of(here, mask)
+
+
+def test_a_class_that_complains_in_its_own_way_is_blamed_once(here: Path) -> None:
+    with pytest.raises(AccordError, match="^algorithm.mask: share must be at most 1$"):
+        of(here, '{ name = "mine_for_parts:half", share = 2 }')
+
+
+def test_a_callable_without_a_hash_is_a_constructor(here: Path) -> None:
+    assert of(here, '"mine_for_parts:maker"').mask == accord.gma(0.7)
+    assert of(here, '{ name = "mine_for_parts:maker", tau = 0.2 }').mask == accord.gma(0.2)
+    with sentence("algorithm.mask.tau must be a number"):
+        of(here, '{ name = "mine_for_parts:maker", tau = "x" }')
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ('name = "fedadam"\nserver = "mine_for_parts:lion"', "fedadam with lion"),
+        ('local = "mine_for_parts:far"\nmask = "gma"', "fedavg with far + gma(0.4)"),
+        (
+            'local = "prox"\naverage = "median"\nmask = "gma"\nserver = "adam"',
+            "fedavg by median with prox and adam + gma(0.4)",
+        ),
+        ('name = "fedadam"\nserver = "yogi"', "fedadam with yogi"),
+        ('name = "fedadam"\nserver = { name = "adam", lr = 0.5 }', "fedadam"),
+        ('name = "fedyogi"\nserver = { beta1 = 0.5 }', "fedyogi"),
+        ('name = "fedprox"\nlocal = { mu = 3.0 }', "fedprox"),
+    ],
+)
+def test_a_label_has_the_rules_that_stand_in_for_the_presets_own(here: Path, text: str, label: str) -> None:
+    (here / "file.toml").write_text(f"[algorithm]\n{text}\n")
+    made = read(here / "file.toml")
+    assert made.algorithm.label == made.recorded(0).label == label
+    assert made.folder(0).name.startswith(f"mnist-{made.algorithm.name}-"), "which a label changes nothing of"
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_presets_label_is_its_name(name: str) -> None:
+    assert ALGORITHMS[name]().label == name
 
 
 def test_another_module_of_that_name_is_not_taken_for_the_users(here: Path) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from accord.engines.vectorised import CannotBatch
-from accord.experiments import sweep as sweeping
+from accord.experiments import groups
 from accord.experiments.experiment import parse
-from accord.experiments.sweep import Jobs, grouped, packed, preview, read
+from accord.experiments.groups import Jobs, grouped, packed
+from accord.experiments.sweep import preview, read
 from command import Started, accord, command, environment
 from conftest import sentence
 
@@ -217,7 +218,7 @@ def test_a_model_that_cannot_be_batched_is_told(tmp_path: Path, monkeypatch: pyt
     def refuse(job: Any) -> None:
         raise CannotBatch("the model cannot be run for many clients at once at layer 0 (Flatten): no")
 
-    monkeypatch.setattr(sweeping, "Vectorised", refuse)
+    monkeypatch.setattr(groups, "Vectorised", refuse)
     (runs,) = grouped(read(written(tmp_path)), Jobs())
     group, engine = packed(runs, Jobs())
     assert engine is None and str(group).startswith(

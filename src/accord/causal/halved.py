@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from accord.causal.cut import cut
-from accord.causal.rule import split_network
+from accord.causal.rule import rule_of
 from accord.core import draws
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
@@ -46,12 +46,7 @@ class Halved:
     """The two halves of a job's network. Extractor first, the network's vectors are theirs, one after the other."""
 
     def __init__(self, job: Job) -> None:
-        split = job.algorithm.local
-        if not isinstance(split, split_network):
-            raise AccordError(
-                f"algorithm {job.algorithm.name!r} trains whole networks: take causalfed() to train a network cut"
-                " in two"
-            )
+        split = rule_of(job.algorithm)
         if "bf16" in job.speed:
             raise AccordError(
                 "speed 'bf16' cannot be used with causalfed: its penalty is a square of small differences"

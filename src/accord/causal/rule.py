@@ -59,6 +59,16 @@ class split_network(Local):
         return self.penalty if round > self.warmup else self.warmup_penalty
 
 
+def rule_of(algorithm: Algorithm) -> split_network:
+    """How an algorithm cuts the network, which it must do to be trained here."""
+    rule = algorithm.local
+    if not isinstance(rule, split_network):
+        raise AccordError(
+            f"algorithm {algorithm.name!r} trains whole networks: take causalfed() to train a network cut in two"
+        )
+    return rule
+
+
 def causalfed(
     at: int = -1,
     penalty: float = 1.0,

@@ -48,7 +48,8 @@ def sweep(
 
     runs = read(file, overrides or [])
     for experiment in {id(run.experiment): run.experiment for run in runs}.values():
-        rehearse(select, experiment)
+        if select is not None:
+            rehearse(select, experiment)
         experiment.check_here()
     if dry_run:
         _print_plan(runs, as_json)

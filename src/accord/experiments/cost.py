@@ -1,18 +1,17 @@
 """What an experiment would do, before it does it: its settings, what a run takes, and where it goes."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
-
-from accord.causal.rule import split_network
+from accord.causal.engine import Causal
+from accord.causal.rule import rule_of
 from accord.causal.traffic import traffic
 from accord.core.layout import Layout
 from accord.experiments.execute import Watcher
 from accord.experiments.experiment import Experiment
 from accord.privacy.accounting import spent_text
-from accord.rules.algorithm import Algorithm
+from accord.rules.local import Training
 
 
 def preview(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
@@ -45,55 +44,35 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
     fed = experiment.federation(seed, watcher.data)
     module = experiment.module(fed, seed)
     layout = Layout.of(module)
-    plan, training = experiment.first_plan, experiment.training
+    algorithm, plan, training = experiment.algorithm, experiment.first_plan, experiment.training
     sizes = [len(rows) for rows in fed.train.values()]
-    per_client = [steps_of(size, training.epochs, training.batch, training.steps) for size in sizes]
-    if experiment.algorithm.local.full_batch:
-        per_client = [1] * len(sizes)
+    per_client = [1 if algorithm.local.full_batch else steps_of(size, training) for size in sizes]
     cohort = len(sizes) if plan.sample is None else plan.sample
-    down, up = (cohort * size for size in bytes_of_a_client(experiment.algorithm, layout))
-    if isinstance(local := experiment.algorithm.local, split_network):
-        seen = [
-            min(training.epochs * size, steps * (training.batch or size))
-            for size, steps in zip(sizes, per_client, strict=True)
-        ]
+    steps = cohort * sum(per_client)  # over the number of clients: those of a round
+    if algorithm.local.engine == Causal.name:
+        seen = sum(
+            min(training.epochs * size, done * (training.batch or size))
+            for size, done in zip(sizes, per_client, strict=True)
+        )
         share = cohort / len(sizes)
-        down, up = traffic(module, fed, local.at, share * sum(per_client), share * sum(seen))
-    privacy = experiment.algorithm.privacy
-    spent = privacy and privacy.spent(experiment.algorithm.mask is not None, len(sizes), plan.sample, plan.rounds)
+        down, up = traffic(module, fed, rule_of(algorithm).at, share * sum(per_client), share * seen)
+    else:
+        down, up = (cohort * size for size in algorithm.bytes_of_a_client(layout))
+    privacy = algorithm.privacy
+    spent = privacy and privacy.spent(algorithm.mask is not None, len(sizes), plan.sample, plan.rounds)
     return {
         **({"privacy": spent_text(spent)} if spent else {}),
         "data_set": experiment.supply.data.about,
         "parameters": layout.size,
-        "client_steps_a_round": round(cohort * sum(per_client) / len(per_client)),
-        "client_steps_a_run": round(plan.rounds * cohort * sum(per_client) / len(per_client)),
+        "client_steps_a_round": round(steps / len(sizes)),
+        "client_steps_a_run": round(plan.rounds * steps / len(sizes)),
         "bytes_down_a_round": down,
         "bytes_up_a_round": up,
         "runs": len(experiment.settings.run.seeds),
     }
 
 
-def bytes_of_a_client(algorithm: Algorithm, layout: Layout) -> tuple[int, int]:
-    """What one client receives and sends in a round: the model both ways, what the local rule is told and adds up, what
-    the average and the mask need besides, and a second exchange where there is one."""
-    reports, sent = algorithm.sample_reports(layout), algorithm.local.init(layout, 1)
-    added = algorithm.local.lift(reports, sent).fields().values()
-    needs = algorithm.average.needs | (algorithm.mask.needs if algorithm.mask else frozenset())
-    down = [reports.delta, reports.buffers, *sent.values()]
-    up = [reports.delta, reports.buffers, *(reports.extra[name] for name in needs), *(field.value for field in added)]
-    if algorithm.asks_twice:
-        memory = algorithm.init(layout, 1, reports.delta[0])
-        first = algorithm.broadcast(algorithm.lift(reports, memory))
-        down += [field.value for field in first.fields().values()]
-        up += [field.value for field in algorithm.average.second(reports.extra, first).fields().values()]
-    return _bytes(down), _bytes(up)
-
-
-def _bytes(values: Iterable[Tensor]) -> int:
-    return sum(value.nbytes for value in values)
-
-
-def steps_of(samples: int, epochs: int, batch: int | None, limit: int | None) -> int:
+def steps_of(samples: int, training: Training) -> int:
     """Local steps of a client with so many samples."""
-    steps = epochs * (1 if batch is None else -(-samples // batch))
-    return steps if limit is None else min(steps, limit)
+    steps = training.epochs * (1 if training.batch is None else -(-samples // training.batch))
+    return steps if training.steps is None else min(steps, training.steps)

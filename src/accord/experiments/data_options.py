@@ -12,7 +12,7 @@ from accord.data.dataset import MADE_UP, DataSet
 from accord.data.federated import Augment
 from accord.data.readers.tree import tree_digest
 from accord.data.shift import Shift
-from accord.experiments.options import Choice, Makers, blaming, chosen, none, unknown
+from accord.experiments.options import Choice, Makers, blamed, chosen, none, unknown
 from accord.experiments.settings import DataSection
 from accord.rules.registry import DATA
 from accord.runs.fingerprint import describe
@@ -45,7 +45,7 @@ class Supply:
     def federation(self, seed: int, progress: Progress | None = None) -> Federation:
         """The data set, given to its clients. Fetches it first if it is not there yet."""
         section = self.section
-        with blaming("data"):
+        try:
             return self.data(
                 clients=section.clients,
                 split=section.split,
@@ -61,6 +61,8 @@ class Supply:
                 **self.split.given,
                 **self.file.given,
             )
+        except AccordError as error:
+            raise blamed(error, "data") from None
 
     def identity(self) -> dict[str, Any]:
         """What changes the result: choices that differ from the defaults, and the user's own files by their content."""

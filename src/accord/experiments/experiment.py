@@ -8,40 +8,29 @@ import re
 import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 from torch import nn
 
-from accord.attacks import ATTACKS, Attack, check_algorithm
+from accord.attacks import Attack, check_algorithm
 from accord.core.errors import AccordError
-from accord.core.schedule import SCHEDULES
 from accord.data import Federation
 from accord.data.cache import Progress
 from accord.engines.device import pick_device
 from accord.engines.speed import SPEED
-from accord.experiments.data_options import (
-    AUGMENT_KEYS,
-    FILE_KEYS,
-    LOADERS,
-    NO_AUGMENT,
-    NO_SHIFT,
-    SHIFT_KEYS,
-    SPLIT_KEYS,
-    WAYS,
-    Supply,
-    digest,
-    make_supply,
-)
-from accord.experiments.options import Choice, Makers, blaming, chosen, drop_old_options, none, unknown
-from accord.experiments.parts import code_of, drop_old_choice, make_algorithm, with_privacy
-from accord.experiments.settings import Settings, problems
+from accord.experiments.data_options import Supply, digest, make_supply
+from accord.experiments.options import Choice, blamed, chosen, unknown
+from accord.experiments.overrides import CHOICES, put_in
+from accord.experiments.parts import code_of, make_algorithm
+from accord.experiments.problems import problems
+from accord.experiments.settings import Settings
 from accord.models import shaped, warm_start
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
-from accord.rules.old_spelling import Given, as_spelled_now, put
-from accord.rules.registry import NETWORKS
+from accord.rules.old_spelling import Given, as_spelled_now
 from accord.rules.schema import algorithm_table, settings_of
 from accord.runs.fingerprint import describe, folder_name
 from accord.runs.settings import RunSettings
@@ -50,22 +39,6 @@ from accord.training.engine_choice import ENGINES
 from accord.training.loggers import LOGS
 from accord.training.plan import Plan
 from accord.training.run_settings import ALGORITHMS, part_fields, privacy_table, train_table
-
-# Keys whose meaning hangs on a choice: each choice's constructor says which of them it takes.
-_MODEL_KEYS = ("width", "hidden", "dropout", "norm", "groups")
-_SCHEDULE_KEYS = ("decay", "every", "over", "floor")
-_ATTACK_KEYS = ("share", "factor")
-_ATTACKS: Makers = {"none": none, **ATTACKS}
-
-_CHOICES: dict[tuple[str, str], tuple[Makers, Sequence[str]]] = {
-    ("data", "name"): (LOADERS, (*FILE_KEYS, *SHIFT_KEYS)),  # another data set has another shift of its own
-    ("data", "split"): (WAYS, SPLIT_KEYS),
-    ("data", "shift"): (NO_SHIFT, SHIFT_KEYS),
-    ("data", "augment"): (NO_AUGMENT, AUGMENT_KEYS),
-    ("model", "name"): (NETWORKS, _MODEL_KEYS),
-    ("train", "schedule"): (SCHEDULES, _SCHEDULE_KEYS),
-    ("attack", "name"): (_ATTACKS, _ATTACK_KEYS),
-}
 
 
 @dataclass(frozen=True)
@@ -86,13 +59,16 @@ class Experiment:
 
     def check_here(self) -> None:
         """Refuses what this machine cannot do, before anything is fetched."""
-        with blaming("run", "device"):
-            pick_device(self.settings.run.device)
-        if self.settings.run.engine == "ray":
-            with blaming("run", "engine"):
+        run, key = self.settings.run, "device"
+        try:
+            pick_device(run.device)
+            if run.engine == "ray":
+                key = "engine"
                 from accord.engines.ray import connect  # here, because Ray may not be installed
 
                 connect()
+        except AccordError as error:
+            raise blamed(error, "run", key) from None
         self.supply.check_here()
         if self.settings.model.start is not None:
             digest("model.start", self.settings.model.start, "safetensors file")
@@ -103,15 +79,20 @@ class Experiment:
 
     def module(self, fed: Federation, seed: int) -> nn.Module:
         """The network, shaped for the data, with the weights to start from."""
-        with blaming("model", "name"):
+        start, key = self.settings.model.start, "name"
+        try:
             module = shaped(self.model.make, fed.shape, fed.outputs, seed, **self.model.given)
-        if self.settings.model.start is None:
-            return module
-        with blaming("model", "start"):
-            return warm_start(module, self.settings.model.start)
+            key = "start"
+            return module if start is None else warm_start(module, start)
+        except AccordError as error:
+            raise blamed(error, "model", key) from None
 
     def identity(self) -> dict[str, Any]:
         """What changes the result: everything but how far, how often, where and on what; defaults left out."""
+        return self._identity
+
+    @cached_property  # of all seeds: a user's own files are read for it
+    def _identity(self) -> dict[str, Any]:
         model = self.settings.model
         start = {} if model.start is None else {"start": digest("model.start", model.start, "safetensors file")}
         return {
@@ -190,15 +171,7 @@ def tables_of(text: str, name: str) -> dict[str, Any]:
 def assemble(tables: dict[str, Any], given: Sequence[Given], text: str, folder: Path | None = None) -> Experiment:
     """An experiment from a file's tables, which are changed by what is given. Modules that it names are looked for in
     `folder` too."""
-    given = as_spelled_now(tables, given)
-    for section, key, value in given:
-        _drop_old(tables.get(section), section, key, value, folder)
-    for section, key, value in given:
-        table = tables.setdefault(section, {})
-        if isinstance(table, dict):  # else the file is wrong, and validation will say so
-            # `algorithm.mask=gma` names a mask whose fields are there already, or to come
-            part = section == "algorithm" and isinstance(value, str) and isinstance(table.get(key), dict)
-            put(table, f"{key}.name" if part else key, value)
+    put_in(tables, as_spelled_now(tables, given), folder)
     try:
         settings = Settings.model_validate(tables)
     except ValidationError as error:
@@ -225,32 +198,27 @@ def _value(text: str) -> Any:
         return [_value(part.strip()) for part in parts] if len(parts) > 1 else text
 
 
-def _drop_old(table: Any, section: str, key: str, value: Any, folder: Path | None) -> None:
-    """Drops the file's options for a choice that an override replaces by another."""
-    if isinstance(table, dict) and section == "algorithm" and key.partition(".")[2] in ("", "name"):
-        drop_old_choice(table, key, value, folder)
-    elif isinstance(table, dict) and (section, key) in _CHOICES:
-        drop_old_options(table, section, key, value, *_CHOICES[section, key])
-
-
 # --------------------------------------------------------------------------------------------------- building
 
 
 def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
     data, train, run = settings.data, settings.train, settings.run
-    words: list[tuple[str, list[str], Collection[str]]]
-    words = [("engine", [run.engine], ENGINES), ("speed", run.speed, SPEED), ("log", run.log, LOGS)]
+    words: list[tuple[str, list[str], Collection[str]]] = [
+        ("engine", [run.engine], ENGINES),
+        ("speed", run.speed, SPEED),
+        ("log", run.log, LOGS),
+    ]
     for key, names, known in words:
         for name in names:
             if name not in known:
                 raise unknown(f"run.{key}", name, known)
     supply = make_supply(data)
-    model = chosen("model", settings.model, "name", NETWORKS, _MODEL_KEYS)
-    schedule = chosen("train", train, "schedule", SCHEDULES, _SCHEDULE_KEYS)
-    attack = chosen("attack", settings.attack, "name", _ATTACKS, _ATTACK_KEYS)
-    algorithm = with_privacy(make_algorithm(settings.algorithm, folder), settings.privacy)
+    model = chosen("model", settings.model, "name", *CHOICES["model", "name"])
+    schedule = chosen("train", train, "schedule", *CHOICES["train", "schedule"])
+    attack = chosen("attack", settings.attack, "name", *CHOICES["attack", "name"]).made()
+    algorithm = make_algorithm(settings.algorithm, settings.privacy, folder)
     sample, batch, steps = (None if value == "all" else value for value in (train.sample, train.batch, train.steps))
-    with blaming("train", "momentum"):
+    try:
         lr = schedule.make(train.lr, **schedule.given)
         training = Training(train.epochs, batch, steps, lr, train.momentum, train.weight_decay, train.clip)
         algorithm.local.check(training.momentum)
@@ -270,12 +238,15 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
         )
         if algorithm.privacy:
             plan.check_privacy()
+    except AccordError as error:
+        raise blamed(error, "train", "momentum") from None
     _check(settings, plan.sample or supply.clients, supply.clients, algorithm)
-    made = attack.made()
-    if made is not None:
-        with blaming("attack", "name"):
+    if attack is not None:
+        try:
             check_algorithm(algorithm)
-    return Experiment(settings, text, algorithm, training, supply, model, made, plan)
+        except AccordError as error:
+            raise blamed(error, "attack", "name") from None
+    return Experiment(settings, text, algorithm, training, supply, model, attack, plan)
 
 
 def _check(settings: Settings, cohort: int | None, clients: int | None, algorithm: Algorithm) -> None:
@@ -295,7 +266,9 @@ def _check(settings: Settings, cohort: int | None, clients: int | None, algorith
     if cohort and train.min_clients > cohort:
         raise AccordError(f"train.min_clients must be at most the {cohort} clients of a round, got {train.min_clients}")
     if cohort:
-        with blaming("algorithm.average", fields=settings_of(type(algorithm.average))):
+        try:
             algorithm.average.check_cohort(cohort)
+        except AccordError as error:
+            raise blamed(error, "algorithm.average", fields=settings_of(type(algorithm.average))) from None
     if len(set(run.seeds)) < len(run.seeds):
         raise AccordError(f"run.seeds must differ from each other, got {run.seeds}")

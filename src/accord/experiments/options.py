@@ -2,8 +2,7 @@
 they default to."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +23,12 @@ class Choice:
     full: dict[str, Any]  # with its defaults for the others
     changed: dict[str, Any]  # those that differ from their defaults
 
-    def made(self, **more: Any) -> Any:
+    def made(self) -> Any:
         """What the constructor makes of the options."""
-        section, _, by = self.key.partition(".")
-        with blaming(section, by):
-            return self.make(**more, **self.given)
+        try:
+            return self.make(**self.given)
+        except AccordError as error:
+            raise blamed(error, *self.key.split(".")) from None
 
 
 def chosen(section: str, given: Section, by: str, makers: Makers, keys: Sequence[str]) -> Choice:
@@ -63,33 +63,17 @@ def none() -> None:
     return
 
 
-def drop_old_options(
-    table: dict[str, Any], section: str, key: str, value: Any, makers: Makers, options: Sequence[str]
-) -> None:
-    """An override that chooses another split, model or schedule leaves the file's options for the old one behind. What
-    a new attack takes, stays."""
-    if not isinstance(value, str) or value not in makers or table.get(key) == value:
-        return
-    takes = () if key == "name" and section != "attack" else inspect.signature(makers[value]).parameters
-    for option in options:
-        if option not in takes:
-            table.pop(option, None)
-
-
-@contextmanager
-def blaming(section: str, key: str | None = None, fields: Collection[str] | None = None) -> Iterator[None]:
-    """Says which key a part complains of: its first word, where that is a key of the section or one of `fields`, or
-    else `key`."""
-    keys = SECTIONS[section].model_fields if fields is None else fields
-    try:
-        yield
-    except AccordError as error:
-        text = str(error)
-        if text.split(maxsplit=1)[0] in keys:
-            text = f"{section}.{text}"
-        elif not text.startswith(f"{section}."):
-            text = f"{section}.{key}: {text}" if key else f"{section}: {text}" if fields else f"[{section}] {text}"
-        raise AccordError(text) from None
+def blamed(
+    error: AccordError, section: str, key: str | None = None, fields: Collection[str] | None = None
+) -> AccordError:
+    """What a part complains of, with the key that it means: its first word, where that is a key of the section or one
+    of `fields`, or else `key`."""
+    text, keys = str(error), SECTIONS[section].model_fields if fields is None else fields
+    if text.split(maxsplit=1)[0] in keys:
+        return AccordError(f"{section}.{text}")
+    if text.startswith(f"{section}."):
+        return error
+    return AccordError(f"{section}.{key}: {text}" if key else f"{section}: {text}" if fields else f"[{section}] {text}")
 
 
 def unknown(key: str, name: str, names: Iterable[str], more: str = "") -> AccordError:

@@ -13,8 +13,8 @@ from accord.core.files import write_json
 from accord.core.version import __version__
 from accord.engines.determinism import steady
 from accord.engines.device import pick_device
+from accord.experiments.groups import Jobs, PlannedRun, packed
 from accord.experiments.lockstep import together
-from accord.experiments.sweep import Jobs, PlannedRun, packed
 from accord.kernels.paths import cache_folder
 from accord.runs.folder import read_json
 from accord.training.engine_choice import make_engine

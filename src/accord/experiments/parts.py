@@ -6,61 +6,64 @@ fields of that.
 """
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
-from accord.core.errors import AccordError, did_you_mean
-from accord.experiments.options import blaming, unknown
-from accord.experiments.schema import checked
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+
+from accord.core.errors import AccordError, did_you_mean, nearest
+from accord.core.schedule import ramp
+from accord.experiments.options import blamed, unknown
 from accord.experiments.settings import AlgorithmSection, PrivacySection, shown
 from accord.rules.algorithm import Algorithm
 from accord.rules.old_spelling import named as name_in
 from accord.rules.registry import PARTS, imported
-from accord.rules.schema import is_open, name_of, settings_of
+from accord.rules.schema import Setting, is_open, name_of, settings_of
 from accord.training.run_settings import ALGORITHMS
 
 Table = Mapping[str, Any]
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+_RAMP = {"from": "lr", "to": "end", "over": "over"}  # how a file spells the fields of a ramp
 
 
-def make_algorithm(section: AlgorithmSection, folder: Path | None = None) -> Algorithm:
-    """The preset with the parts that the section has in the place of its own. Modules of the user's are looked for in
-    `folder` too."""
+def make_algorithm(section: AlgorithmSection, privacy: PrivacySection, folder: Path | None = None) -> Algorithm:
+    """The preset with the parts that the section has in the place of its own, and the privacy that is asked for, if any
+    is. Modules of the user's are looked for in `folder` too."""
     if section.name not in ALGORITHMS:
         raise unknown("algorithm.name", section.name, ALGORITHMS)
-    preset = _preset(section.name)
+    preset = preset_of(section.name)
     parts = {}
     for what in PARTS:
         if (given := getattr(section, what)) is not None:
             table = _table(given)
             _check_open(section.name, what, table, getattr(preset, what))
             parts[what] = _made(what, table, f"algorithm.{what}", getattr(preset, what), folder)
-    if not parts:
-        return preset
     try:
-        return replace(preset, **parts)
+        algorithm = replace(preset, **parts) if parts else preset
     except AccordError as error:  # whose first word is the part
         raise AccordError(f"algorithm.{error}") from None
+    wanted = privacy.model_dump(exclude_none=True)
+    return _with_privacy(algorithm, wanted) if wanted else algorithm
 
 
 @cache
-def _preset(name: str) -> Algorithm:
-    algorithm: Algorithm = ALGORITHMS[name]()
-    return algorithm
+def preset_of(name: str) -> Algorithm:
+    return ALGORITHMS[name]()
 
 
-def with_privacy(algorithm: Algorithm, section: PrivacySection) -> Algorithm:
-    """The algorithm with the privacy that the section asks for, if it asks for any."""
-    given = section.model_dump(exclude_none=True)
-    if not given:
-        return algorithm
+def _with_privacy(algorithm: Algorithm, given: Table) -> Algorithm:
     for key in ("clip", "noise"):
         if key not in given:
             raise AccordError(f"privacy.{key} is missing: {PrivacySection.model_fields[key].description}")
-    with blaming("privacy"):
+    try:
         return algorithm.with_privacy(**given)
+    except AccordError as error:
+        raise blamed(error, "privacy") from None
 
 
 def _check_open(preset: str, what: str, table: Table, own: Any) -> None:
@@ -88,13 +91,14 @@ def _made(what: str, table: Table, path: str, own: Any, folder: Path | None) -> 
     if name is None and own is None:
         raise AccordError(f'{path}.name is missing: it says which {PARTS[what].what} is meant, such as name = "gma"')
     changes_own = own is not None and name in (None, name_of(what, own))
-    make = type(own) if changes_own else _maker(what, name or "", path, folder)
+    make = type(own) if changes_own else maker_of(what, name or "", path, folder)
     values = _values(name or type(own).__name__, make, given, path, folder, changes_own)
-    with blaming(path, fields=settings_of(make)):
-        try:
-            part = replace(own, **values) if changes_own else make(**values)
-        except (TypeError, ValueError) as error:  # a class of the user's may complain in its own way
-            raise AccordError(f"{path}: {error}") from None
+    try:
+        part = replace(own, **values) if changes_own else make(**values)
+    except AccordError as error:
+        raise blamed(error, path, fields=settings_of(make)) from None
+    except (TypeError, ValueError) as error:  # a class of the user's may complain in its own way
+        raise AccordError(f"{path}: {error}") from None
     if not is_dataclass(part) or isinstance(part, type):
         raise AccordError(
             f"{path}.name must be the name of a dataclass, got {name!r}, which makes {part!r}: its fields are its"
@@ -103,14 +107,17 @@ def _made(what: str, table: Table, path: str, own: Any, folder: Path | None) -> 
     return part
 
 
-def _maker(what: str, name: str, path: str, folder: Path | None) -> Callable[..., Any]:
+def maker_of(what: str, name: str, path: str, folder: Path | None) -> Callable[..., Any]:
     if ":" in name:
-        with blaming(path, "name", fields=()):
-            return imported(name, folder)
+        try:
+            make = imported(name, folder)
+            settings_of(make)  # which must be there to be read
+            return make
+        except AccordError as error:
+            raise AccordError(f"{path}.name: {error}") from None
     if name not in PARTS[what]:
         raise unknown(path, name, [*(["none"] if what == "mask" else []), *PARTS[what]], " or module:object of yours")
-    make: Callable[..., Any] = PARTS[what][name]
-    return make
+    return PARTS[what][name]
 
 
 def _values(
@@ -128,11 +135,53 @@ def _values(
             default = None if setting.default is MISSING else setting.default
             values[key] = _made(setting.part, _table(value), below, default, folder)
         else:
-            values[key] = checked(below, value, setting)
+            values[key] = _checked(below, value, setting)
     for key, setting in settings.items():
         if setting.default is MISSING and key not in values and not changes_own:
             raise AccordError(f"{path}.{key} is missing: {name} needs it" + f" ({setting.about})" * bool(setting.about))
     return values
+
+
+def _checked(path: str, value: Any, setting: Setting) -> Any:
+    """The value of a key, if it is what the field takes. A table is a schedule in a straight line."""
+    if setting.moves and isinstance(value, Mapping):
+        return _ramp(path, value, setting)
+    words = [word for kind in setting.kinds if get_origin(kind) is Literal for word in get_args(kind)]
+    if type(value) is int and str(value) in words:
+        return str(value)  # a command line cannot tell the word 24 from the number
+    if isinstance(value, list) and any(get_origin(kind) is tuple for kind in setting.kinds):
+        value = tuple(value)
+    try:
+        return TypeAdapter(setting.kind, config=_STRICT).validate_python(value)
+    except PydanticUserError:
+        return value  # a type that cannot be checked from outside: the part's own checks have the say
+    except ValidationError:
+        takes = str(setting)
+        if isinstance(value, float) and not math.isfinite(value):
+            takes = takes.replace("a number", "a finite number")
+        close = nearest(value, [word for word in words if isinstance(word, str)]) if isinstance(value, str) else None
+        hint = f": did you mean {close!r}?" if close else f" ({setting.about})" if setting.about else ""
+        raise AccordError(f"{path} must be {takes}, got {shown(value)}{hint}") from None
+
+
+def _ramp(path: str, table: Mapping[str, Any], setting: Setting) -> ramp:
+    """`{ from = 0.8, to = 0.4, over = 50 }`; without `from` it starts at the default."""
+    for key in table:
+        if key not in _RAMP:
+            raise AccordError(f"{path}.{key} is not a known key, got {shown(table[key])}: {did_you_mean(key, _RAMP)}")
+    given = {"from": setting.default, **table}
+    for key in _RAMP:
+        if not isinstance(given.get(key), int if key == "over" else int | float) or isinstance(given[key], bool):
+            wanted = "a whole number of rounds" if key == "over" else "a number"
+            seen = f"must be {wanted}, got {shown(given[key])}" if key in given else "is missing"
+            raise AccordError(
+                f"{path}.{key} {seen}: { {'from': 0.8, 'to': 0.4, 'over': 50} } moves in a straight line over 50 rounds"
+            )
+    try:
+        return ramp(**{_RAMP[key]: value for key, value in given.items()})
+    except AccordError as error:
+        field, _, rest = str(error).partition(" ")
+        raise AccordError(f"{path}.{next((key for key, own in _RAMP.items() if own == field), field)} {rest}") from None
 
 
 def _belongs(key: str, settings: Table, path: str) -> str:
@@ -159,42 +208,3 @@ def code_of(part: Any, path: str = "algorithm") -> dict[str, str]:
         if is_dataclass(value := getattr(part, field.name)):
             found |= code_of(value, f"{path}.{field.name}")
     return found
-
-
-# ------------------------------------------------------------------------------------------------- overridden
-
-
-def drop_old_choice(table: dict[str, Any], path: str, value: Any, folder: Path | None) -> None:
-    """Readies an [algorithm] table for another choice. Another preset keeps a mask and an average of choice and nothing
-    else, since the rate that suits Adam is far too short for averaging; another mask or average keeps those of the old
-    one's fields that it has too."""
-    old_name = table.get("name", AlgorithmSection.model_fields["name"].default)
-    if path == "name" and value in ALGORITHMS and old_name in ALGORITHMS and old_name != value:
-        own = _preset(old_name).average
-        kept = {"mask", *({"average"} if name_in(table.get("average")) not in (None, name_of("average", own)) else ())}
-        for what in PARTS:
-            if what not in kept or not is_open(ALGORITHMS[value]):
-                table.pop(what, None)
-    what, _, key = path.partition(".")
-    if what not in PARTS or key not in ("", "name"):
-        return
-    old = table.get(what)
-    if isinstance(value, Mapping):
-        table.pop(what, None)
-    elif isinstance(old, Mapping) and old.get("name") != value and isinstance(value, str):
-        table[what] = _kept(what, old, value, folder) if what in ("mask", "average") else {}
-
-
-def _kept(what: str, old: Table, name: str, folder: Path | None) -> dict[str, Any]:
-    """The fields of a part that one of another name has too. A control has them by its mask."""
-    inner = old.get("mask") if isinstance(old.get("mask"), Mapping) else {}
-    fields = {**{key: value for key, value in old.items() if key != "mask"}, **inner} if inner else dict(old)
-    fields.pop("name", None)
-    if name == "none" or (":" not in name and name not in PARTS[what]):
-        return {}
-    takes = settings_of(_maker(what, name, f"algorithm.{what}", folder))
-    kept = {key: value for key, value in fields.items() if key in takes}
-    if what == "mask" and "mask" in takes and takes["mask"].part:
-        of_mask = {key: value for key, value in fields.items() if key in settings_of(type(takes["mask"].default))}
-        kept |= {"mask": of_mask} if of_mask else {}
-    return kept

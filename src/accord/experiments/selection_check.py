@@ -8,15 +8,12 @@ from accord.runs.evaluation import summarise
 from accord.runs.selection import select
 
 
-def rehearse(rule: str | None, experiment: Experiment) -> None:
+def rehearse(rule: str, experiment: Experiment) -> None:
     """Refuses a selection rule that could choose nothing, before a run spends time on it."""
-    if rule is not None:
-        data = experiment.settings.data
-        tested = experiment.supply.data.kept is not None  # of the user's own data nobody knows before it is read
-        may_be = {"train": True, "heldout": data.heldout, "unseen": data.unseen or not tested, "test": tested}
-        splits = [split for split, there in may_be.items() if there]
-        count = len(splits)
-        blank = summarise(
-            Table([(split, split) for split in splits], np.ones(count, dtype=np.int64), {"loss": np.zeros(count)})
-        )
-        select([(number, blank) for number in experiment.plan(0).evaluations], rule)
+    data = experiment.settings.data
+    tested = experiment.supply.data.kept is not None  # of the user's own data nobody knows before it is read
+    may_be = {"train": True, "heldout": data.heldout, "unseen": data.unseen or not tested, "test": tested}
+    splits = [split for split, there in may_be.items() if there]
+    groups, count = [(split, split) for split in splits], len(splits)
+    blank = summarise(Table(groups, np.ones(count, dtype=np.int64), {"loss": np.zeros(count)}))
+    select([(number, blank) for number in experiment.plan(0).evaluations], rule)

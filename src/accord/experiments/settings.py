@@ -1,5 +1,4 @@
-"""The sections and keys of an experiment file: types, defaults, what each key is for, and a sentence for what does not
-fit.
+"""The sections and keys of an experiment file: types, defaults, and what each key is for.
 
 Bounds stand here only where nothing else would check a number before data is fetched: a mask checks its tau, a schedule
 its rates.
@@ -7,25 +6,24 @@ its rates.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-
-from accord.core.errors import did_you_mean, nearest
-from accord.rules.old_spelling import MOVED
-from accord.rules.schema import takes
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Whole = int | Literal["all"]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str | int | float) and not isinstance(value, bool) else value
+
+
+OneOrMore = BeforeValidator(_listed)  # a single number or word where a list belongs is a list of one
+Words = Annotated[list[str], OneOrMore]
 
 
 class Section(BaseModel):
     """A table of the file: no unknown keys, no silent conversions, no numbers beyond all bounds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-def _listed(value: Any) -> Any:
-    """A single number or word where a list belongs is a list of one."""
-    return [value] if isinstance(value, str | int | float) and not isinstance(value, bool) else value
 
 
 class DataSection(Section):
@@ -90,13 +88,13 @@ class DataSection(Section):
     )
     flip_high: float | None = Field(None, description="binary: the same at the last client")
     flip_test: float | None = Field(None, description="binary: the same in the test set")
-    angles: list[float] | None = Field(None, description="rotated: angles in degrees, counter-clockwise")
+    angles: Annotated[list[float] | None, OneOrMore] = Field(
+        None, description="rotated: angles in degrees, counter-clockwise"
+    )
     by: str | None = Field(None, description="rotated: an angle for each class (class) or for each client (client)")
     augment: str | None = Field(None, description="augmentation of training pictures: none, crop, flip or crop-flip")
     pad: int | None = Field(None, description="crop, crop-flip: black pixels around a picture before it is cropped")
-    tests: list[str] = Field(
-        [], description="further test sets: .npz files with x and y, reported under the files' names"
-    )
+    tests: Words = Field([], description="further test sets: .npz files with x and y, reported under the files' names")
     client: str | None = Field(None, description="table: the column of clients")
     label: str | None = Field(None, description="table: the column of labels")
     size: int | None = Field(
@@ -105,11 +103,6 @@ class DataSection(Section):
     channels: int | None = Field(None, description="folder: 1 for grey, 3 for colour")
     seed: Seed | None = Field(None, description="seed of the split; left out: the run's seed")
     source: str | None = Field(None, description="a folder that holds the data set's files, or your own file or folder")
-
-    @field_validator("tests", "angles", mode="before")
-    @classmethod
-    def _one_is_a_list(cls, value: Any) -> Any:
-        return _listed(value)
 
 
 class ModelSection(Section):
@@ -146,7 +139,7 @@ class TrainSection(Section):
     weight_decay: float = Field(0.0, description="the clients' weight decay")
     clip: float | None = Field(None, description="largest norm of a local step's gradient; left out: no clipping")
     evaluate_every: int = Field(10, description="rounds between two evaluations")
-    evaluate_at: list[str] = Field(
+    evaluate_at: Words = Field(
         [],
         description=(
             "rounds to evaluate instead: log (dense early), last10, window(a,b), or several of these; left out: every"
@@ -170,11 +163,6 @@ class TrainSection(Section):
     lost: float = Field(0.0, description="probability that a client's report never arrives")
     stragglers: float = Field(0.0, description="probability that a client does only a part of its steps")
     least: float = Field(0.1, description="the smallest share of its steps that a straggler does")
-
-    @field_validator("evaluate_at", mode="before")
-    @classmethod
-    def _one_is_a_list(cls, value: Any) -> Any:
-        return _listed(value)
 
 
 Part = str | dict[str, Any]  # a name, or a table with a name and the part's own fields
@@ -244,11 +232,11 @@ class RunSection(Section):
     """[run]: seeds, machine, place. Nothing here but the seeds, and the precision that `speed` may lower, changes a
     result."""
 
-    seeds: list[Seed] = Field([0], min_length=1, description="one run per seed")
+    seeds: Annotated[list[Seed], OneOrMore] = Field([0], min_length=1, description="one run per seed")
     engine: str = Field("auto", description="how clients are run: auto, sequential, processes, vectorised or ray")
     device: str = Field("auto", description="auto, cpu or cuda")
-    speed: list[str] = Field([], description="options for speed, each at a price: native, compile, channels-last, bf16")
-    log: list[str] = Field([], description="loggers: tensorboard, mlflow, wandb")
+    speed: Words = Field([], description="options for speed, each at a price: native, compile, channels-last, bf16")
+    log: Words = Field([], description="loggers: tensorboard, mlflow, wandb")
     folder: str = Field("runs", min_length=1, description="where run folders go")
     checkpoint_every: int | None = Field(
         None, ge=1, description="rounds between two checkpoints; left out: one every ten seconds"
@@ -256,11 +244,6 @@ class RunSection(Section):
     budget: float | None = Field(
         None, gt=0, description="time limit of a run in seconds; a run that reaches it stops and can be resumed"
     )
-
-    @field_validator("seeds", "speed", "log", mode="before")
-    @classmethod
-    def _one_is_a_list(cls, value: Any) -> Any:
-        return _listed(value)
 
 
 class Settings(Section):
@@ -278,43 +261,6 @@ class Settings(Section):
 SECTIONS: dict[str, type[Section]] = {name: type(field.default) for name, field in Settings.model_fields.items()}
 
 
-# ------------------------------------------------------------------------------------------ what does not fit
-
-
-def problems(error: ValidationError) -> str:
-    """A sentence for each thing that does not fit: the key, what it takes, the value seen, what the key is for."""
-    return "\n".join(dict.fromkeys(_sentence(problem) for problem in error.errors()))
-
-
 def shown(value: Any) -> str:
     """A value as an experiment file spells it."""
     return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
-def _sentence(problem: Any) -> str:
-    section, *path = problem["loc"]
-    seen = problem["input"]
-    if section == "sweep":
-        return "[sweep] makes this file a grid of runs: train it with `accord sweep`, or take the table out"
-    if section not in SECTIONS:
-        return f"[{section}] is not a section of an experiment: {did_you_mean(str(section), SECTIONS)}"
-    if not path:
-        return (
-            f"{section} must be a section, got {shown(seen)}: write [{section}] on a line of its own, and its keys"
-            " below it"
-        )
-    key, fields = str(path[0]), SECTIONS[section].model_fields
-    if key not in fields:
-        return f"{section}.{key} is not a known key, got {shown(seen)}: {_meant(section, key)}"
-    field = fields[key]
-    wanted = takes(field.annotation, field.metadata)
-    if problem["type"] == "finite_number":
-        wanted = wanted.replace("a number", "a finite number")
-    return f"{section}.{key} must be {wanted}, got {shown(seen)} ({field.description})"
-
-
-def _meant(section: str, key: str) -> str:
-    """Which key was probably meant; of [algorithm], maybe one of a part."""
-    fields = SECTIONS[section].model_fields
-    inner = nearest(key, MOVED) if section == "algorithm" and not nearest(key, fields) else None
-    return f"did you mean {MOVED[inner]!r}?" if inner else did_you_mean(key, fields)

@@ -7,61 +7,29 @@ would give it.
 
 import copy
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
-from weakref import WeakValueDictionary
 
 from accord.core.errors import AccordError, did_you_mean
 from accord.core.files import flat
-from accord.data import Federation
 from accord.data.cache import Progress
-from accord.engines.contract import Job
 from accord.engines.determinism import steady
-from accord.engines.device import pick_device
-from accord.engines.vectorised import CannotBatch, Vectorised
+from accord.engines.vectorised import Vectorised
 from accord.experiments.execute import Interrupt, Watcher, discard, execute_seed, loggers, opened, quiet, reached
-from accord.experiments.experiment import Experiment, assemble, override, tables_of, text_of
-from accord.experiments.lockstep import Shared, alike, room, together
+from accord.experiments.experiment import assemble, override, tables_of, text_of
+from accord.experiments.groups import Group, Jobs, PlannedRun, grouped, packed
+from accord.experiments.lockstep import together
 from accord.experiments.settings import SECTIONS, shown
 from accord.rules.old_spelling import canonical
-from accord.runs.folder import read_json
 from accord.runs.run import Run
-from accord.training.fit import make_job
 from accord.training.loop import Event, Hook, Loop
 
 MOST = 10_000  # runs of a sweep; more is a slip of the keyboard
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run of the grid: its experiment, its seed, and the values that set it apart."""
-
-    experiment: Experiment
-    seed: int
-    values: dict[str, Any]
-    folder: Path
-
-    @property
-    def rounds(self) -> int:
-        return self.experiment.settings.train.rounds
-
-    @property
-    def done(self) -> bool:
-        """Whether its folder has all its rounds, or those until it was flat."""
-        path = self.folder / "done"
-        mark = read_json(path) if path.exists() else {"rounds": 0}
-        return mark["rounds"] >= self.rounds or "flat_since" in mark
-
-    @property
-    def title(self) -> str:
-        """`fedadam + gma(0.4) · algorithm.server.lr=0.02 · seed 1`."""
-        words = [f"{key}={value}" for key, value in self.values.items() if key != "run.seeds"]
-        return " · ".join([self.experiment.algorithm.label, *words, f"seed {self.seed}"])
 
 
 # --------------------------------------------------------------------------------------------------- the grid
@@ -132,100 +100,6 @@ def _check_size(runs: int) -> None:
 
 def _spelled(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={shown(value)}" for key, value in values.items()) or "the file's own settings"
-
-
-# ------------------------------------------------------------------------------------------------- the groups
-
-
-class Jobs:
-    """Jobs of runs, over samples that all of them share."""
-
-    def __init__(self, progress: Progress | None = None) -> None:
-        self._progress, self._shared = progress, Shared()
-        # each lives as long as runs that use it
-        self._feds: WeakValueDictionary[Hashable, Federation] = WeakValueDictionary()
-        self._alike: dict[Hashable, Hashable] = {}
-
-    def job(self, run: PlannedRun) -> Job:
-        """The run as an engine gets it."""
-        experiment, seed = run.experiment, run.seed
-        data = experiment.settings.data
-        key = data.model_dump_json(), seed if data.seed is None else data.seed
-        fed = self._feds.get(key)
-        if fed is None:
-            fed = self._feds[key] = self._shared.federation(experiment.federation(seed, self._progress))
-        module, plan = experiment.module(fed, seed), experiment.plan(seed)
-        where = experiment.settings.run
-        parts = module, fed, experiment.algorithm, experiment.training, plan, where.device
-        return make_job(*parts, speed=where.speed, attack=experiment.attack)
-
-    def alike(self, run: PlannedRun) -> Hashable:
-        """What the run must share with others to go along with them. Looked into once for all runs that differ in rates
-        and rules alone."""
-        settings, training, local = run.experiment.settings, run.experiment.training, run.experiment.algorithm.local
-        sections = settings.data.model_dump_json(), settings.model.model_dump_json()
-        key = (*sections, settings.run.device, *settings.run.speed, run.seed, training.batch, local.full_batch)
-        if key not in self._alike:
-            self._alike[key] = alike(self.job(run))
-        return self._alike[key]
-
-
-@dataclass(frozen=True)
-class Group:
-    """Runs that go together. `apart` says why they go one by one instead."""
-
-    runs: list[PlannedRun]
-    at_once: int = 1
-    lanes: int = 0
-    apart: str | None = None
-
-    def __str__(self) -> str:
-        count = f"{len(self.runs)} run{'' if len(self.runs) == 1 else 's'}"
-        if self.apart:
-            return f"{count}, one by one: {self.apart}"
-        some = f"{self.at_once} at a time, " if self.at_once < len(self.runs) else ""
-        return f"{count} in lockstep, {some}{self.lanes} lane{'' if self.lanes == 1 else 's'}"
-
-
-def grouped(runs: Sequence[PlannedRun], jobs: Jobs) -> list[list[PlannedRun]]:
-    """The runs by what they can share."""
-    groups: dict[Hashable, list[PlannedRun]] = {}
-    for run in runs:
-        groups.setdefault(_apart(run) or jobs.alike(run), []).append(run)
-    return list(groups.values())
-
-
-def _apart(run: PlannedRun) -> str | None:
-    """Why the run is to be trained by itself, whatever others there are."""
-    where = run.experiment.settings.run
-    if run.experiment.algorithm.local.engine is not None:
-        return "clients of causalfed need their server at every step"
-    if where.engine == "vectorised":
-        return None
-    if where.engine != "auto":
-        return f"run.engine = {where.engine!r} trains a run by itself"
-    if pick_device(where.device).type == "cpu":
-        return (
-            "on a CPU a run by itself uses all cores, and is faster than as a part of a batch (run.engine ="
-            " 'vectorised' has it in one)"
-        )
-    return None
-
-
-def packed(runs: list[PlannedRun], jobs: Jobs) -> tuple[Group, Vectorised | None]:
-    """Runs that can share a batch, as many of them at a time as there is room for, and the engine that they share, if
-    there is one."""
-    apart = _apart(runs[0])
-    if apart is not None:
-        return Group(runs, apart=apart), None
-    job = jobs.job(runs[0])
-    try:
-        shared = Vectorised(job)
-    except CannotBatch as error:
-        return Group(runs, apart=str(error)), None
-    cohort = max(run.experiment.plan(run.seed).sample or len(job.fed.clients) for run in runs)
-    at_once = min(room(job, cohort), len(runs))
-    return Group(runs, at_once, at_once * cohort), shared
 
 
 # --------------------------------------------------------------------------------------------------- the runs

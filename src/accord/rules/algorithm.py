@@ -84,8 +84,12 @@ class Algorithm:
 
     @property
     def label(self) -> str:
-        """`fedadam + gma(0.4)`, or `fedavg by median` where an average of choice stands in for the mean."""
+        """`fedadam + gma(0.4)`, `fedavg by median` where an average of choice stands in for the mean, and `fedadam with
+        yogi` where another local or server rule does for the preset's own."""
+        from accord.rules.named import replaced  # here, because presets are algorithms
+
         name = f"{self.name} by {self.average.label}" if self.average.label else self.name
+        name += f" with {' and '.join(rules)}" if (rules := replaced(self)) else ""
         return name if self.mask is None else f"{name} + {self.mask.label}"
 
     @property
@@ -100,6 +104,21 @@ class Algorithm:
         extra = {name: zero[:, :1] if name == "end_loss" else zero for name in self.needs}
         state = {name: value[None] for name, value in self.local.fresh(zero[0], buffers[0]).items()}
         return Reports(zero, 2 * one, one, buffers, extra, state, state)
+
+    def bytes_of_a_client(self, layout: Layout) -> tuple[int, int]:
+        """What one client receives and sends in a round: the model both ways, what the local rule is told and adds up,
+        what the average and the mask need besides, and a second exchange where there is one."""
+        reports, sent = self.sample_reports(layout), self.local.init(layout, 1)
+        added = self.local.lift(reports, sent).fields().values()
+        needs = self.average.needs | (self.mask.needs if self.mask else frozenset())
+        down = [reports.delta, reports.buffers, *sent.values()]
+        up = [reports.delta, reports.buffers, *(reports.extra[name] for name in needs)]
+        up += [field.value for field in added]
+        if self.asks_twice:
+            first = self.broadcast(self.lift(reports, self.init(layout, 1, reports.delta[0])))
+            down += [field.value for field in first.fields().values()]
+            up += [field.value for field in self.average.second(reports.extra, first).fields().values()]
+        return sum(value.nbytes for value in down), sum(value.nbytes for value in up)
 
     def init(self, layout: Layout, clients: int, vector: Tensor) -> Memory:
         """What every part remembers before the first round."""

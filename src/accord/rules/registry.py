@@ -105,8 +105,7 @@ def imported(name: str, folder: Path | None = None) -> Callable[..., Any]:
             if isinstance(value, type) and value.__module__ == module.__name__
         ]
         raise AccordError(f"{name}: {module.__file__} has no class {attribute!r}: {did_you_mean(attribute, there)}")
-    found: Callable[..., Any] = made
-    return found
+    return made
 
 
 def _check_home(package: str, folders: list[str]) -> None:

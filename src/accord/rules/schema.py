@@ -5,8 +5,10 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, cached_property
+from types import FunctionType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from accord.core.errors import AccordError
 from accord.core.protocols import PROTOCOLS
 from accord.core.schedule import Schedule, ramp
 from accord.rules.algorithm import Algorithm
@@ -67,9 +69,17 @@ def takes(kind: Any, bounds: Iterable[Any] = ()) -> str:
     )
 
 
-def _settings_of(make: Callable[..., Any]) -> dict[str, Setting]:
+def settings_of(make: Callable[..., Any]) -> dict[str, Setting]:
     """What a table may hold besides `name`: the parameters of the constructor, as the dataclass that it makes has
     them."""
+    try:
+        # once for a class or a function, which do not change; other callables may, and may have no hash
+        return _kept(make) if isinstance(make, type | FunctionType) else _read(make)
+    except (NameError, TypeError, ValueError) as error:  # an annotation of the user's, or a constructor written in C
+        raise AccordError(f"the parameters of {make!r} cannot be read: {error}") from None
+
+
+def _read(make: Callable[..., Any]) -> dict[str, Setting]:
     made = made_by(make)
     hints = {} if made is None else get_type_hints(made, include_extras=True)
     factories = {field.name: field.default_factory for field in fields(made)} if is_dataclass(made) else {}
@@ -85,8 +95,7 @@ def _settings_of(make: Callable[..., Any]) -> dict[str, Setting]:
     return found
 
 
-# once for each part: constructors do not change
-settings_of: Callable[[Callable[..., Any]], dict[str, Setting]] = cache(_settings_of)
+_kept = cache(_read)
 
 
 def made_by(make: Callable[..., Any]) -> type | None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from accord.causal.rule import causalfed
 from accord.core.jsonable import Json
-from accord.core.schedule import as_schedule
 from accord.engines.contract import Job
 from accord.rules import named
 from accord.rules.algorithm import Algorithm
@@ -42,9 +41,9 @@ def run_settings(job: Job, plan: Plan, engine: str, device: str) -> RunSettings:
 
 def train_table(training: Training, plan: Plan) -> Json:
     """A training and a plan as a file's [train] section."""
-    lr = as_schedule(training.lr)
-    table = {"schedule": type(lr).__name__}
-    for part in (plan, training, lr, plan.conditions):
+    table = {"schedule": type(training.lr).__name__}  # a training has made one of its rate
+    parts: list[Any] = [plan, training, training.lr, plan.conditions]
+    for part in parts:
         table |= {field.name: getattr(part, field.name) for field in fields(part)}
     aside = {"conditions", "seed", *_OF_RUN, *(["min_delta"] if plan.patience is None else [])}
     told = {name: "all" if value is None and name in _WHOLE else value for name, value in table.items()}
