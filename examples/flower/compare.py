@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 import accord
 from accord.core.errors import AccordError
-from accord.experiments.options import known
+from accord.experiments.options import unknown
 from accord.rules.named import ALGORITHMS
 
 WIRE = {"bytes_down", "bytes_up"}  # which a simulation has none of
@@ -47,7 +47,8 @@ def main() -> int:
     options.add_argument("--folder", type=Path, default=Path("deployment"))
     asked = options.parse_args()
     try:
-        known("algorithm", asked.algorithm, ALGORITHMS)
+        if asked.algorithm not in ALGORITHMS:
+            raise unknown("algorithm", asked.algorithm, ALGORITHMS)
         rows, weights = recorded(asked.folder, asked.algorithm)
         chosen = ALGORITHMS[asked.algorithm](mask=accord.gma(DEFAULTS["tau"]))
         settings = {

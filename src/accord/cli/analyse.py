@@ -254,9 +254,8 @@ def layers(
     show_analysis(work.read(run), out, figure)
 
 
-analyse_app.command()(surfaces)
-analyse_app.command()(stability)
-analyse_app.command()(convergence)
+for command in (surfaces, stability, convergence):
+    analyse_app.command()(command)
 
 
 # ---------------------------------------------------------------------------------------------------- helpers

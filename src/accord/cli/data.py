@@ -126,13 +126,12 @@ def data_describe(
 
     * `accord data describe arrays source=mine.npz --json`
     """
-    if plot is not None:
-        _check_output("--plot", plot, PLOTS)
     from accord.console import federation as portrayal
     from accord.core.files import plain
     from accord.data.portrait import portray
 
     if plot is not None:
+        _check_output("--plot", plot, PLOTS)
         portrayal.figure_class()
     experiment = _experiment(what, options or [])
     portrait = portray(_federation(experiment, seed), _seed(experiment, seed))
@@ -179,8 +178,6 @@ def data_preview(
 
     * `accord data preview fedrotmnist by=client -o turned.png --clients 12`
     """
-    if output is not None:
-        _check_output("--output", output, (".png",))
     from accord.data import preview
 
     preview.pillow()

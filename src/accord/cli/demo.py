@@ -1,10 +1,8 @@
 """`accord demo`: four algorithms on one data set, with nothing to set up."""
 
-import shlex
-
 from rich.console import Console
 
-from accord.cli.shared import Overrides, tell, train_experiments
+from accord.cli.shared import Overrides, tell, this_command, train_experiments
 
 
 def demo(overrides: Overrides = None) -> None:
@@ -28,5 +26,5 @@ def demo(overrides: Overrides = None) -> None:
         experiments, told = with_data(overrides or [], watcher.data)
     if told:
         tell(console, told)
-    again = shlex.join(["accord", "demo", *(overrides or [])])
-    train_experiments(experiments, resume=False, fresh=True, rule=None, as_json=False, hint=f"To start over: {again}")
+    hint = f"To start over: {this_command()}"
+    train_experiments(experiments, resume=False, fresh=True, rule=None, as_json=False, hint=hint)

@@ -69,16 +69,8 @@ def _accord(
     check_torch()
 
 
-app.command()(run)
-app.command()(sweep)
-app.command()(reproduce)
-app.command()(verdicts)
-app.command()(compare)
-app.command()(membership)
-app.command()(report)
-app.command()(demo)
-app.command()(show)
-app.command()(settings)
+for command in (run, sweep, reproduce, verdicts, compare, membership, report, demo, show, settings):
+    app.command()(command)
 
 
 _UsageError: Any = typer.BadParameter.__base__  # click's, wherever this typer keeps it
