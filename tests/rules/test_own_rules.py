@@ -142,5 +142,5 @@ def test_the_example_runs_on_every_engine_and_goes_on_after_a_stop(more: tuple[s
         done = run(tmp_path, f"train.rounds={rounds}", "run.engine=sequential", "run.folder=resumed", *more, *flag)
         assert done.returncode == 0, done.stderr
     assert torch.equal(model(tmp_path / "resumed"), first)
-    label = "fedavg by dynamic_mean" if more else "fedavg by nova + cosine(0.6)"
+    label = "fedavg by dynamic_mean with dynamic" if more else "fedavg by nova with lion + cosine(0.6)"
     assert label in done.stdout

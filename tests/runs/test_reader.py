@@ -258,8 +258,8 @@ def test_a_rule_that_could_choose_nothing_is_refused_before_training(
         rehearse(rule, parse("", ["train.rounds=25", *overrides]))
 
 
-@pytest.mark.parametrize("rule", [None, "held-out", "last10", "oracle", "window(20,20)", "window(25,25)"])
-def test_a_rule_that_will_choose_something_is_let_pass(rule: str | None) -> None:
+@pytest.mark.parametrize("rule", ["held-out", "last10", "oracle", "window(20,20)", "window(25,25)"])
+def test_a_rule_that_will_choose_something_is_let_pass(rule: str) -> None:
     rehearse(rule, parse("", ["train.rounds=25"]))
 
 
