@@ -148,7 +148,9 @@ def _train(
     group, engine = packed(runs, jobs)
     if engine is None:
         tell(f"{group}.")
-        _one_by_one(group, watcher, interrupt)
+        for run in runs:
+            if not interrupt.asked:
+                execute_seed(run.experiment, run.seed, watcher, interrupt, resume=True, fresh=False)
         return
     try:
         watcher.begin(str(group), len(runs), sum(run.rounds for run in runs), so_far)
@@ -171,12 +173,6 @@ def _standing(run: PlannedRun) -> _Standing:
     with opened(run.experiment, run.seed, resume=True, fresh=False) as folder:
         # One that has all its rounds but no mark was killed while it was completed.
         return _Standing(reached(folder), folder.over or reached(folder) > run.rounds)
-
-
-def _one_by_one(group: Group, watcher: Audience, interrupt: Interrupt) -> None:
-    for run in group.runs:
-        if not interrupt.asked:
-            execute_seed(run.experiment, run.seed, watcher, interrupt, resume=True, fresh=False)
 
 
 def _in_lockstep(group: Group, engine: Vectorised, jobs: Jobs, watcher: Audience, interrupt: Interrupt) -> None:
