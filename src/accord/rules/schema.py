@@ -119,10 +119,10 @@ def algorithm_table(
     given, if any were; without a preset all four apply."""
     takes = {} if preset is None else inspect.signature(preset).parameters
     full: dict[str, Any] = {"name": algorithm.name}
+    any_part = preset is None or is_open(preset)
     for what in PARTS:
         part = getattr(algorithm, what)
-        applies = preset is None or is_open(preset)
-        if applies or (part is not None and settings_of(type(part)).keys() & takes.keys()):
+        if any_part or (part is not None and settings_of(type(part)).keys() & takes.keys()):
             full[what] = part_table(what, part, (given or {}).get(what))
     return full
 
