@@ -82,7 +82,7 @@ class Algorithm:
         """
         return replace(self, privacy=Privacy(clip, noise, delta, vote_noise))
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         """`fedadam + gma(0.4)`, `fedavg by median` where an average of choice stands in for the mean, and `fedadam with
         yogi` where another local or server rule does for the preset's own."""
