@@ -324,7 +324,7 @@ def test_an_experiment_file_can_ask_for_it() -> None:
     text = '[algorithm.average]\nname = "corrective"\nalpha = 0.3\npasses = 2'
     experiment = parse(text)
     assert experiment.algorithm == accord.fedavg(average=corrective(0.3, passes=2))
-    assert experiment.algorithm.label == "fedavg by corrective"
+    assert experiment.label == "fedavg by corrective"
     resolved = experiment.resolved()["algorithm"]["average"]
     assert (resolved["alpha"], resolved["constraint"], resolved["passes"]) == (0.3, "24", 2)
     assert parse(text, ["algorithm.average=mean"]).algorithm == accord.fedavg()

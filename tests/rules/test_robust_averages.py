@@ -21,6 +21,7 @@ from accord.experiments.cost import as_text
 from accord.experiments.experiment import parse
 from accord.rules.averages import AVERAGES
 from accord.rules.combine import combine
+from accord.rules.label import label_of
 from accord.runs.fingerprint import describe
 from conftest import blobs, mlp, sentence
 
@@ -216,7 +217,7 @@ def test_engines_agree(average: Average, engine: str) -> None:
 )
 def test_every_algorithm_takes_an_average(name: str) -> None:
     algorithm = getattr(accord, name)(average=median())
-    assert algorithm.average == median() and algorithm.label == f"{name} by median"
+    assert algorithm.average == median() and label_of(algorithm) == f"{name} by median"
     assert accord.fit(mlp(), blobs(), algorithm, rounds=2, sample=4).last.vector.isfinite().all()
 
 

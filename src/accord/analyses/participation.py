@@ -83,7 +83,7 @@ def plan(given: Sequence[str], start: Arm, participants: Sequence[int], epochs: 
                 }
                 begin = {"model.start": str(run.folder / "model.safetensors"), "run.seeds": [run.seed]}
                 runs += arm("", BASE, free, {**values, **once, **begin}).runs
-            name = "before the round" if "algorithm.server.lr" in values else runs[0].experiment.algorithm.label
+            name = "before the round" if "algorithm.server.lr" in values else runs[0].experiment.label
             arms.append(Arm(name, {**values, "participants": count}, tuple(runs)))
     return arms
 

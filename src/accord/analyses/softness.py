@@ -53,7 +53,7 @@ def plan(base: str, given: Sequence[str], chosen: Sequence[dict[str, Any]]) -> l
     """An arm for each of some masks, by the name of its rule."""
     arms = [arm("", base, given, values) for values in chosen]
     check_apart(arms)
-    return [Arm(one.runs[0].experiment.algorithm.label, one.values, one.runs) for one in arms]
+    return [Arm(one.runs[0].experiment.label, one.values, one.runs) for one in arms]
 
 
 def reached(history: History, target: float) -> int | None:

@@ -85,7 +85,7 @@ def execute_seed(
     with opened(experiment, seed, resume, fresh) as folder:
         so_far = reached(folder)
         watcher.start(
-            f"{experiment.algorithm.label} · seed {seed}",
+            f"{experiment.label} · seed {seed}",
             so_far if folder.over else experiment.settings.train.rounds,
             so_far,
         )

@@ -29,6 +29,7 @@ from accord.experiments.problems import problems
 from accord.experiments.settings import Settings
 from accord.models import shaped, warm_start
 from accord.rules.algorithm import Algorithm
+from accord.rules.label import label_of
 from accord.rules.local import Training
 from accord.rules.old_spelling import Given, as_spelled_now
 from accord.rules.schema import algorithm_table, settings_of
@@ -106,6 +107,11 @@ class Experiment:
             **({"precision": "bf16"} if "bf16" in self.settings.run.speed else {}),
         }
 
+    @cached_property
+    def label(self) -> str:
+        """What its runs are called."""
+        return label_of(self.algorithm)
+
     def folder(self, seed: int) -> Path:
         """Where this seed's run lives."""
         mask = self.algorithm.mask
@@ -114,7 +120,7 @@ class Experiment:
 
     def recorded(self, seed: int) -> RunSettings:
         """What `experiment.json` says of this seed's run."""
-        return RunSettings(label=self.algorithm.label, seed=seed, **self.resolved())
+        return RunSettings(label=self.label, seed=seed, **self.resolved())
 
     def resolved(self) -> dict[str, Any]:
         """Every setting that applies, defaults filled in: what a file would say. Seeds differ in none of them."""

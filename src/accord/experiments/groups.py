@@ -41,7 +41,7 @@ class PlannedRun:
     def title(self) -> str:
         """`fedadam + gma(0.4) · algorithm.server.lr=0.02 · seed 1`."""
         words = [f"{key}={value}" for key, value in self.values.items() if key != "run.seeds"]
-        return " · ".join([self.experiment.algorithm.label, *words, f"seed {self.seed}"])
+        return " · ".join([self.experiment.label, *words, f"seed {self.seed}"])
 
 
 class Jobs:

@@ -82,16 +82,6 @@ class Algorithm:
         """
         return replace(self, privacy=Privacy(clip, noise, delta, vote_noise))
 
-    @functools.cached_property
-    def label(self) -> str:
-        """`fedadam + gma(0.4)`, `fedavg by median` where an average of choice stands in for the mean, and `fedadam with
-        yogi` where another local or server rule does for the preset's own."""
-        from accord.rules.named import replaced  # here, because presets are algorithms
-
-        name = f"{self.name} by {self.average.label}" if self.average.label else self.name
-        name += f" with {' and '.join(rules)}" if (rules := replaced(self)) else ""
-        return name if self.mask is None else f"{name} + {self.mask.label}"
-
     @property
     def needs(self) -> frozenset[str]:
         """What clients must report besides their delta."""

@@ -6,14 +6,12 @@ no say.
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Literal
 
 from accord.core.protocols import Average, Mask
 from accord.rules.algorithm import Algorithm
 from accord.rules.averages import masked_gradient, mean
 from accord.rules.local import control_variates, own_model, prox, sgd
-from accord.rules.schema import name_of
 from accord.rules.servers import Placement, adagrad, adam, momentum, step, yogi
 
 Weighting = Literal["samples", "uniform"]
@@ -142,20 +140,3 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     make.__name__: make
     for make in (fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, fedgma, pooled, local_only)
 }
-
-
-def replaced(algorithm: Algorithm) -> list[str]:
-    """The names of the local and the server rule that stand in a preset for its own."""
-    if algorithm.name not in ALGORITHMS:
-        return []
-    rules = zip(_rules(algorithm), _own_rules(algorithm.name), strict=True)
-    return [name.rpartition(":")[2] for name, own in rules if name != own]
-
-
-def _rules(algorithm: Algorithm) -> tuple[str, str]:
-    return name_of("local", algorithm.local), name_of("server", algorithm.server)
-
-
-@cache
-def _own_rules(preset: str) -> tuple[str, str]:
-    return _rules(ALGORITHMS[preset]())

@@ -15,6 +15,7 @@ from accord.core.round import Round
 from accord.core.schedule import as_schedule
 from accord.data.federated import Federation
 from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
+from accord.rules.label import label_of
 from accord.runs.environment import environment
 from accord.runs.evaluation import Evaluation, by_population, by_turn, per_client, summarise
 from accord.runs.folder import RunFolder
@@ -387,7 +388,7 @@ class Loop:
             progress = progress.judged(last.evaluation)
         flat = self.flat
         return Run(
-            title=f"{job.algorithm.label} · {job.fed.name} · seed {job.seed}",
+            title=f"{label_of(job.algorithm)} · {job.fed.name} · seed {job.seed}",
             rounds=progress.round,
             recorded=self.rows.so_far(),
             last=progress.last,

@@ -9,6 +9,7 @@ from accord.core.jsonable import Json
 from accord.engines.contract import Job
 from accord.rules import named
 from accord.rules.algorithm import Algorithm
+from accord.rules.label import label_of
 from accord.rules.local import Training
 from accord.rules.schema import algorithm_table
 from accord.runs.fingerprint import describe
@@ -26,7 +27,7 @@ def run_settings(job: Job, plan: Plan, engine: str, device: str) -> RunSettings:
     fed, algorithm = job.fed, job.algorithm
     asked = {"seeds": [plan.seed], "engine": engine, "device": device, "speed": list(job.speed)}
     return RunSettings(
-        label=algorithm.label,
+        label=label_of(algorithm),
         seed=plan.seed,
         data={"name": fed.name, "clients": len(fed.clients), "unseen": len(fed.unseen)},
         model={"name": type(job.module).__name__},

@@ -25,6 +25,7 @@ from accord.deploy.flower.wire import SPLITS
 from accord.engines.contract import Job
 from accord.models import warm_start
 from accord.rules.algorithm import Algorithm
+from accord.rules.label import label_of
 from accord.rules.local import Training
 from accord.runs.fingerprint import run_name
 from accord.runs.folder import RunFolder
@@ -85,7 +86,7 @@ class Strategy(FlowerStrategy):
 
     def summary(self) -> None:
         """Says what will run."""
-        _log.info("\taccord: %s, %s rounds", self.algorithm.label, self.plan.rounds)
+        _log.info("\taccord: %s, %s rounds", label_of(self.algorithm), self.plan.rounds)
 
     # ------------------------------------------------------------------------------------------------ the run
 
