@@ -7,8 +7,7 @@ direction, which is what the papers do (algorithm 2 of the TMLR paper), or on th
 from collections.abc import Callable
 
 from accord.core.protocols import Server
-from accord.rules.servers.adagrad import adagrad
-from accord.rules.servers.adam import adam, yogi
+from accord.rules.servers.adaptive import adagrad, adam, yogi
 from accord.rules.servers.momentum import momentum
 from accord.rules.servers.step import Placement, step
 
