@@ -6,7 +6,6 @@ Votes are whole numbers, and are compared as whole numbers.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Literal
 
@@ -15,7 +14,10 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
+from accord.core.protocols import Mask
 from accord.core.record import Record, State
+from accord.core.reports import Reports
+from accord.core.round import Round
 from accord.core.schedule import Schedule
 
 Tau = Annotated[float | Schedule, "net agreement a coordinate needs to pass whole"]
@@ -94,22 +96,20 @@ def rescaled(mask: Tensor, layout: Layout) -> Tensor:
     return mask
 
 
-# ------------------------------------------------------------------------------------- whom a vote speaks for
-
-
-@dataclass(frozen=True)
-class Ballot:
-    """How votes are counted.
+class OfVotes(Mask):
+    """What masks share that hold the clients' votes against `tau`.
 
     `scope`: the share held against tau is each coordinate's own, or its mean over a "layer" (a parameter tensor) or the
     whole "model", which then passes or is held back as one. `memory`: votes and voters of earlier rounds count too,
     times `memory` for every round since; 0 forgets them at once.
     """
 
-    scope: Scope = "coordinate"
-    memory: float = 0.0
+    tau: float | Schedule
+    scope: Literal["coordinate", "layer", "model"]
+    memory: float
 
     def __post_init__(self) -> None:
+        check_tau(self.tau)
         if self.scope not in ("coordinate", "layer", "model"):
             raise AccordError(
                 f"scope must be 'coordinate', 'layer' or 'model', got {self.scope!r}: it is what is judged as one"
@@ -119,28 +119,30 @@ class Ballot:
                 f"memory must be at least 0 and below 1, got {self.memory!r}: it is the decay of past votes"
             )
 
-    def init(self, layout: Layout) -> State:
+    def init(self, layout: Layout, clients: int) -> State:
         """No votes and no voters. In float64, because what is added up over hundreds of rounds is compared with a
         threshold."""
         if not self.memory:
             return {}
         return {"votes": torch.zeros(layout.size, dtype=torch.float64), "count": torch.zeros(1, dtype=torch.float64)}
 
-    def remember(self, total: Record, state: State) -> State:
+    def lift(self, reports: Reports, sent: State) -> Record:
+        return Record(count=reports.count, votes=reports.votes)
+
+    def remembered(self, total: Record, state: State) -> State:
         """What is remembered after a round: nothing, or the votes and voters so far."""
         return {name: self.memory * state[name] + total[name] for name in ("votes", "count")} if self.memory else {}
 
-    def judge(self, total: Record, state: State, tau: float, layout: Layout) -> tuple[Tensor, Tensor]:
-        """The share of net agreement `[..., P]`, and where it reaches tau. `state` is what is remembered after the
-        round."""
-        votes, counts = (state["votes"], state["count"]) if self.memory else (total["votes"], total["count"])
+    def agreement(self, total: Record, state: State, round: Round) -> tuple[Tensor, Tensor]:
+        counted, tau = state if self.memory else total, tau_at(self.tau, round.number)
+        votes, counts = counted["votes"], counted["count"]
         if self.scope == "coordinate":
-            return _share(votes, counts), self._reached(votes, counts, tau)
-        groups = list(self._groups(votes, counts, layout))
+            return _share(votes, counts), self._enough(votes, counts, tau)
+        groups = list(self._groups(votes, counts, round.layout))
         share = torch.cat([_share(net, voters).expand(shape) for net, voters, shape in groups], -1)
-        return share, torch.cat([self._reached(net, voters, tau).expand(shape) for net, voters, shape in groups], -1)
+        return share, torch.cat([self._enough(net, voters, tau).expand(shape) for net, voters, shape in groups], -1)
 
-    def _reached(self, votes: Tensor, counts: Tensor, tau: float) -> Tensor:
+    def _enough(self, votes: Tensor, counts: Tensor, tau: float) -> Tensor:
         if not self.memory:
             return _reached(votes, counts, tau)
         return votes.abs() >= tau * (1 - _ROUNDING) * counts
