@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import accord
+from accord.core.record import Field, Record
 from accord.data import Federation
 from accord.engines.contract import Job
 from accord.engines.sequential import Sequential
@@ -131,6 +132,17 @@ class Wide(nn.Module):
 
 
 # ---------------------------------------------------------------------------------------------- the same bits
+
+
+def test_a_record_on_the_driver_s_device_still_says_what_its_fields_are() -> None:
+    """Privacy puts noise on updates and votes, which it knows by their kind."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'accord-fl[ray]'")
+    from accord.engines.ray.engine import _here
+
+    record = Record(mask=Record(votes=Field(torch.ones(3), kind="votes")), rows=Field(torch.ones(2, 3), "rows"))
+    there = _here(record, torch.device("meta")).fields()
+    assert [(field.how, field.kind) for field in there.values()] == [("sum", "votes"), ("rows", "number")]
+    assert {field.value.device.type for field in there.values()} == {"meta"}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ node was faster, came late or was lost.
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -19,7 +20,7 @@ from ray.exceptions import RayError, RayTaskError
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.record import Field, Record
+from accord.core.record import Record
 from accord.engines.contract import (
     Group,
     Job,
@@ -161,9 +162,7 @@ def _here(value: Any, device: torch.device) -> Any:
     if device.type == "cpu" or value is None:
         return value
     if isinstance(value, Record):
-        return Record(**{name: _here(entry, device) for name, entry in value})
-    if isinstance(value, Field):
-        return Field(value.value.to(device), value.how)
+        return value.mapped(lambda field: replace(field, value=field.value.to(device)))
     if isinstance(value, dict):
         return {name: _here(each, device) for name, each in value.items()}
     return [_here(each, device) for each in value] if isinstance(value, list) else value.to(device)

@@ -108,7 +108,7 @@ class Worker:
         part = self._engine.train_shard(work, [self._member(piece, number) for number in range(len(piece.members))])
         # Client by client within a piece, piece by piece here: one sum from left to right, however the shard was cut.
         self._record = part.record if piece.first else added(self._record, part.record)
-        grows = part.record is not None and _grows(part.record)
+        grows = part.record is not None and any(field.how == "rows" for field in part.record.fields().values())
         whole, self._record = self._record, None if piece.last else self._record
         return Parcel.of(Told(part.rows, staged, part.kept, grows)), Parcel.of(whole if piece.last else None)
 
@@ -147,7 +147,3 @@ class Worker:
         vector, buffers = self._here(sent.open())
         some: Sequence[Batch] = batches.open()
         return Parcel.of([self._engine.evaluate_batch(vector, buffers, batch) for batch in some])
-
-
-def _grows(record: Record) -> bool:
-    return any(_grows(entry) if isinstance(entry, Record) else entry.how == "rows" for _, entry in record)
