@@ -12,9 +12,8 @@ from accord.core.record import Field, Record
 from accord.core.round import Round
 from accord.data import Federation
 from accord.experiments.parts import ALGORITHMS
-from accord.rules.algorithm import Lowered
-from accord.training.diagnostics import of_round
 from accord.training.loop import SkippedRound
+from accord.training.server_step import told_of
 from conftest import Point, blobs, cost, mlp, quadratics, sentence, slow
 
 
@@ -520,14 +519,10 @@ def test_agreement_of_a_large_layer_is_exact() -> None:
     """A sum in float32 over so many equal numbers would be off in the third digit."""
     layout, algorithm = Layout.flat(3_000_000), accord.fedavg(mask=accord.gma(1.0))
     votes = Record(votes=Field(torch.full((layout.size,), 8.0)), count=Field(torch.tensor([10.0])))
-    told = of_round(
-        algorithm,
-        Record(mask=votes),
-        Lowered(torch.ones(layout.size), None),
-        {"mask": {}},
-        torch.ones(layout.size),
-        Round(1, layout, 10),
-    )
+    ones = torch.ones(layout.size)
+    seen = algorithm.mask.agreement(votes, {}, Round(1, layout, 10))
+    [(sound, told)] = told_of(ones, ones, [ones], seen, layout)
+    assert sound
     assert told["agreement"] == pytest.approx(0.8, rel=1e-6) and told["below_tau"] == 1.0
 
 

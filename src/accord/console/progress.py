@@ -14,7 +14,7 @@ from accord.core.reports import LOST
 from accord.runs.rows import RoundRow
 from accord.runs.run import Run
 from accord.runs.text import in_short, in_words
-from accord.training.loop import Event
+from accord.training.hooks import Event
 
 
 def news(row: RoundRow) -> str:

@@ -101,6 +101,11 @@ class Outcome:
     rows: list[ClientRow]
     told: Mapping[str, Any] = field(default_factory=dict)
 
+    @cached_property
+    def accepted(self) -> list[ClientRow]:
+        """The rows of the clients whose reports made the record."""
+        return [row for row in self.rows if row.left_out_because is None]
+
 
 Group = tuple[str, str, Tensor]  # (split, client, rows)
 

@@ -1,6 +1,5 @@
 """Where a run stands: everything that the next round depends on, and nothing else. This is what a checkpoint holds."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,15 +56,6 @@ class Progress:
             return self
         best, score = self.late[0]
         return replace(self, best=best, best_score=score, late=())
-
-    def sound(self) -> bool:
-        """Whether another round can build on it: one infinity in a moment would freeze its coordinate for good."""
-        memory = [tensor for state in self.memory.values() for tensor in state.values()]
-        # whole ones are finite
-        numbers = [tensor for tensor in (self.vector, *memory) if tensor.numel() and tensor.is_floating_point()]
-        largest = torch._foreach_norm(numbers, math.inf)  # NaN, if there is one
-        # One look at the device.
-        return bool(torch.stack([size.to(self.vector.device, torch.float64) for size in largest]).isfinite().all())
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name, for the checkpoint's tensor file."""

@@ -1,14 +1,20 @@
 """Who takes part in a round: C of N clients, some of them out of reach, slow, or lost on the way back. All by keyed
 draws."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from weakref import WeakKeyDictionary
 
 from accord.core import draws
 from accord.core.errors import AccordError
+from accord.core.record import State
 from accord.core.reports import LOST
-from accord.engines.contract import Outcome
+from accord.data.federated import Federation
+from accord.engines.contract import Job, Member, Outcome
 from accord.runs.rows import RoundRow
+
+_KEPT = 2  # rounds before the last whose invitations are kept
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,61 @@ def _conditions_of(client: str, conditions: Conditions, seed: int, round: int) -
     )
 
 
+# by federation, then by how many of whom are drawn from which seed, then by round
+_Drawn = dict[tuple[int | None, Conditions, int], dict[int, tuple[list[Invited], list[Member]]]]
+_invited: WeakKeyDictionary[Federation, _Drawn] = WeakKeyDictionary()
+
+
+class Cohorts:
+    """The cohorts of one run. `own` gives what a client remembers, of a rule whose clients do."""
+
+    def __init__(self, job: Job, sample: int | None, conditions: Conditions, own: Callable[[str], State]) -> None:
+        self._job, self._how, self._own = job, (sample, conditions, job.seed), own
+        self._clients, self._remembers = job.fed.clients, bool(job.algorithm.local.remembers)
+        self._last: tuple[int, list[Member]] = 0, []  # a round, and who trains in it
+
+    def invited(self, number: int) -> list[Invited]:
+        """Who is invited to that round."""
+        return self._drawn(number)[0]
+
+    def members(self, number: int) -> list[Member]:
+        """Who trains in that round: a client whose report will be lost need not. The last answer is kept: an engine
+        that looks ahead asks before its time."""
+        if self._last[0] != number:
+            self._last = number, self._members(number)
+        return self._last[1]
+
+    def took_part(self, row: RoundRow) -> set[str]:
+        """The clients whose reports made a round's step. Told by its row alone, so that a resumed run tells the
+        same."""
+        if row.skipped or self._job.fed.pooled:
+            return set()
+        return {guest.client for guest in self.invited(row.round)} - set(row.left_out)
+
+    def _members(self, number: int) -> list[Member]:
+        fed, present = self._job.fed, self._drawn(number)[1]
+        if fed.pooled:
+            return [Member("pooled", fed.pooled_rows([member.client for member in present], self._job.seed, number))]
+        if not self._remembers:
+            return present
+        return [replace(member, own=partial(self._own, member.client)) for member in present]
+
+    def _drawn(self, number: int) -> tuple[list[Invited], list[Member]]:
+        """Who is invited to that round, and the clients of which a report will come, as those of a rule that remembers
+        nothing: the same in all runs of a seed over one federation, so they draw once."""
+        rows = self._job.fed.train
+        drawn = _invited.setdefault(self._job.fed, {}).setdefault(self._how, {})
+        if number not in drawn:
+            for old in [other for other in drawn if other < number - _KEPT]:
+                del drawn[old]
+            guests = invite(self._clients, *self._how, number)
+            present = [
+                Member(guest.client, rows[guest.client], share=guest.share) for guest in guests if not guest.lost
+            ]
+            drawn[number] = guests, present
+        return drawn[number]
+
+
 def cohort_row(
     number: int, invited: Sequence[Invited], outcome: Outcome, attackers: Collection[str] | None = None
 ) -> RoundRow:
@@ -71,7 +132,7 @@ def cohort_row(
     and how many were attackers, if there are any."""
     left_out = {guest.client: LOST for guest in invited if guest.lost}
     left_out |= {row.client: row.left_out_because for row in outcome.rows if row.left_out_because}
-    accepted = [row for row in outcome.rows if row.left_out_because is None]
+    accepted = outcome.accepted
     samples = sum(row.samples for row in accepted)
     return RoundRow(
         round=number,

@@ -3,21 +3,16 @@ at the device for all. Each run's record is what it would be alone."""
 
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 
 import torch
 
-from accord.core.round import Round
 from accord.engines.contract import SHARDS, Outcome, Table
 from accord.engines.vectorised import Look, Vectorised
-from accord.rules.company import stacked, stacked_memory, unstacked_memory
 from accord.runs.rows import RoundRow
-from accord.training.checkpoint import Progress
-from accord.training.diagnostics import of_rounds
-from accord.training.loop import Asked, Loop
+from accord.training.loop import Asked, Learned, Loop
+from accord.training.server_step import take_steps
 
 Turn = tuple[Loop, Asked, Outcome]  # a run, the round it asked for, and what came of it
-Learned = tuple[Progress, RoundRow]
 
 
 class Lockstep:
@@ -45,7 +40,7 @@ class Lockstep:
         for (loop, _, _), (progress, _) in zip(turns, learned, strict=True):
             loop.progress = progress
         trained = time.monotonic()
-        due = [loop for loop, asked, _ in turns if loop.due(asked.work.round)]
+        due = [loop for loop, asked, _ in turns if loop.plan.is_due(asked.work.round)]
         tables = self._tables(due)
         training = seconds + (trained - started) / len(turns)
         evaluating = (time.monotonic() - trained) / max(len(due), 1)
@@ -98,36 +93,20 @@ class Lockstep:
         if record is None or algorithm.privacy or loop.skips(outcome) or not self.engine.steps_as_one(loop.job):
             return None
         shapes = tuple((name, field.how, field.value.shape) for name, field in record.fields().items())
-        return algorithm, asked.work.round, len(loop.job.fed.clients), loop.plan.sample, shapes
+        return algorithm, asked.work.round, len(loop.job.fed.train), loop.plan.sample, shapes
 
 
 def _added_late(turn: Turn) -> bool:
     """Whether a record was added up after the host had waited for the reports, so that it may not be complete: of many
     shards, of two exchanges, or without a client that was left out."""
     loop, asked, outcome = turn
-    some = any(client.left_out_because is not None for client in outcome.rows)
-    return some or len(asked.cohort) > SHARDS or loop.job.algorithm.asks_twice
+    return len(outcome.accepted) < len(outcome.rows) or len(asked.cohort) > SHARDS or loop.job.algorithm.asks_twice
 
 
 def learn_together(turns: Sequence[Turn]) -> list[Learned]:
-    """The same round of runs of one algorithm: everything `[R, ...]`, and a single look at the device."""
+    """The same round of runs of one algorithm, whose steps are one."""
     first, number = turns[0][0], turns[0][1].work.round
-    job, before = first.job, [loop.progress for loop, _, _ in turns]
-    round = Round(number, job.layout, len(job.fed.clients), job.seed, first.plan.sample)
-    record = stacked([outcome.record for _, _, outcome in turns if outcome.record is not None])
-    lowered, moved, memory = job.algorithm.lower(record, stacked_memory([p.memory for p in before]), round)
-    change, memory = job.algorithm.step(lowered, memory)
-    vectors = torch.stack([p.vector for p in before]) + change
-    buffers = torch.stack([p.buffers for p in before]) + moved
-    numbers = [value for state in memory.values() for value in state.values() if value.is_floating_point()]
-    finite = torch.stack([value.isfinite().flatten(1).all(1) for value in (vectors, *numbers)]).all(0)
-    sound, rows = of_rounds(job.algorithm, record, lowered, memory, change, round, finite)
-    memories = unstacked_memory(memory, len(turns))
-    after = [
-        replace(p, round=number, vector=vector, buffers=buffer, memory=mine)
-        for p, vector, buffer, mine in zip(before, vectors.unbind(0), buffers.unbind(0), memories, strict=True)
-    ]
-    return [
-        loop.settle(asked, outcome, progress if fine else None, row)
-        for (loop, asked, outcome), progress, fine, row in zip(turns, after, sound, rows, strict=True)
-    ]
+    records = [outcome.record for _, _, outcome in turns if outcome.record is not None]
+    before = [loop.progress for loop, _, _ in turns]
+    steps = take_steps(first.job, first.plan.sample, number, before, records)
+    return [loop.settle(asked, outcome, step) for (loop, asked, outcome), step in zip(turns, steps, strict=True)]

@@ -14,7 +14,7 @@ from typing import Any
 from accord.core.errors import AccordError
 from accord.core.files import flat
 from accord.runs.rows import RoundRow
-from accord.training.loop import Event, Hook
+from accord.training.hooks import Event, Hook
 
 
 def numbers(row: RoundRow) -> dict[str, float]:

@@ -55,10 +55,14 @@ class Plan:
         """How many rounds at a run's end are evaluated, whatever else is."""
         return 10 if "last10" in self.evaluate_at else 1
 
+    def is_due(self, number: int) -> bool:
+        """Whether a round is evaluated, of so many rounds."""
+        return self.evaluates(number) or number > self.rounds - self.last
+
     @property
     def evaluations(self) -> list[int]:
         """The rounds that are evaluated, of a run that does all its rounds."""
-        return [n for n in range(1, self.rounds + 1) if self.evaluates(n) or n > self.rounds - self.last]
+        return [n for n in range(1, self.rounds + 1) if self.is_due(n)]
 
     def check(self, fed: Federation) -> None:
         """Refuses a plan that the federation cannot carry out."""

@@ -7,7 +7,7 @@ import time
 from functools import cache
 
 from accord.runs.text import in_short
-from accord.training.loop import Event, Hook
+from accord.training.hooks import Event, Hook
 
 _SILENCE = 30.0  # seconds that a file goes without a line, if rounds take no longer
 

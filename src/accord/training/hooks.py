@@ -1,0 +1,26 @@
+"""What a hook is shown after every round, and what it may answer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from accord.runs.rows import RoundRow
+
+Ending = Callable[[str], None]  # is told "finished", "stopped" (it can go on) or "failed"
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a hook sees after every round."""
+
+    round: int
+    rounds: int  # that the run has: those asked for, or, once it is flat, those it has done
+    row: RoundRow  # as in metrics.jsonl
+    seconds: float
+    snapshot: Callable[[], nn.Module] = field(repr=False)  # the model as it is now
+    # what is to be called, once, when the run ends, however it does
+    at_end: Callable[[Ending], None] = field(repr=False)
+
+
+Hook = Callable[[Event], bool | None]  # a true answer ends the run after this round

@@ -1,0 +1,100 @@
+"""The server's step: what a cohort's record makes of the model, and what the round's row tells of it. All that the host
+must know of it, it learns in one look at the device."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from accord.core.layout import Layout
+from accord.core.record import Record
+from accord.core.round import Round
+from accord.engines.contract import Job
+from accord.rules.algorithm import Memory
+from accord.rules.company import stacked, stacked_memory, unstacked_memory
+from accord.training.checkpoint import Progress
+
+Told = tuple[bool, dict[str, Any]]  # whether another round can build on a step, and what a row tells of it
+Stepped = tuple[Progress | None, dict[str, Any]]  # where the step led, None if nowhere, and what a row tells of it
+
+
+def take_step(job: Job, sample: int | None, number: int, before: Progress, record: Record) -> Stepped:
+    """Where a run stands after a round, and what is told of its step. None where no round could build on it."""
+    start = before.vector, before.buffers, before.memory
+    vector, buffers, memory, [(sound, told)] = _step(job, sample, number, record, *start)
+    return replace(before, round=number, vector=vector, buffers=buffers, memory=memory) if sound else None, told
+
+
+def take_steps(
+    job: Job, sample: int | None, number: int, before: Sequence[Progress], records: Sequence[Record]
+) -> list[Stepped]:
+    """The same round of several runs of one algorithm: everything `[R, ...]`, and still a single look."""
+    vectors, buffers = torch.stack([p.vector for p in before]), torch.stack([p.buffers for p in before])
+    start = vectors, buffers, stacked_memory([p.memory for p in before])
+    vectors, buffers, memory, told = _step(job, sample, number, stacked(records), *start)
+    ends = zip(before, vectors.unbind(0), buffers.unbind(0), unstacked_memory(memory, len(before)), told, strict=True)
+    return [
+        (replace(p, round=number, vector=vector, buffers=own, memory=mine) if sound else None, row)
+        for p, vector, own, mine, (sound, row) in ends
+    ]
+
+
+def _step(
+    job: Job, sample: int | None, number: int, record: Record, vector: Tensor, buffers: Tensor, memory: Memory
+) -> tuple[Tensor, Tensor, Memory, list[Told]]:
+    """Model, buffers and memory after the step, of one run or, `[R, ...]`, of several; and what is told of each."""
+    algorithm = job.algorithm
+    round = Round(number, job.layout, len(job.fed.train), job.seed, sample)
+    record = algorithm.released(record, round)
+    lowered, moved, memory = algorithm.lower(record, memory, round)
+    change, memory = algorithm.step(lowered, memory)
+    vector, buffers = vector + change, buffers + moved
+    seen = algorithm.mask.agreement(record.part("mask"), memory["mask"], round) if algorithm.mask else None
+    kept = [vector, *(value for state in memory.values() for value in state.values())]
+    return vector, buffers, memory, told_of(lowered.update, change, kept, seen, job.layout)
+
+
+def told_of(
+    update: Tensor, change: Tensor, kept: Sequence[Tensor], seen: tuple[Tensor, Tensor] | None, layout: Layout
+) -> list[Told]:
+    """Of one run or, `[R, ...]`, of several: whether all that is `kept` is finite, since one infinity in a moment would
+    freeze its coordinate for good; norms of the averaged update and of the server's step; and, where a mask has `seen`
+    it, the clients' mean agreement, overall and by parameter, and the share of coordinates under tau."""
+    runs = update.numel() // layout.size
+
+    def each(values: Sequence[Tensor], kind: float) -> Tensor:
+        """A norm of every value of every run, `[values, R]`, from one kernel."""
+        rows = chain.from_iterable(value.reshape(runs, -1).unbind(0) for value in values)
+        norms = torch._foreach_norm(list(rows), kind)
+        return torch.stack([norm.to(update.device, torch.float64) for norm in norms]).view(-1, runs)
+
+    numbers = [value for value in kept if value.numel() and value.is_floating_point()]  # whole ones are finite
+    largest = each(numbers, math.inf)  # NaN, if there is one
+    columns = [largest.isfinite().all(0).double(), *each([update, change], 2)]
+    if seen is not None:
+        agreement, enough = (value.reshape(runs, -1) for value in seen)
+        parts = agreement.split([entry.size for entry in layout.parameters], -1)
+        columns += [enough.sum(-1).double(), *map(_sums, parts)]
+    told = []
+    for sound, update_norm, step_norm, *more in torch.stack(columns, 1).tolist():
+        row: dict[str, Any] = {"update_norm": update_norm, "step_norm": step_norm}
+        if seen is not None:
+            passed, *sums = more
+            row["agreement"] = sum(sums) / layout.size
+            row["below_tau"] = 1.0 - passed / layout.size
+            by_layer = zip(layout.parameters, sums, strict=True)
+            row["agreement_by_layer"] = {entry.name: total / entry.size for entry, total in by_layer}
+        told.append((bool(sound), row))
+    return told
+
+
+def _sums(part: Tensor) -> Tensor:
+    """`[R]` in float64. Sums of float32 shares are exact there, in whatever order a device adds them; others are added
+    as those of one run are."""
+    if part.dtype != torch.float64:
+        return part.sum(-1, dtype=torch.float64)
+    return torch.stack([row.sum() for row in part])
