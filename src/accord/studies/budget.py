@@ -47,8 +47,9 @@ def with_more_seeds(study: Study, results: Sequence[Result], rule: str) -> Study
         if comparison.difference is None or comparison.printed is None or comparison.difference.seeds < 2:
             continue
         place, interval = tuple(comparison.where.values()), comparison.difference.interval
+        gain = comparison.printed / 100
         used = (*study.seeds, *study.more_seeds.get(place, ()))
-        both = interval.low <= min(0.0, comparison.printed) and max(0.0, comparison.printed) <= interval.high
+        both = interval.low <= min(0.0, gain) and max(0.0, gain) <= interval.high
         if both and len(used) < MOST_SEEDS:
             seeds[place] = (*study.more_seeds.get(place, ()), max(used) + 1)
     return study if seeds == study.more_seeds else replace(study, more_seeds=seeds)

@@ -182,7 +182,7 @@ class Comparison:
     rival: str
     against: str
     difference: Difference | None
-    printed: float | None = None  # the difference as the paper has it
+    printed: float | None = None  # the difference as the paper has it, in percentage points
     # against rivals that take a step as short: see `CONTROLS`
     controls: dict[str, Difference | None] = field(default_factory=dict)
     compare: str = ""  # the axis that the rivals are values of
