@@ -12,8 +12,8 @@ from accord.studies.budget import MOST_SEEDS, batches, with_more_seeds
 from accord.studies.outcome import Figures, Result
 from accord.studies.published import Printed
 from accord.studies.study import Named
-from command import refused
-from study_commands import TINY, inside
+from command import Started, environment, refused
+from study_commands import PRINTED, TINY, inside
 
 
 @pytest.fixture(scope="module")
@@ -106,22 +106,17 @@ def test_time_that_is_up_stops_the_study_and_the_same_command_goes_on(tmp_path: 
     assert 0 < reached[0] < reached[1]
 
 
-def test_seeds_that_were_added_and_not_finished_take_no_result_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "tiny.toml").write_text(TINY)
-    added = []
-
-    def one_more(study: Study, results: list[Result], rule: str) -> Study:
-        added.append(len(results))
-        monkeypatch.setattr("accord.experiments.execute.Interrupt.late", True)  # time is up while they are trained
-        return replace(study, more_seeds={study.place(cell.values): (7,) for cell in study.cells})
-
-    monkeypatch.setattr("accord.studies.budget.with_more_seeds", one_more)
-    code, _, err = inside(tmp_path, "reproduce", "tiny.toml", "--only", "rule=mean+gma", "--minutes", "10")
-    assert code == 0, err
-    cells = json.loads((tmp_path / "runs/reproduce/tiny.json").read_text())["cells"]
-    assert added == [2] and [len(cell["figures"]["held-out"]["by_seed"]) for cell in cells] == [2, 2]
+def test_ctrl_c_while_added_seeds_train_ends_with_130_and_keeps_the_complete_results(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(PRINTED)
+    words = ("reproduce", "tiny.toml", "--only", "aggregation=avg+gma", "--no-grid", "--rounds", "60")
+    code, table, err = inside(tmp_path, *words, "--minutes", "10", "--no-more-seeds")
+    assert code == 0 and table and "seeds" not in err
+    process = Started(environment(tmp_path), tmp_path, [*words, "--minutes", "10"])
+    process.wait_for(lambda: len(list(tmp_path.glob("runs/reproduce/runs/*/metrics.jsonl"))) > 4)
+    process.interrupt()
+    code, again, err = process.ended()
+    assert code == 130 and again == table
+    assert "Stopped early: all cells are complete, but seeds or points were still to be added." in err
 
 
 def test_no_minutes_train_nothing(tmp_path: Path) -> None:

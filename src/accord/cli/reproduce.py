@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from accord.cli.shared import print_table, print_time, tell, this_command, train_all
+from accord.cli.shared import print_table, this_command, train_all
+from accord.cli.study_output import print_plan, print_study, warn, write_results
 from accord.core.errors import AccordError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from accord.analyses.arms import Arm
-    from accord.experiments.execute import Interrupt
     from accord.experiments.sweep import PlannedRun
     from accord.studies import Analysis
-    from accord.studies.outcome import Result
-    from accord.studies.study import Named, Study
+    from accord.studies.carry_out import CarriedOut
+    from accord.studies.study import Study
 
 
 def reproduce(
@@ -66,7 +65,21 @@ def reproduce(
         float | None,
         typer.Option(
             min=0,
-            help="Stop after so many minutes; what settles most comes first, and open results get more seeds.",
+            help=(
+                "Stop after so many minutes. What settles most is trained first: cells of a claim without figures, then"
+                " the widest intervals. The same command goes on."
+            ),
+        ),
+    ] = None,
+    more_seeds: Annotated[
+        bool | None,
+        typer.Option(
+            "--more-seeds/--no-more-seeds",
+            show_default="on with --minutes",
+            help=(
+                "Once all cells are complete, add seeds (up to eight) where an interval holds both 0 and the gain that"
+                " the paper printed, so that they decide; with --no-more-seeds only missing cells are trained."
+            ),
         ),
     ] = None,
     export_to: Annotated[
@@ -101,9 +114,12 @@ def reproduce(
     * `accord reproduce tmlr-table9 --rounds 1000 --patience 50`
 
     * `accord reproduce tmlr-table2 --minutes 25 --import before.xz --export after.xz`
+
+    * `accord reproduce tmlr-table2 --minutes 25 --no-more-seeds`
     """
     from accord.data import available
     from accord.studies import Analysis, everything, find
+    from accord.studies.carry_out import all_runs
     from accord.studies.export import export_runs, import_runs
     from accord.studies.outcome import plain
     from accord.studies.study import POOL
@@ -119,12 +135,12 @@ def reproduce(
     chosen = find(study)
     for path in import_from or []:
         new, known = import_runs(path, folder / POOL)
-        tell(Console(stderr=True), f"{path}: {new} runs taken up, {known} were here.")
+        warn(f"{path}: {new} runs taken up, {known} were here.")
     if isinstance(chosen, Analysis):
-        if only or select or minutes is not None or export_to:
+        if only or select or minutes is not None or more_seeds is not None or export_to:
             raise AccordError(
                 f"{chosen.name} is an analysis, which has no cells to choose from: leave out --only, --select,"
-                " --minutes and --export"
+                " --minutes, --more-seeds and --export"
             )
         _analyse(chosen.changed([*given, *([f"run.seeds={seeds}"] if seeds else [])]), folder, plan, as_json)
         return
@@ -138,62 +154,48 @@ def reproduce(
     if plan:
         points = sum(len(cell.points) for cell in chosen.cells)
         title = f"{chosen.title}: {len(chosen.cells)} cells, {points} points of the grid"
-        _print_plan(title, _runs(chosen.named(folder / POOL)))
+        print_plan(title, all_runs(chosen.named(folder / POOL), warn))
         return
-    chosen, results, runs, interrupt = _carry_out(chosen, folder / POOL, rule, grow, minutes)
-    written = plain(chosen, results, this_command(), runs)
-    _write(folder / f"{chosen.name}.json", written)
+    done, late = _train(chosen, folder / POOL, rule, grow, minutes, more_seeds)
+    chosen, results = done.study, done.results
+    written = plain(chosen, results, this_command(), done.runs)
+    write_results(folder / f"{chosen.name}.json", written)
     if export_to is not None:
-        count = export_runs([run.folder for run in runs], export_to)
-        tell(Console(stderr=True), f"{export_to}: {count} runs, {export_to.stat().st_size / 1e6:.1f} MB")
-    print(json.dumps(written, indent=2)) if as_json else _print(chosen, results, rule)
-    missing = sum(not result.complete and result.missing is None for result in results)
-    if missing and interrupt.asked:
-        why = "Time is up" if interrupt.late else "Stopped early"
-        tell(Console(stderr=True), f"{why}: {missing} cells are not complete. The same command goes on.")
-        raise typer.Exit(0 if interrupt.late else 130)
-    page = shlex.join(["accord", "report", str(folder / f"{chosen.name}.json")])
-    Console(stderr=True).print(f"A page of it: {page}", style="dim", highlight=False, markup=False, soft_wrap=True)
+        count = export_runs([run.folder for run in done.runs], export_to)
+        warn(f"{export_to}: {count} runs, {export_to.stat().st_size / 1e6:.1f} MB")
+    print(json.dumps(written, indent=2)) if as_json else print_study(chosen, results, rule)
+    if done.cut_short:
+        open_cells = f"{done.missing} cells are not complete"
+        what = open_cells if done.missing else "all cells are complete, but seeds or points were still to be added"
+        warn(f"{'Time is up' if late else 'Stopped early'}: {what}. The same command goes on.")
+    if not (done.cut_short and done.missing):
+        page = shlex.join(["accord", "report", str(folder / f"{chosen.name}.json")])
+        Console(stderr=True).print(f"A page of it: {page}", style="dim", highlight=False, markup=False, soft_wrap=True)
+    if done.cut_short and not late:
+        raise typer.Exit(130)
 
 
-def _carry_out(
-    study: "Study", pool: Path, rule: str, grow: int, minutes: float | None
-) -> "tuple[Study, list[Result], list[PlannedRun], Interrupt]":
-    """Trains the study's runs, those of grown grids and, within `minutes`, of more seeds: the study as it then is, its
-    results, all its runs, and whether it was stopped."""
+def _train(
+    study: "Study", pool: Path, rule: str, grow: int, minutes: float | None, more_seeds: bool | None
+) -> "tuple[CarriedOut, bool]":
+    """The study as far as it came, and whether its time is up."""
     from accord.experiments.execute import Interrupt
-    from accord.studies.budget import batches, with_more_seeds
-    from accord.studies.grow import grown
-    from accord.studies.outcome import gather
+    from accord.studies.carry_out import carry_out
+    from accord.studies.statistics import scipy_stats
 
+    if more_seeds:
+        scipy_stats()  # asked for by name, it is an error without
+    by_need = minutes is not None and find_spec("scipy") is not None
+    if minutes is not None and not by_need:
+        warn("Without scipy (accord-fl[studies]) cells go in their order, and no seeds are added.")
     interrupt = Interrupt() if minutes is None else Interrupt(60 * minutes)
-    chooses = minutes is not None and find_spec("scipy") is not None
-    if minutes is not None and not chooses:
-        tell(
-            Console(stderr=True), "Without scipy (accord-fl[studies]) cells go in their order, and no seeds are added."
-        )
-    before: tuple[Study, list[Result]] | None = None  # as it was when seeds were added
-    while True:
-        named = study.named(pool)
-        runs = _runs(named)
-        for experiment in {id(run.experiment): run.experiment for run in runs}.values():
-            experiment.check_here()
-        for batch in batches(study, named, gather(study, named), rule) if chooses else [named]:
-            members = list({run.folder: run for one in batch for _, run in one.runs}.values())
-            stopped, _ = train_all(members, f"To go on: {this_command()}", interrupt=interrupt)
-            if stopped:
-                break
-        results = gather(study, named)
-        wider = grown(study, results, rule) if grow else study  # what it has grown by may lie on its edge again
-        grow -= wider is not study
-        if stopped and before is not None:  # seeds that were added are no part of it before all have them
-            return *before, runs, interrupt
-        if wider is study and chooses:
-            before = study, results
-            wider = with_more_seeds(study, results, rule)
-        if stopped or interrupt.asked or wider is study:
-            return study, results, runs, interrupt
-        study = wider
+
+    def train(runs: "list[PlannedRun]") -> tuple[int, bool]:
+        return train_all(runs, f"To go on: {this_command()}", interrupt=interrupt)
+
+    adds = by_need if more_seeds is None else more_seeds
+    done = carry_out(study, pool, rule, train, warn, grow=grow, by_need=by_need, more_seeds=adds)
+    return done, interrupt.late
 
 
 def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> None:
@@ -209,7 +211,7 @@ def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> N
     def train(arms: "Sequence[Arm]") -> None:
         if not plan:
             return train_arms(arms)
-        _print_plan(analysis.title, [run for one in arms for run in one.runs])
+        print_plan(analysis.title, [run for one in arms for run in one.runs])
         raise typer.Exit
 
     if plan and not analysis.trains:
@@ -217,13 +219,13 @@ def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> N
         return
     kind = "png" if can_draw() else "none"
     if kind == "none":
-        tell(Console(stderr=True), "There will be no figure, which needs matplotlib: pip install 'accord-fl[plot]'")
+        warn("There will be no figure, which needs matplotlib: pip install 'accord-fl[plot]'")
     if not plan:
         ready(folder / analysis.name, kind)
     result = analysis.carry_out(folder / POOL, train)
     files = write(result, folder / analysis.name, kind)
     told = written(analysis, result, files, this_command())
-    _write(folder / f"{analysis.name}.json", told)
+    write_results(folder / f"{analysis.name}.json", told)
     if as_json:
         print(json.dumps(told, indent=2))
         return
@@ -232,18 +234,6 @@ def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> N
     if analysis.printed:
         print("\nas printed")
         print_table(printed_cells(told["printed"]))
-
-
-def _runs(named: "list[Named]") -> "list[PlannedRun]":
-    """All runs of the cells, each once. Those whose data are not here are told of and left out; if there are no others,
-    that is an error."""
-    runs = list({run.folder: run for one in named for _, run in one.runs}.values())
-    missing = Counter(one.missing for one in named if one.missing is not None)
-    if missing and not runs:
-        raise AccordError(next(iter(missing)))
-    for why, count in missing.items():
-        tell(Console(stderr=True), f"{count} cell{'s' * (count > 1)} left out: {why}")
-    return runs
 
 
 def _axes(only: str | None) -> dict[str, list[str]]:
@@ -266,43 +256,3 @@ def _numbers(seeds: str | None) -> list[int] | None:
         return [int(seed) for seed in seeds.split(",")]
     except ValueError:
         raise AccordError(f"seeds must be whole numbers joined by commas, got {seeds!r}") from None
-
-
-def _write(path: Path, content: object) -> None:
-    from accord.core.files import write_json
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, content)
-
-
-# ----------------------------------------------------------------------------------------------------- tables
-
-
-def _print(study: "Study", results: "list[Result]", rule: str) -> None:
-    """A row per cell: ours by the rule and by the others, the settings chosen, and theirs; then the rivals'
-    differences."""
-    from accord.console.tables import print_cells
-    from accord.studies.outcome import compare
-    from accord.studies.text import comparison_cells, result_cells
-
-    console = Console()
-    console.print(f"[bold]{study.title}[/bold]")
-    print_cells(console, result_cells(study, results, rule))
-    comparisons = compare(study, results, "test", rule)
-    if not comparisons:
-        return
-    try:
-        cells = comparison_cells(comparisons)
-    except AccordError as error:  # no scipy: what was trained is kept, and its table printed
-        tell(Console(stderr=True), f"There are no differences in the table: {error}")
-        return
-    console.print(
-        f"\nahead of {study.against} on the test set, paired by seed, by {rule} (95 % interval; called after Holm's"
-        " correction)"
-    )
-    print_cells(console, cells)
-
-
-def _print_plan(title: str, runs: "list[PlannedRun]") -> None:
-    print(f"{title}, {len(runs)} runs, {sum(run.done for run in runs)} of them done")
-    print_time(runs)

@@ -73,9 +73,15 @@ class Result:
         return min((len(figures.by_seed) for figures in self.figures.values()), default=0)
 
 
-def gather(study: Study, named: Sequence[Named]) -> list[Result]:
-    """The study's cells as the run folders tell them now."""
-    return [_result(study, one) for one in named]
+def gather(study: Study, named: Sequence[Named], known: Sequence[Result] = ()) -> list[Result]:
+    """The study's cells as the run folders tell them now. Cells that were complete when they were `known` are not read
+    again."""
+    whole = {str(result.cell): result for result in known if result.complete}
+    results = []
+    for one in named:
+        before = whole.get(str(one.cell))
+        results.append(before if before is not None and before.cell == one.cell else _result(study, one))
+    return results
 
 
 def _result(study: Study, named: Named) -> Result:

@@ -1,0 +1,56 @@
+"""What `accord reproduce` prints of a study, and the file that keeps it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from accord.cli.shared import print_time, tell
+from accord.core.errors import AccordError
+
+if TYPE_CHECKING:
+    from accord.experiments.sweep import PlannedRun
+    from accord.studies.outcome import Result
+    from accord.studies.study import Study
+
+
+def warn(text: str) -> None:
+    """A sentence that a person should not miss, apart from what is printed."""
+    tell(Console(stderr=True), text)
+
+
+def write_results(path: Path, content: object) -> None:
+    from accord.core.files import write_json
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, content)
+
+
+def print_study(study: "Study", results: "list[Result]", rule: str) -> None:
+    """A row per cell: ours by the rule and by the others, the settings chosen, and theirs; then the rivals'
+    differences."""
+    from accord.console.tables import print_cells
+    from accord.studies.outcome import compare
+    from accord.studies.text import comparison_cells, result_cells
+
+    console = Console()
+    console.print(f"[bold]{study.title}[/bold]")
+    print_cells(console, result_cells(study, results, rule))
+    comparisons = compare(study, results, "test", rule)
+    if not comparisons:
+        return
+    try:
+        cells = comparison_cells(comparisons)
+    except AccordError as error:  # no scipy: what was trained is kept, and its table printed
+        warn(f"There are no differences in the table: {error}")
+        return
+    console.print(
+        f"\nahead of {study.against} on the test set, paired by seed, by {rule} (95 % interval; called after Holm's"
+        " correction)"
+    )
+    print_cells(console, cells)
+
+
+def print_plan(title: str, runs: "list[PlannedRun]") -> None:
+    print(f"{title}, {len(runs)} runs, {sum(run.done for run in runs)} of them done")
+    print_time(runs)
