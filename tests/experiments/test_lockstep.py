@@ -368,6 +368,7 @@ def test_whatever_changes_shapes_samples_or_how_they_are_read_goes_apart() -> No
         "other frozen weights": key(fed, module=other_frozen),
         "loss": key(fed, loss=lambda output, target: 2 * F.cross_entropy(output, target, reduction="none")),
         "samples": key(shared.federation(replace(fed, x=255 - fed.x))),
+        "samples in another order": key(shared.federation(replace(fed, x=fed.x.transpose(2, 3)))),  # of one memory
         "labels": key(shared.federation(replace(fed, y=3 - fed.y))),
         "preparation": key(shared.federation(replace(fed, prepare=Scale((0.5,), (0.5,))))),
         "augmentation": key(shared.federation(replace(fed, augment=CropFlip(1)))),

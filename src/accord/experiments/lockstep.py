@@ -66,6 +66,20 @@ def _bits(tensor: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)  # NaN equals NaN, and 0 is not -0
 
 
+class _Itself:
+    """A tensor as part of a key, equal to itself alone. The key holds it: no other tensor comes to stand where it
+    was."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.tensor is other.tensor
+
+    def __hash__(self) -> int:
+        return hash(self.tensor.shape)
+
+
 def alike(job: Job) -> Hashable:
     """What runs must have in common to be lanes of one batch: the model but for its weights, the samples and how they
     are read, loss, metrics and batch size. Seeds, deals, rates, masks, rules and epochs may differ. Samples are the
@@ -81,7 +95,7 @@ def alike(job: Job) -> Hashable:
     return (
         layout,
         json.dumps([describe(part) for part in read]),
-        tuple((tensor.data_ptr(), tensor.shape) for tensor in tensors),
+        tuple(map(_Itself, tensors)),
         job.loss,
         tuple(job.metrics.items()),
         None if job.algorithm.local.full_batch else job.training.batch,
