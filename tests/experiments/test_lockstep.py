@@ -173,6 +173,21 @@ def test_pictures_of_different_deals_equal_their_own_runs_bit_for_bit(tmp_path: 
     assert_as_alone(cases, tmp_path)
 
 
+def test_gradients_over_whole_clients_do_not_depend_on_who_goes_along(tmp_path: Path) -> None:
+    """Such batches are as wide as a run's largest client, and other runs may have larger ones."""
+    shared = Shared()
+    cases = []
+    for seed, sample in ((0, 2), (1, 2), (2, 1)):
+        fed = shared.federation(accord.data.digits(clients=6, split="labels", seed=seed))
+        plan = {"seed": seed, "sample": sample, "rounds": 3}
+        module = nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 10))
+        for name, algorithm in {"scaffold": accord.scaffold("I"), "corrective": ALGORITHMS["corrective"]}.items():
+            cases.append(Case(f"{name}-{seed}", algorithm, fed, module, {"batch": 20, "steps": 2}, plan))
+    assert len({alike(case.job()[0]) for case in cases}) == 1
+    lockstep(cases, tmp_path / "together")
+    assert_as_alone(cases, tmp_path)
+
+
 def test_where_clients_are_smaller_than_a_batch_figures_may_differ_in_their_last_digits(tmp_path: Path) -> None:
     """A batch is filled up to the widest of all that go along, and a sum over more zeros may be rounded another way."""
     fed = blobs()

@@ -275,6 +275,18 @@ class Descent:
     ) -> tuple[Tensor, Tensor]:
         """Gradient `[L, P]` and value `[L, 1]` of each client's mean loss over all its data, at the "start" of the
         round or at its "end". Buffers are read, not moved."""
+        groups = _by_width(chosen) if self.device.type == "cpu" else []
+        if len(groups) > 1:
+            pieces = []
+            for group in groups:
+                # two of one: see `_descend_together`
+                some = group if len(group) > 1 else 2 * group
+                lanes, which = [chosen[lane] for lane in some], torch.tensor(some)
+                found = self._full_gradient(lanes, where, at[which], buffers[which], samples[which])
+                pieces.append([part[: len(group)] for part in found])
+            place = torch.tensor([lane for group in groups for lane in group]).argsort()
+            gradient, loss = (torch.cat(parts)[place] for parts in zip(*pieces, strict=True))
+            return gradient, loss
         orders = [(lane.member.rows.numpy(), near_equal(len(lane.member.rows), _GRADIENT_BATCH)) for lane in chosen]
         total, value, top = torch.zeros_like(at), torch.zeros_like(at[:, :1]), self._top(chosen)
         for part in waves(padded(orders), self.pads):
@@ -287,6 +299,19 @@ class Descent:
                 total.addcmul_(gradient, weight)
                 value.addcmul_(loss.unsqueeze(1).to(value), weight)
         return total, value
+
+
+def _by_width(chosen: Sequence[Lane]) -> list[list[int]]:
+    """The lanes, by number, in groups whose runs fill up batches of whole clients alike: to the widest of the run, so
+    that a CPU's sums do not depend on the runs that go along. On CUDA one batch of all is worth their last digits."""
+    width: dict[int, int] = {}  # by run
+    for lane in chosen:
+        widest = near_equal(len(lane.member.rows), _GRADIENT_BATCH)[0]
+        width[id(lane.work)] = max(width.get(id(lane.work), 0), widest)
+    groups: dict[int, list[int]] = {}
+    for number, lane in enumerate(chosen):
+        groups.setdefault(width[id(lane.work)], []).append(number)
+    return list(groups.values())
 
 
 def near_equal(count: int, most: int) -> list[int]:
