@@ -48,7 +48,8 @@ def cluster() -> Iterator[Any]:
 
     before = dict(os.environ)
     # the tests' models are defined there
-    os.environ |= {"PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE}", "RAY_USAGE_STATS_ENABLED": "0"}
+    places = os.pathsep.join(map(str, (HERE.parents[1] / "src", HERE.parent, HERE)))
+    os.environ |= {"PYTHONPATH": places, "RAY_USAGE_STATS_ENABLED": "0"}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     nodes = Cluster(
@@ -427,6 +428,18 @@ def test_the_command_writes_what_it_writes_alone(cluster: Any, here: Path) -> No
             if file.name in ("metrics.jsonl", "model.safetensors")
         }
     assert len(written["alone"]) == 2 and written["alone"] == written["cluster"]
+
+
+@pytest.mark.slow
+def test_workers_find_a_rule_that_lies_beside_the_experiment_file(cluster: Any, here: Path) -> None:
+    pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
+    beside = here / "experiments"  # not the working directory, which Ray tells its workers
+    beside.mkdir()
+    (beside / "half.py").write_text("import accord\n\nclass Half(accord.gma):\n    pass\n")
+    (here / "my.toml").rename(beside / "my.toml")
+    words = [sys.executable, "-m", "accord", "run", "experiments/my.toml", "algorithm.mask=half:Half"]
+    done = subprocess.run([*words, "--ray", cluster.address], cwd=here, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What runs on a device of the cluster: a local engine, which trains the shards it is handed and adds up records."""
 
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -61,9 +62,10 @@ def _told(method: Callable[..., Any]) -> Callable[..., Any]:
 
 class Worker:
     """One device's worker: `sequential` on one thread of a CPU, `vectorised` on a GPU. It has the job from its node's
-    shared memory."""
+    shared memory, and looks for modules also where the driver does (`places`)."""
 
-    def __init__(self, luggage: Parcel, local: str, kind: str) -> None:
+    def __init__(self, luggage: Parcel, local: str, kind: str, places: Sequence[str]) -> None:
+        sys.path += [place for place in places if place not in sys.path]
         self._luggage, self._local = luggage, local
         self._device = torch.device("cuda" if kind == "GPU" else "cpu")
         self._engine: Any = None

@@ -1,5 +1,6 @@
 """Workers on every device of the cluster, and tasks handed out to them, whoever comes, finishes first or is lost."""
 
+import sys
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -149,7 +150,7 @@ class Crew:
         actor = (
             ray.remote(Worker)
             .options(scheduling_strategy=there, max_restarts=0, **needs)
-            .remote(self._luggage, self.local, self.kind)
+            .remote(self._luggage, self.local, self.kind, [place for place in sys.path if place])
         )
         self.hands.append(Hand(actor, node, actor.hello.remote()))
 
