@@ -11,7 +11,8 @@ import torch
 import accord
 from accord import kernels as native
 from accord.engines.determinism import steady
-from accord.engines.vectorised.descent import Descent, Lane, Trained
+from accord.engines.vectorised.client_lane import Lane, Trained
+from accord.engines.vectorised.descent import Descent
 from accord.models import lenet
 from conftest import blobs, mlp, sentence
 

@@ -24,7 +24,8 @@ from safetensors.torch import load_file
 
 import accord
 from accord.deploy.flower.keys import make_certificates, make_node_key
-from accord.deploy.flower.loopback import Loopback, _family
+from accord.deploy.flower.loopback import Loopback
+from accord.deploy.flower.machine import descendants
 from conftest import sentence
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
@@ -100,7 +101,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
     with Loopback(EXAMPLE, nodes=3, folder=folder) as running:
         yield running
         family = [process.pid for process in running.processes.values()]
-        family += list(_family(family))
+        family += list(descendants(family))
     all_gone(family)
 
 
@@ -125,7 +126,7 @@ def test_the_deployed_run_is_the_simulated_one(federation: Loopback, tmp_path: P
     assert "Received successfully" not in unknown + wrong and "SuperNode ID" not in unknown + wrong
     assert "certificate verify failed" in wrong.lower() or "certificate_verify_failed" in wrong.lower()
     assert federation.processes["node-7"].poll() not in (None, 0)  # refused for good
-    orphans = list(_family([federation.processes["node-7"].pid]))  # what it had started, and nobody ended
+    orphans = list(descendants([federation.processes["node-7"].pid]))  # what it had started, and nobody ended
     for name in ("node-7", "node-8"):
         federation.kill(name)
     all_gone(orphans)
@@ -301,7 +302,7 @@ def test_the_script_stops_everything_when_it_is_stopped(tmp_path: Path, way: sig
     )
     try:
         wait_for(lambda: (tmp_path / "logs" / "node-1.log").exists())
-        family = list(_family([script.pid]))
+        family = list(descendants([script.pid]))
         assert len(family) >= 3
         script.send_signal(way)
         _, said = script.communicate(timeout=60.0)

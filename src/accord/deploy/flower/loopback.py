@@ -10,10 +10,7 @@ started.
 
 import json
 import os
-import re
-import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -28,9 +25,18 @@ from typing import Any, Self
 
 from accord.core.errors import AccordError, check_whole
 from accord.deploy.flower.keys import make_certificates, make_node_key
+from accord.deploy.flower.machine import (
+    HOST,
+    born_at,
+    cause,
+    descendants,
+    free_port,
+    last_words,
+    program_path,
+    tail,
+)
 
 Tell = Callable[[str], object]
-HOST = "127.0.0.1"
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0
 
@@ -86,7 +92,7 @@ class Loopback:
                 raise AccordError(f"the certificate or key {file} cannot be read")
         if self.certificates is None:
             self.certificates = make_certificates(self.folder / "certificates")
-        self.port = _free(self.port)
+        self.port = free_port(self.port)
         authority, certificate, key = self.certificates
         options = [
             "--host",
@@ -116,7 +122,7 @@ class Loopback:
     ) -> "subprocess.Popen[bytes]":
         """Starts a SuperNode; with another `key` or another `authority` than its own if asked to."""
         assert self.certificates is not None, "the SuperLink comes first"
-        self.node_ports[number] = _free(0)
+        self.node_ports[number] = free_port(0)
         options = ["--superlink", f"{HOST}:{self.port}", "--root-certificates", str(authority or self.certificates[0])]
         options += ["--auth-supernode-private-key", str(key or self.folder / "keys" / f"node-{number}")]
         options += ["--host", HOST, "--port", str(self.node_ports[number])]
@@ -129,7 +135,7 @@ class Loopback:
     def kill(self, name: str) -> None:
         """Kills a process and all it started at once, as a machine that loses power."""
         process = self.processes.pop(name)
-        for pid in [process.pid, *_family([process.pid])]:
+        for pid in [process.pid, *descendants([process.pid])]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait()
@@ -137,14 +143,14 @@ class Loopback:
     def stop(self) -> None:
         """Ends everything that was started here. Stopping twice does no harm."""
         started = [process.pid for process in self.processes.values()]
-        family = _family(started)  # now: an orphan has another parent
+        family = descendants(started)  # now: an orphan has another parent
         for process in reversed(self.processes.values()):
             process.terminate()
         for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(STOP_SECONDS)
         for pid, born in family.items():
-            if _born([pid]).get(pid) == born:  # not another process that got the number since
+            if born_at([pid]).get(pid) == born:  # not another process that got the number since
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         for process in self.processes.values():
@@ -190,13 +196,13 @@ class Loopback:
                 if ended:
                     break
                 if end is not None and time.monotonic() >= end:
-                    raise AccordError(f"the run did not end within {timeout:g} s; its log ends: {_last_words(said)}")
+                    raise AccordError(f"the run did not end within {timeout:g} s; its log ends: {last_words(said)}")
                 self._check_alive()
                 time.sleep(0.2)
         self.processes.pop("run", None)
         status = str(self._told("list", "--run-id", str(number), "loopback")["runs"][0]["status"])
         if status != "finished:completed":
-            raise AccordError(_cause(said) or f"the run is {status}; its log ends: {_last_words(said)}")
+            raise AccordError(cause(said) or f"the run is {status}; its log ends: {last_words(said)}")
 
     # ------------------------------------------------------------------------------------------------ helpers
 
@@ -218,7 +224,7 @@ class Loopback:
         with self._log(name).open("ab") as log:
             # A session of its own: Ctrl-C reaches this process alone, which then stops the others in order.
             process = subprocess.Popen(
-                [_found(program), *options],
+                [program_path(program), *options],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -229,10 +235,10 @@ class Loopback:
         return process
 
     def _flwr(self, *words: str) -> str:
-        command = [_found("flwr"), *words]
+        command = [program_path("flwr"), *words]
         done = subprocess.run(command, capture_output=True, text=True, env=self._environment(), timeout=START_SECONDS)
         if done.returncode:
-            raise AccordError(f"flwr {words[0]} failed: {_last_words(done.stderr or done.stdout)}")
+            raise AccordError(f"flwr {words[0]} failed: {last_words(done.stderr or done.stdout)}")
         return done.stdout
 
     def _told(self, *words: str) -> dict[str, Any]:
@@ -240,14 +246,14 @@ class Loopback:
         told: dict[str, Any] = json.loads(self._flwr(*words, "--format", "json"))
         if not told.get("success"):
             raise AccordError(
-                f"flwr {words[0]} failed: {_last_words(str(told.get('error-message', 'no reason given')))}"
+                f"flwr {words[0]} failed: {last_words(str(told.get('error-message', 'no reason given')))}"
             )
         return told
 
     def _check_alive(self) -> None:
         superlink = self.processes.get("superlink")
         if superlink is None or superlink.poll() is not None:
-            raise AccordError(f"the SuperLink has ended; its log ends: {_tail(self._log('superlink'))}")
+            raise AccordError(f"the SuperLink has ended; its log ends: {tail(self._log('superlink'))}")
 
     def _await_superlink(self, authority: Path) -> None:
         end = time.monotonic() + START_SECONDS
@@ -270,68 +276,3 @@ class Loopback:
 
 def _as_interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
-
-
-def _found(program: str) -> str:
-    beside = Path(sys.executable).parent / program
-    path = str(beside) if beside.exists() else shutil.which(program)
-    if path is None:
-        raise AccordError(f"there is no {program} on this machine: pip install 'accord-fl[flower]'")
-    return path
-
-
-def _free(port: int) -> int:
-    """The port if nobody listens there; for 0, one that nobody listens at."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise AccordError(
-                f"port {port} of {HOST} cannot be used: {error.strerror}; choose another, or 0 for any that is free"
-            ) from None
-        return int(probe.getsockname()[1])
-
-
-def _processes() -> list[tuple[int, int, int, str]]:
-    """Every process of this machine: its id, its parent's, its group's, and when it was born."""
-    listed = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid=,pgid=,lstart="], capture_output=True, text=True, check=True
-    ).stdout
-    return [
-        (int(pid), int(parent), int(group), born)
-        for pid, parent, group, born in (line.split(None, 3) for line in listed.splitlines())
-    ]
-
-
-def _born(pids: Sequence[int]) -> dict[int, str]:
-    return {pid: born for pid, *_, born in _processes() if pid in pids}
-
-
-def _family(pids: Sequence[int]) -> dict[int, str]:
-    """Everything that these processes started, and what those started: pid -> when it was born. Each of them leads a
-    group of its own, by which an orphan is found whose parent has ended."""
-    listed = _processes()
-    found = {pid: born for pid, _, group, born in listed if group in pids and pid not in pids}
-    parents = {*pids, *found}
-    while fresh := {
-        pid: born for pid, parent, _, born in listed if parent in parents and pid not in found and pid not in pids
-    }:
-        found |= fresh
-        parents = set(fresh)
-    return found
-
-
-def _last_words(text: str) -> str:
-    lines = [line.strip(" │╭╰─╮╯") for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()]
-    return " ".join([line for line in lines if line and line != "Error"][-3:])
-
-
-def _cause(text: str) -> str | None:
-    """accord's own sentence, if that is what the app ended with."""
-    said = re.findall(rf"^{re.escape(AccordError.__module__)}\.AccordError: (.+)$", text, re.MULTILINE)
-    return said[-1] if said else None
-
-
-def _tail(log: Path) -> str:
-    return _last_words(log.read_text(errors="replace")) if log.exists() else "nothing"

@@ -16,10 +16,10 @@ from accord.core.errors import AccordError
 from accord.core.record import Record, State
 from accord.engines.contract import Batch, ClientRow, Job, Member, Work, added
 from accord.engines.determinism import steady
-from accord.engines.processes import keep_memory
 from accord.engines.ray.payload import Luggage, Parcel
 from accord.engines.sequential import Sequential
 from accord.engines.vectorised import Vectorised, batched_if_possible
+from accord.engines.worker_process import keep_memory
 
 
 @dataclass(frozen=True)

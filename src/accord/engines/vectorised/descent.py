@@ -5,76 +5,28 @@ import copy
 import importlib.util
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from accord.core import draws
 from accord.core.layout import change_of_buffers
-from accord.core.record import State
 from accord.data.federated import Federation
-from accord.engines.contract import Job, Member, Work
+from accord.engines.contract import Job
 from accord.engines.vectorised.batchable import check_batchable, pads
+from accord.engines.vectorised.client_lane import NUMBERS, Lane, Trained, draw_keys, tops
+from accord.engines.vectorised.full_gradient import full_gradient
 from accord.engines.vectorised.fuse import made_for_lanes
-from accord.engines.vectorised.lanes import Lanes, Model, Plan, gradients, run
+from accord.engines.vectorised.lanes import Lanes, Model, Plan, run
 from accord.engines.vectorised.planning import Order, Padded, lengthened, padded, waves
 from accord.engines.vectorised.replay import Captured, shapes
+from accord.engines.vectorised.transfer import numbers_sent, sent
 
 _LARGE = 8_000_000  # parameters from which lanes run side by side: such a model's kernels fill the device by themselves
 _STREAMS = 4  # more were no faster
 # bytes that samples may take on a CUDA device as the model reads them: every step is then spared a few kernels
 _READY = 8 << 30
-_SMALL = 1 << 16  # bytes that a copy to the device need not wait for
-_GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
-
-
-@dataclass(slots=True)  # not frozen: there are thousands in a round, and such take three times as long to make
-class Lane:
-    """One client of one run."""
-
-    job: Job
-    work: Work
-    member: Member
-    own: State
-    rows: np.ndarray  # of its batches, one after another
-    sizes: list[int]  # of its batches
-
-    @property
-    def rates(self) -> tuple[float, ...]:
-        """What all lanes of its run share of `_NUMBERS`."""
-        training = self.job.training
-        mu, lr = self.job.algorithm.local.mu, self.work.lr
-        return lr, training.momentum, training.weight_decay, training.clip or math.inf, mu
-
-    @property
-    def counts(self) -> tuple[float, ...]:
-        """What is its own of them."""
-        return self.member.samples, len(self.sizes), len(self.rows)
-
-
-_NUMBERS = ("lr", "momentum", "weight_decay", "clip", "mu", "samples", "steps", "met")
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What clients' rounds came to, still on the device."""
-
-    delta: Tensor  # [L, P]
-    moved: Tensor  # [L, B], change of the buffers
-    loss: Tensor  # [L], mean over the samples met
-    weight: Tensor  # [L, 1], training samples
-    steps: Tensor  # [L, 1]
-    extra: State  # name -> [L, P]
-
-    def of(self, part: slice) -> "Trained":
-        columns = {name: getattr(self, name)[part] for name in _COLUMNS}
-        return Trained(**columns, extra={name: value[part] for name, value in self.extra.items()})
-
-
-_COLUMNS = ("delta", "moved", "loss", "weight", "steps")
 
 
 def width_of(job: Job) -> int:
@@ -107,6 +59,7 @@ class Descent:
         if not large:
             check_batchable(self.model, drops_out)
         self.pads = pads(self.model)
+        self._full_gradient = partial(full_gradient, self.model, self.pads, drops_out)
         self.width = width_of(job)
         self._captured: dict[tuple[object, ...], Captured] = {}
         self._ready: tuple[Sequence[Order], Padded] | None = None
@@ -154,12 +107,7 @@ class Descent:
                     f"the device ran out of memory with {size} lanes at once: going on with {self.at_once}",
                     stacklevel=2,
                 )
-        if len(parts) == 1:
-            return parts[0]
-        joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS}
-        return Trained(
-            **joined, extra={name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra}
-        )
+        return Trained.joined(parts)
 
     def _descend_together(self, chosen: Sequence[Lane], needs: frozenset[str]) -> Trained:
         """What these lanes' rounds come to. `needs`: what any lane must report besides its update; all then do."""
@@ -178,26 +126,24 @@ class Descent:
         if lanes.last is not None:
             extra["last_gradient"] = lanes.last.clone()  # lanes that are replayed are overwritten by the next ones
         if "start_gradient" in needs:
-            extra["start_gradient"], _ = self._full_gradient(chosen, "start", lanes.start, begun, numbers["samples"])
+            extra["start_gradient"], _ = self._full_gradient(chosen, "start", lanes.start, begun)
         ended = self.model.layout.pack_buffers(lanes.buffers, lead=(len(chosen),)).to(begun.device)
         if needs & {"end_gradient", "end_loss"}:
-            extra["end_gradient"], extra["end_loss"] = self._full_gradient(
-                chosen, "end", lanes.w, ended, numbers["samples"]
-            )
+            extra["end_gradient"], extra["end_loss"] = self._full_gradient(chosen, "end", lanes.w, ended)
         moved = change_of_buffers(begun, ended)
         loss = lanes.loss / numbers["met"].squeeze(1)
         return Trained(lanes.w - lanes.start, moved, loss, numbers["samples"], numbers["steps"], extra)
 
     def _numbers(self, chosen: Sequence[Lane]) -> dict[str, Tensor]:
-        """A column `[L, 1]` for each of `_NUMBERS`, in one copy that the host does not wait for."""
+        """A column `[L, 1]` for each of `NUMBERS`, in one copy that the host does not wait for."""
         rates: dict[int, tuple[float, ...]] = {}
         for lane in chosen:
             if id(lane.work) not in rates:
                 rates[id(lane.work)] = lane.rates
         rows = [(*rates[id(lane.work)], *lane.counts) for lane in chosen]
         table = torch.tensor(rows, dtype=self.model.layout.dtype)
-        columns = _sent(table, self.device).unsqueeze(-1).unbind(1)
-        return dict(zip(_NUMBERS, columns, strict=True))
+        columns = sent(table, self.device).unsqueeze(-1).unbind(1)
+        return dict(zip(NUMBERS, columns, strict=True))
 
     def _replayed(self, lanes: Lanes, part: Padded, chosen: Sequence[Lane]) -> Lanes:
         steps = len(part.count)
@@ -235,118 +181,17 @@ class Descent:
             ),
             gradients=torch.zeros_like(start) if "mean_gradient" in needs else None,
             last=torch.zeros_like(start) if "last_gradient" in needs else None,
-            top=self._top(chosen),
+            top=tops(chosen, device),
         )
         return lanes, begun
 
     def _plan(self, part: Padded, chosen: Sequence[Lane], steps: int) -> Plan:
         """The steps on the device, with the keys of their draws; only the first `steps` of them will be run."""
-        dropout = self._keys("dropout", part, chosen) if self.drops_out else None
-        augment = self._keys("augment", part, chosen) if self.model.fed.augment is not None else None
-        rows, share, count = (self._array(values) for values in (part.rows, part.share, part.count))
+        dropout = draw_keys("dropout", part, chosen, self.device) if self.drops_out else None
+        augment = draw_keys("augment", part, chosen, self.device) if self.model.fed.augment is not None else None
+        arrays = part.rows, part.share, part.count
+        rows, share, count = (numbers_sent(values, self.model.layout.dtype, self.device) for values in arrays)
         return Plan(rows, share, count, dropout, augment, rests=bool((part.count[:steps] == 0).any()))
-
-    def _top(self, chosen: Sequence[Lane]) -> Tensor | None:
-        """`[L, 1]`, how lanes read their labels; None if all read them as they are."""
-        tops = [-1 if lane.job.attack is None else lane.job.attack.flip_from(lane.member.client) for lane in chosen]
-        return None if max(tops) < 0 else _sent(torch.tensor(tops).unsqueeze(1), self.device)
-
-    def _array(self, values: np.ndarray) -> Tensor:
-        """Row numbers as they are, other numbers in the model's precision."""
-        numbers = torch.from_numpy(values)
-        return _sent(numbers if numbers.dtype == torch.int64 else numbers.to(self.model.layout.dtype), self.device)
-
-    def _keys(self, purpose: str, part: Padded, chosen: Sequence[Lane]) -> Tensor:
-        keys = [
-            [
-                (
-                    draws.device_key(lane.job.seed, purpose, lane.work.round, lane.member.client, int(number))
-                    if count
-                    else 0
-                )
-                for lane, count in zip(chosen, counts, strict=True)
-            ]
-            for number, counts in zip(part.number, part.count, strict=True)
-        ]
-        return _sent(torch.tensor(keys, dtype=torch.int64), self.device)
-
-    def _full_gradient(
-        self, chosen: Sequence[Lane], where: str, at: Tensor, buffers: Tensor, samples: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Gradient `[L, P]` and value `[L, 1]` of each client's mean loss over all its data, at the "start" of the
-        round or at its "end". Buffers are read, not moved."""
-        groups = _by_width(chosen) if self.device.type == "cpu" else []
-        if len(groups) > 1:
-            pieces = []
-            for group in groups:
-                # two of one: see `_descend_together`
-                some = group if len(group) > 1 else 2 * group
-                lanes, which = [chosen[lane] for lane in some], torch.tensor(some)
-                found = self._full_gradient(lanes, where, at[which], buffers[which], samples[which])
-                pieces.append([part[: len(group)] for part in found])
-            place = torch.tensor([lane for group in groups for lane in group]).argsort()
-            gradient, loss = (torch.cat(parts)[place] for parts in zip(*pieces, strict=True))
-            return gradient, loss
-        orders = [(lane.member.rows.numpy(), near_equal(len(lane.member.rows), _GRADIENT_BATCH)) for lane in chosen]
-        total, value, top = torch.zeros_like(at), torch.zeros_like(at[:, :1]), self._top(chosen)
-        for part in waves(padded(orders), self.pads):
-            keys = self._keys(f"dropout at the {where}", part, chosen) if self.drops_out else [None] * len(part.count)
-            parts = (self._array(values) for values in (part.rows, part.share, part.count))
-            for rows, share, count, key in zip(*parts, keys, strict=True):
-                own = self.model.layout.unpack_buffers(buffers.to(at.device))
-                gradient, loss = gradients(self.model, at, own, rows, share, dropout=key, top=top)
-                weight = count.unsqueeze(1) / samples
-                total.addcmul_(gradient, weight)
-                value.addcmul_(loss.unsqueeze(1).to(value), weight)
-        return total, value
-
-
-def _by_width(chosen: Sequence[Lane]) -> list[list[int]]:
-    """The lanes, by number, in groups whose runs fill up batches of whole clients alike: to the widest of the run, so
-    that a CPU's sums do not depend on the runs that go along. On CUDA one batch of all is worth their last digits."""
-    width: dict[int, int] = {}  # by run
-    for lane in chosen:
-        widest = near_equal(len(lane.member.rows), _GRADIENT_BATCH)[0]
-        width[id(lane.work)] = max(width.get(id(lane.work), 0), widest)
-    groups: dict[int, list[int]] = {}
-    for number, lane in enumerate(chosen):
-        groups.setdefault(width[id(lane.work)], []).append(number)
-    return list(groups.values())
-
-
-def near_equal(count: int, most: int) -> list[int]:
-    """Sizes of at most `most` that differ by one at most.
-
-    >>> near_equal(7, 3)
-    [3, 2, 2]
-    """
-    parts = -(-count // most)
-    return [count // parts + (part < count % parts) for part in range(parts)]
-
-
-def _sent(values: Tensor, device: torch.device) -> Tensor:
-    """The values on the device, in a copy that the host does not wait for: it has the next round to plan. Of few values
-    CUDA keeps a copy of its own until they are sent."""
-    if device.type == "cuda" and values.nbytes > _SMALL:
-        values = values.pin_memory()
-    return values.to(device, non_blocking=True)
-
-
-def fetched(values: Tensor) -> Callable[[], Tensor]:
-    """The values on the host, once they are asked for: then the host waits for what the device was given before, and
-    for nothing after."""
-    if values.device.type != "cuda":
-        return lambda: values
-    here = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    here.copy_(values, non_blocking=True)
-    sent = torch.cuda.Event()
-    sent.record()
-
-    def wait() -> Tensor:
-        sent.synchronize()
-        return here
-
-    return wait
 
 
 def _stacked(vectors: Sequence[Tensor]) -> Tensor:
@@ -359,7 +204,7 @@ def _stacked(vectors: Sequence[Tensor]) -> Tensor:
         return torch.stack(list(vectors))
     place = dict(zip(different, range(len(different)), strict=True))
     which = torch.tensor([place[id(vector)] for vector in vectors])
-    return torch.stack(list(different.values())).index_select(0, _sent(which, vectors[0].device))
+    return torch.stack(list(different.values())).index_select(0, sent(which, vectors[0].device))
 
 
 def _begins(chosen: Sequence[Lane]) -> list[tuple[Tensor, Tensor]]:

@@ -2,7 +2,6 @@
 can batch."""
 
 import copy
-import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice, zip_longest
@@ -10,12 +9,9 @@ from itertools import groupby, islice, zip_longest
 import torch
 from torch import Tensor
 
-from accord.core.record import Record, State
-from accord.core.reports import Reports, why_leave_out
 from accord.engines.contract import (
     SHARDS,
     Batch,
-    ClientRow,
     Group,
     Job,
     Member,
@@ -32,12 +28,14 @@ from accord.engines.contract import (
 from accord.engines.probe import draws_in_evaluation
 from accord.engines.sequential import Sequential
 from accord.engines.vectorised.batchable import CannotBatch
-from accord.engines.vectorised.descent import Descent, Lane, Trained, fetched
+from accord.engines.vectorised.client_lane import Lane
+from accord.engines.vectorised.descent import Descent
 from accord.engines.vectorised.evaluation import Evaluation, Look
 from accord.engines.vectorised.planning import Order
-from accord.kernels.lane_norms import lane_norms
+from accord.engines.vectorised.reporting import Reported, measure, part_of, report, report_together
+from accord.engines.vectorised.transfer import fetched
 from accord.rules.algorithm import Algorithm
-from accord.rules.company import takes_runs, unstacked
+from accord.rules.company import takes_runs
 
 _UPDATES = 16 << 30  # bytes that the updates of clients trained at once may take
 
@@ -162,7 +160,7 @@ class Vectorised:
             )
         together = [lane for of_run in lanes for lane in of_run]
         trained = self.descent(together) if together else None
-        reports: list[_Reported | None] = []
+        reports: list[Reported | None] = []
         measured: list[Tensor] = []
         at = 0
         for _, members in groupby(zip(lanes, parts, strict=True), lambda run: self._kind(*run)):
@@ -172,10 +170,10 @@ class Vectorised:
                 reports += [None] * len(some)
                 continue
             of_some = trained.of(slice(at, at + count))
-            found = _reported_together([chosen for chosen, _ in some], of_some) if len(some) > 1 else None
-            found = found or [_reported(*some[0], of_some)]
+            found = report_together([chosen for chosen, _ in some], of_some) if len(some) > 1 else None
+            found = found or [report(*some[0], of_some)]
             reports += found
-            measured.append(_measured(found, of_some))
+            measured.append(measure(found, of_some))
             at += count
         seen = fetched(torch.cat(measured)) if measured else None  # one look at the device for all runs
         if ahead:
@@ -186,7 +184,7 @@ class Vectorised:
             ended: list[Part] = []
             for chosen, of_run, reported in zip(lanes, parts, reports, strict=True):
                 mine = list(islice(numbers, len(chosen)))
-                part = Part() if reported is None else _part(chosen, of_run, reported, mine)
+                part = Part() if reported is None else part_of(chosen, of_run, reported, mine)
                 if len(part.rows) < sum(map(len, of_run)):
                     told = {row.client: row for row in part.rows}
                     rows = [told.get(member.client) or too_few(member, least) for shard in of_run for member in shard]
@@ -237,103 +235,6 @@ class Vectorised:
         for request in requests:
             orders += self._drawn(request.job, request.work.round + 1, request.work.ahead())
         self.descent.lay_out(orders)
-
-
-@dataclass(frozen=True)
-class _Reported:
-    """What one run's clients report, their mean losses `[K]`, and the record it comes to if none of them is left
-    out."""
-
-    reports: Reports
-    loss: Tensor
-    record: Record | None
-    unchecked: frozenset[str]
-
-    @property
-    def kept(self) -> State:
-        """What clients would remember and must be finite."""
-        return {name: value for name, value in self.reports.after.items() if name not in self.unchecked}
-
-
-def _reported(lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Trained) -> _Reported:
-    job, work = lanes[0].job, lanes[0].work
-    before = {name: torch.stack([lane.own[name] for lane in lanes]) for name in lanes[0].own}
-    # others may need more
-    extra = {name: value for name, value in trained.extra.items() if name in job.algorithm.needs}
-    reports = Reports(trained.delta, trained.weight, trained.steps, trained.moved, extra, before)
-    if job.algorithm.local.remembers:
-        reports = replace(reports, after=job.algorithm.local.keep(work.memory["local"], before, reports, work.lr))
-    if job.attack is not None:
-        reports = job.attack.reported(reports, [lane.member.client for lane in lanes], work.round)
-    # Made before anyone knows whether a client is left out: a CUDA device adds up by itself, while the host looks
-    # ahead.
-    record = job.algorithm.lift(reports, work.memory) if len(of_run) == 1 else None
-    return _Reported(reports, trained.loss, record, job.algorithm.local.unchecked)
-
-
-def _reported_together(runs: Sequence[list[Lane]], trained: Trained) -> list[_Reported]:
-    """The same for runs of one algorithm whose clients remember nothing: everything `[R, K, ...]`, added up at once."""
-    job, work, shape = runs[0][0].job, runs[0][0].work, (len(runs), len(runs[0]))
-    extra = {name: value for name, value in trained.extra.items() if name in job.algorithm.needs}
-    columns = [trained.delta, trained.weight, trained.steps, trained.moved]
-    delta, weight, steps, moved = (column.unflatten(0, shape) for column in columns)
-    apart = {name: value.unflatten(0, shape) for name, value in extra.items()}
-    record = job.algorithm.lift(Reports(delta, weight, steps, moved, apart), work.memory)
-    of_run = zip(*(part.unbind(0) for part in (delta, weight, steps, moved, trained.loss.view(shape))), strict=True)
-    mine = {name: value.unbind(0) for name, value in apart.items()}
-    found = []
-    records = unstacked(record, len(runs))
-    for run, (own, samples, taken, change, loss) in enumerate(of_run):
-        reports = Reports(own, samples, taken, change, {name: value[run] for name, value in mine.items()})
-        found.append(_Reported(reports, loss, records[run], frozenset()))
-    return found
-
-
-def _measured(of_runs: Sequence[_Reported], together: Trained) -> Tensor:
-    """`[L, 3]`: each client's loss, the norm of its update, and a number that is finite only if all else it reports
-    is. Of several runs, whose clients report an update and nothing that they made of it, all at once."""
-    if len(of_runs) > 1:
-        delta, loss, others = together.delta, together.loss, [together.moved, *together.extra.values()]
-    else:
-        reports, loss = of_runs[0].reports, of_runs[0].loss
-        delta, others = reports.delta, [reports.buffers, *of_runs[0].kept.values(), *reports.extra.values()]
-    rest = torch.zeros_like(loss)
-    for value in others:
-        if value.shape[-1]:
-            rest = rest + value.abs().sum(-1).to(loss)
-    return torch.stack([loss, lane_norms(delta), rest], 1)
-
-
-def _part(
-    lanes: list[Lane], of_run: Sequence[Sequence[Member]], reported: _Reported, measured: list[list[float]]
-) -> Part:
-    """One run's record, with a row for each of its clients; what accepted clients will remember is staged."""
-    job, work, reports = lanes[0].job, lanes[0].work, reported.reports
-    rows: list[ClientRow] = []
-    accepted: dict[str, int] = {}
-    for k, (lane, (loss, norm, rest)) in enumerate(zip(lanes, measured, strict=True)):
-        row = ClientRow(lane.member.client, lane.member.samples, len(lane.sizes), loss, norm)
-        if not (math.isfinite(norm) and math.isfinite(rest)):
-            parts = reports.delta[k], row.samples, job.layout, reports.buffers[k]
-            also = ([value[k] for value in state.values()] for state in (reported.kept, reports.extra))
-            row = replace(row, left_out_because=why_leave_out(*parts, *also))
-        rows.append(row)
-        if row.left_out_because is None:
-            accepted[row.client] = k
-            if reports.after:
-                work.stage(row.client, {name: value[k] for name, value in reports.after.items()})
-    record: Record | None = None
-    held: list[State] = []
-    for shard in of_run:
-        chosen = [accepted[member.client] for member in shard if member.client in accepted]
-        if chosen:
-            everyone = len(chosen) == len(lanes)
-            some = reports if everyone else reports.of(torch.tensor(chosen, device=job.device))
-            lifted = (reported.record if everyone else None) or job.algorithm.lift(some, work.memory)
-            record = lifted if record is None else record + lifted
-            if job.algorithm.asks_twice:
-                held.append(some.extra)
-    return Part(record, rows, held)
 
 
 def batched_if_possible(job: Job) -> tuple[Vectorised | Sequential, str | None]:

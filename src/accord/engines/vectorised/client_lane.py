@@ -1,0 +1,87 @@
+"""Lanes: a client of a run each, with its batches, labels and draws; and what their rounds came to."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from accord.core import draws
+from accord.core.record import State
+from accord.engines.contract import Job, Member, Work
+from accord.engines.vectorised.planning import Padded
+from accord.engines.vectorised.transfer import sent
+
+
+@dataclass(slots=True)  # not frozen: there are thousands in a round, and such take three times as long to make
+class Lane:
+    """One client of one run."""
+
+    job: Job
+    work: Work
+    member: Member
+    own: State
+    rows: np.ndarray  # of its batches, one after another
+    sizes: list[int]  # of its batches
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """What all lanes of its run share of `NUMBERS`."""
+        training = self.job.training
+        mu, lr = self.job.algorithm.local.mu, self.work.lr
+        return lr, training.momentum, training.weight_decay, training.clip or math.inf, mu
+
+    @property
+    def counts(self) -> tuple[float, ...]:
+        """What is its own of them."""
+        return self.member.samples, len(self.sizes), len(self.rows)
+
+
+NUMBERS = ("lr", "momentum", "weight_decay", "clip", "mu", "samples", "steps", "met")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What clients' rounds came to, still on the device."""
+
+    delta: Tensor  # [L, P]
+    moved: Tensor  # [L, B], change of the buffers
+    loss: Tensor  # [L], mean over the samples met
+    weight: Tensor  # [L, 1], training samples
+    steps: Tensor  # [L, 1]
+    extra: State  # name -> [L, P]
+
+    def of(self, part: slice) -> "Trained":
+        columns = {name: getattr(self, name)[part] for name in _COLUMNS}
+        return Trained(**columns, extra={name: value[part] for name, value in self.extra.items()})
+
+    @staticmethod
+    def joined(parts: "Sequence[Trained]") -> "Trained":
+        if len(parts) == 1:
+            return parts[0]
+        columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        extra = {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra}
+        return Trained(**columns, extra=extra)
+
+
+_COLUMNS = ("delta", "moved", "loss", "weight", "steps")
+
+
+def tops(chosen: Sequence[Lane], device: torch.device) -> Tensor | None:
+    """`[L, 1]`, how lanes read their labels; None if all read them as they are."""
+    from_class = [-1 if lane.job.attack is None else lane.job.attack.flip_from(lane.member.client) for lane in chosen]
+    return None if max(from_class) < 0 else sent(torch.tensor(from_class).unsqueeze(1), device)
+
+
+def draw_keys(purpose: str, part: Padded, chosen: Sequence[Lane], device: torch.device) -> Tensor:
+    """`[S, L]`, a key for the draws of every lane's every step."""
+    keys = [
+        [
+            (draws.device_key(lane.job.seed, purpose, lane.work.round, lane.member.client, int(number)) if count else 0)
+            for lane, count in zip(chosen, counts, strict=True)
+        ]
+        for number, counts in zip(part.number, part.count, strict=True)
+    ]
+    return sent(torch.tensor(keys, dtype=torch.int64), device)

@@ -1,0 +1,67 @@
+"""Gradients over all of a client's data, for the rules that ask for them (scaffold I, corrective weights)."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from accord.engines.vectorised.client_lane import Lane, draw_keys, tops
+from accord.engines.vectorised.lanes import Model, gradients
+from accord.engines.vectorised.planning import padded, waves
+from accord.engines.vectorised.transfer import numbers_sent, sent
+
+_BATCH = 512  # samples at a time
+
+
+def full_gradient(
+    model: Model, pads: bool, drops_out: bool, chosen: Sequence[Lane], where: str, at: Tensor, buffers: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradient `[L, P]` and value `[L, 1]` of each client's mean loss over all its data, at the "start" of the round or
+    at its "end". Buffers `[L, B]` are read, not moved."""
+    groups = _by_width(chosen) if at.device.type == "cpu" else []
+    if len(groups) > 1:
+        pieces = []
+        for group in groups:
+            some = group if len(group) > 1 else 2 * group  # libraries compute a batch of one in another way
+            lanes, which = [chosen[lane] for lane in some], torch.tensor(some)
+            found = full_gradient(model, pads, drops_out, lanes, where, at[which], buffers[which])
+            pieces.append([part[: len(group)] for part in found])
+        place = torch.tensor([lane for group in groups for lane in group]).argsort()
+        gradient, loss = (torch.cat(parts)[place] for parts in zip(*pieces, strict=True))
+        return gradient, loss
+    orders = [(lane.member.rows.numpy(), near_equal(len(lane.member.rows), _BATCH)) for lane in chosen]
+    samples = sent(torch.tensor([[lane.member.samples] for lane in chosen], dtype=at.dtype), at.device)
+    total, value, top = torch.zeros_like(at), torch.zeros_like(at[:, :1]), tops(chosen, at.device)
+    for part in waves(padded(orders), pads):
+        arrays = (numbers_sent(values, at.dtype, at.device) for values in (part.rows, part.share, part.count))
+        keys = draw_keys(f"dropout at the {where}", part, chosen, at.device) if drops_out else [None] * len(part.count)
+        for rows, share, count, key in zip(*arrays, keys, strict=True):
+            own = model.layout.unpack_buffers(buffers.to(at.device))
+            gradient, loss = gradients(model, at, own, rows, share, dropout=key, top=top)
+            weight = count.unsqueeze(1) / samples
+            total.addcmul_(gradient, weight)
+            value.addcmul_(loss.unsqueeze(1).to(value), weight)
+    return total, value
+
+
+def _by_width(chosen: Sequence[Lane]) -> list[list[int]]:
+    """The lanes, by number, in groups whose runs fill up batches of whole clients alike: to the widest of the run, so
+    that a CPU's sums do not depend on the runs that go along. On CUDA one batch of all is worth their last digits."""
+    width: dict[int, int] = {}  # by run
+    for lane in chosen:
+        widest = near_equal(len(lane.member.rows), _BATCH)[0]
+        width[id(lane.work)] = max(width.get(id(lane.work), 0), widest)
+    groups: dict[int, list[int]] = {}
+    for number, lane in enumerate(chosen):
+        groups.setdefault(width[id(lane.work)], []).append(number)
+    return list(groups.values())
+
+
+def near_equal(count: int, most: int) -> list[int]:
+    """Sizes of at most `most` that differ by one at most.
+
+    >>> near_equal(7, 3)
+    [3, 2, 2]
+    """
+    parts = -(-count // most)
+    return [count // parts + (part < count % parts) for part in range(parts)]

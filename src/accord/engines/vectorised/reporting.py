@@ -1,0 +1,113 @@
+"""What lanes report, run by run: updates and what clients remember, the record they add up to, and a row for each
+client."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from accord.core.record import Record, State
+from accord.core.reports import Reports, why_leave_out
+from accord.engines.contract import ClientRow, Member, Part
+from accord.engines.vectorised.client_lane import Lane, Trained
+from accord.kernels.lane_norms import lane_norms
+from accord.rules.company import unstacked
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What one run's clients report, their mean losses `[K]`, and the record it comes to if none of them is left
+    out."""
+
+    reports: Reports
+    loss: Tensor
+    record: Record | None
+    unchecked: frozenset[str]
+
+    @property
+    def kept(self) -> State:
+        """What clients would remember and must be finite."""
+        return {name: value for name, value in self.reports.after.items() if name not in self.unchecked}
+
+
+def report(lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Trained) -> Reported:
+    job, work = lanes[0].job, lanes[0].work
+    before = {name: torch.stack([lane.own[name] for lane in lanes]) for name in lanes[0].own}
+    # others may need more
+    extra = {name: value for name, value in trained.extra.items() if name in job.algorithm.needs}
+    reports = Reports(trained.delta, trained.weight, trained.steps, trained.moved, extra, before)
+    if job.algorithm.local.remembers:
+        reports = replace(reports, after=job.algorithm.local.keep(work.memory["local"], before, reports, work.lr))
+    if job.attack is not None:
+        reports = job.attack.reported(reports, [lane.member.client for lane in lanes], work.round)
+    # Made before anyone knows whether a client is left out: a CUDA device adds up by itself, while the host looks
+    # ahead.
+    record = job.algorithm.lift(reports, work.memory) if len(of_run) == 1 else None
+    return Reported(reports, trained.loss, record, job.algorithm.local.unchecked)
+
+
+def report_together(runs: Sequence[list[Lane]], trained: Trained) -> list[Reported]:
+    """The same for runs of one algorithm whose clients remember nothing: everything `[R, K, ...]`, added up at once."""
+    job, work, shape = runs[0][0].job, runs[0][0].work, (len(runs), len(runs[0]))
+    extra = {name: value for name, value in trained.extra.items() if name in job.algorithm.needs}
+    columns = [trained.delta, trained.weight, trained.steps, trained.moved]
+    delta, weight, steps, moved = (column.unflatten(0, shape) for column in columns)
+    apart = {name: value.unflatten(0, shape) for name, value in extra.items()}
+    record = job.algorithm.lift(Reports(delta, weight, steps, moved, apart), work.memory)
+    of_run = zip(*(part.unbind(0) for part in (delta, weight, steps, moved, trained.loss.view(shape))), strict=True)
+    mine = {name: value.unbind(0) for name, value in apart.items()}
+    found = []
+    records = unstacked(record, len(runs))
+    for run, (own, samples, taken, change, loss) in enumerate(of_run):
+        reports = Reports(own, samples, taken, change, {name: value[run] for name, value in mine.items()})
+        found.append(Reported(reports, loss, records[run], frozenset()))
+    return found
+
+
+def measure(of_runs: Sequence[Reported], together: Trained) -> Tensor:
+    """`[L, 3]`: each client's loss, the norm of its update, and a number that is finite only if all else it reports
+    is. Of several runs, whose clients report an update and nothing that they made of it, all at once."""
+    if len(of_runs) > 1:
+        delta, loss, others = together.delta, together.loss, [together.moved, *together.extra.values()]
+    else:
+        reports, loss = of_runs[0].reports, of_runs[0].loss
+        delta, others = reports.delta, [reports.buffers, *of_runs[0].kept.values(), *reports.extra.values()]
+    rest = torch.zeros_like(loss)
+    for value in others:
+        if value.shape[-1]:
+            rest = rest + value.abs().sum(-1).to(loss)
+    return torch.stack([loss, lane_norms(delta), rest], 1)
+
+
+def part_of(
+    lanes: list[Lane], of_run: Sequence[Sequence[Member]], reported: Reported, measured: list[list[float]]
+) -> Part:
+    """One run's record, with a row for each of its clients; what accepted clients will remember is staged."""
+    job, work, reports = lanes[0].job, lanes[0].work, reported.reports
+    rows: list[ClientRow] = []
+    accepted: dict[str, int] = {}
+    for k, (lane, (loss, norm, rest)) in enumerate(zip(lanes, measured, strict=True)):
+        row = ClientRow(lane.member.client, lane.member.samples, len(lane.sizes), loss, norm)
+        if not (math.isfinite(norm) and math.isfinite(rest)):
+            parts = reports.delta[k], row.samples, job.layout, reports.buffers[k]
+            also = ([value[k] for value in state.values()] for state in (reported.kept, reports.extra))
+            row = replace(row, left_out_because=why_leave_out(*parts, *also))
+        rows.append(row)
+        if row.left_out_because is None:
+            accepted[row.client] = k
+            if reports.after:
+                work.stage(row.client, {name: value[k] for name, value in reports.after.items()})
+    record: Record | None = None
+    held: list[State] = []
+    for shard in of_run:
+        chosen = [accepted[member.client] for member in shard if member.client in accepted]
+        if chosen:
+            everyone = len(chosen) == len(lanes)
+            some = reports if everyone else reports.of(torch.tensor(chosen, device=job.device))
+            lifted = (reported.record if everyone else None) or job.algorithm.lift(some, work.memory)
+            record = lifted if record is None else record + lifted
+            if job.algorithm.asks_twice:
+                held.append(some.extra)
+    return Part(record, rows, held)
