@@ -16,7 +16,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from accord.deploy.flower.loopback import HOST, Loopback
+from accord.deploy.flower.loopback import Loopback
+from accord.deploy.flower.machine import HOST
 
 APP = Path(__file__).resolve().parents[1] / "examples" / "flower"
 

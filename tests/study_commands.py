@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+from accord.studies import Study, everything
 from command import run_command
 
 TINY = """
@@ -39,6 +40,11 @@ PRINTED = (
     .replace("[axes.rule]\nmean", "[axes.aggregation]\navg")
     .replace("[grid]", "[axes.dataset]\nmnist = {}\n[axes.split]\nnoniid = {}\n[axes.clients]\n500 = {}\n[grid]")
 )
+
+
+def available() -> dict[str, Study]:
+    """The studies that come with accord and are tables of cells, by name."""
+    return {name: study for name, study in everything().items() if isinstance(study, Study)}
 
 
 def accord(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:

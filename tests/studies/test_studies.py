@@ -3,20 +3,21 @@
 import json
 import math
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from accord.analyses.registry import ANALYSES
 from accord.core.errors import AccordError
-from accord.studies import Analysis, available, everything, load
+from accord.studies import Analysis, everything, load
 from accord.studies import find as find_study
 from accord.studies.outcome import gather, paired
 from accord.studies.page import page
 from accord.studies.results import read
 from accord.studies.verdict import Claim, claims, judge
 from conftest import sentence
-from study_commands import TINY, accord, inside
+from study_commands import TINY, accord, available, inside
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +62,30 @@ def test_bad_studies_are_one_sentence(tmp_path: Path) -> None:
         "compare = 'x'\n[axes.rule]\nmean = {}": ("compares by 'x'",),
         "[axes]\nrule = ['mean']": ("takes 'mean' for rule, which no file it includes has",),
         "include = [3]": ("includes 3, which is no file",),
-        "keep = [{ rlue = 'mean' }]\n[axes.rule]\nmean = {}": ("has keep with an axis 'rlue'", "did you mean 'rule'"),
-        "skip = [{ rule = ['man'] }]\n[axes.rule]\nmean = {}": ("has skip with a value 'man'", "did you mean 'mean'"),
+        "keep = [{ rlue = 'mean' }]\n[axes.rule]\nmean = {}": (
+            "mine has no axis 'rlue' for keep",
+            "did you mean 'rule'",
+        ),
+        "skip = [{ rule = ['man'] }]\n[axes.rule]\nmean = {}": (
+            "rule of mine has no value 'man' for skip",
+            "did you mean 'mean'",
+        ),
         "[[when]]\nrule = 'mean'\n[axes.rule]\nmean = {}": ("has an entry of `when` that is not",),
     }.items():
         file.write_text(text)
         with sentence(*parts):
             load(str(file))
+
+
+def test_a_study_of_yours_finds_a_rule_that_lies_beside_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside_the_study.py").write_text("import accord\n\nclass Half(accord.gma):\n    pass\n")
+    text = TINY.replace('"algorithm.mask" = "gma" }', '"algorithm.mask" = "beside_the_study:Half" }')
+    (tmp_path / "tiny.toml").write_text(text)
+    study = find_study(str(tmp_path / "tiny.toml"))
+    assert [len(list(study.experiments(cell, tmp_path))) for cell in study.cells] == [2, 2, 2]
 
 
 def test_settings_given_go_before_the_studys_and_its_grid() -> None:
@@ -295,7 +313,7 @@ def test_the_grids_point_is_chosen_by_held_out_data(carried_out: Path) -> None:
             means.setdefault(point["train.lr"], []).append(max(held))
         best = max(means, key=lambda lr: sum(means[lr]))
         assert result.figures["held-out"].point == {"train.lr": best}
-        assert result.figures["held-out"].mean("heldout") == pytest.approx(sum(means[best]) / 2)
+        assert sum(result.figures["held-out"].of("heldout")) == pytest.approx(sum(means[best]))
 
 
 def test_a_study_patience_says_where_its_runs_ended(tmp_path: Path) -> None:

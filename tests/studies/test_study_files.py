@@ -9,16 +9,16 @@ import pytest
 
 from accord.experiments.sweep import PlannedRun
 from accord.rules.masks import threshold
-from accord.studies import Analysis, Cell, Study, available, load
+from accord.studies import Analysis, Cell, Study, load
 from accord.studies import find as find_study
 from accord.studies.grow import edges, grown
 from accord.studies.outcome import Figures, Result, plain
-from accord.studies.places import places
 from accord.studies.published import elsewhere, find, numbers
 from accord.studies.text import result_cells
 from accord.training.plan import Plan
 from conftest import sentence
-from study_commands import TINY, inside
+from study_commands import TINY, available, inside
+from study_places import places
 
 
 def test_every_printed_number_has_its_place() -> None:

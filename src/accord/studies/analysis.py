@@ -23,7 +23,7 @@ from accord.core.errors import AccordError, did_you_mean
 from accord.core.files import flat, plain
 from accord.experiments.experiment import override
 from accord.experiments.settings import shown
-from accord.studies.files import toml
+from accord.studies.files import check_keys, toml
 from accord.studies.outcome import PROTOCOL
 from accord.studies.published import Printed, find, numbers
 
@@ -98,9 +98,7 @@ class Analysis:
 
 def make(name: str, tables: dict[str, Any]) -> Analysis:
     """An analysis from its file's tables."""
-    for key in tables:
-        if key not in KEYS:
-            raise AccordError(f"{name} has a key {key!r} that analyses do not have: {did_you_mean(key, KEYS)}")
+    check_keys(tables, KEYS, name, "analyses")
     analysis, options = tables["analysis"], tables.get("options", {})
     if not isinstance(options, dict):
         raise AccordError(
@@ -124,12 +122,18 @@ def make(name: str, tables: dict[str, Any]) -> Analysis:
             raise AccordError(
                 f"{name} has {option} = {shown(value)}, which {analysis} cannot take: it takes such as {takes[option]}"
             )
-    about = {key: tables.get(key) for key in ("paper", "table")}
-    settings = flat(tables.get("settings", {}))
-    title, told = tables.get("title", name), tables.get("about", "")
-    places = tables.get("places", {})
-    _check_places(name, places)
-    return Analysis(name, title, told, **about, analysis=analysis, options=options, settings=settings, places=places)
+    _check_places(name, tables.get("places", {}))
+    return Analysis(
+        name=name,
+        title=tables.get("title", name),
+        about=tables.get("about", ""),
+        paper=tables.get("paper"),
+        table=tables.get("table"),
+        analysis=analysis,
+        options=options,
+        settings=flat(tables.get("settings", {})),
+        places=tables.get("places", {}),
+    )
 
 
 def _check_places(name: str, places: Any) -> None:

@@ -4,6 +4,7 @@ import copy
 import json
 import re
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,13 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
             else copy.deepcopy(value)
         )
     return out
+
+
+def check_keys(table: Iterable[str], known: Iterable[str], who: str, kind: str) -> None:
+    """Refuses a key that things of this kind do not have."""
+    for key in table:
+        if key not in known:
+            raise AccordError(f"{who} has a key {key!r} that {kind} do not have: {did_you_mean(key, known)}")
 
 
 def toml(value: Any) -> str:

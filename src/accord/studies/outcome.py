@@ -45,10 +45,6 @@ class Figures:
     def of(self, split: str) -> list[float]:
         return [values[split] for values in self.by_seed.values() if split in values]
 
-    def mean(self, split: str) -> float:
-        values = self.of(split)
-        return sum(values) / len(values) if values else math.nan
-
 
 @dataclass(frozen=True)
 class Result:

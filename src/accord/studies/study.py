@@ -21,7 +21,7 @@ from accord.core.files import flat
 from accord.experiments.experiment import Experiment, assemble, override
 from accord.experiments.sweep import PlannedRun
 from accord.rules.old_spelling import modern_paths
-from accord.studies.files import all_tables, path_of, tables_at, toml
+from accord.studies.files import check_keys, path_of, tables_at, toml
 from accord.studies.published import own_rules
 
 RULES = ("held-out", "last10", "oracle")
@@ -90,15 +90,15 @@ class Study:
         cells = []
         for combination in product(*(axis.items() for axis in self.axes.values())):
             values = dict(zip(self.axes, (name for name, _ in combination), strict=True))
-            if self.keep and not any(_within(values, chosen) for chosen in self.keep):
+            if self.keep and not any(within(values, chosen) for chosen in self.keep):
                 continue
-            if any(_within(values, chosen) for chosen in self.skip):
+            if any(within(values, chosen) for chosen in self.skip):
                 continue
             settings = dict(self.settings)
             for _, more in combination:
                 settings |= more
             for chosen, more in self.when:
-                settings |= more if _within(values, chosen) else {}
+                settings |= more if within(values, chosen) else {}
             seeds = (*self.seeds, *self.more_seeds.get(self.place(values), ()))
             cells.append(Cell(values, settings, self._grid(values), seeds))
         return cells
@@ -133,17 +133,12 @@ class Study:
 
     def only(self, chosen: Mapping[str, Sequence[str]]) -> "Study":
         """The study with some of its axes' values."""
-        axes = dict(self.axes)
-        for axis, wanted in chosen.items():
-            if axis not in axes:
-                raise AccordError(f"{self.name} has no axis {axis!r}: {did_you_mean(axis, axes)}")
-            for value in wanted:
-                if value not in axes[axis]:
-                    raise AccordError(
-                        f"{axis} of {self.name} has no value {value!r}: {did_you_mean(value, axes[axis])}"
-                    )
-            axes[axis] = {name: settings for name, settings in axes[axis].items() if name in wanted}
-        return replace(self, axes=axes)
+        _check_there(self.name, chosen, self.axes)
+        some = {
+            axis: {name: self.axes[axis][name] for name in self.axes[axis] if name in wanted}
+            for axis, wanted in chosen.items()
+        }
+        return replace(self, axes={**self.axes, **some})
 
     def changed(self, overrides: Iterable[str] = (), seeds: Sequence[int] | None = None, grid: bool = True) -> "Study":
         """The study with settings that go before all others, other seeds, or no grid: then the settings say what a
@@ -194,16 +189,12 @@ class Study:
         return "\n".join(lines) + "\n"
 
 
-def _within(values: Mapping[str, str], chosen: Chosen) -> bool:
+def within(values: Mapping[str, str], chosen: Chosen) -> bool:
+    """Whether a cell with these values of its axes is among those that are meant."""
     return all(values.get(axis) in wanted for axis, wanted in chosen.items())
 
 
 # ---------------------------------------------------------------------------------------------------- reading
-
-
-def available() -> dict[str, Study]:
-    """The studies that come with accord, by name."""
-    return {name: make(name, tables) for name, tables in all_tables().items() if "analysis" not in tables}
 
 
 def load(name: str) -> Study:
@@ -214,9 +205,7 @@ def load(name: str) -> Study:
 
 def make(name: str, tables: dict[str, Any], home: Path | None = None) -> Study:
     """A study from its file's tables."""
-    for key in tables:
-        if key not in _KEYS:
-            raise AccordError(f"{name} has a key {key!r} that studies do not have: {did_you_mean(key, _KEYS)}")
+    check_keys(tables, _KEYS, name, "studies")
     axes = {
         axis: {value: modern_paths(flat(more)) for value, more in values.items()}
         for axis, values in tables.get("axes", {}).items()
@@ -261,16 +250,20 @@ def _when(name: str, entry: Any) -> tuple[Chosen, Settings]:
 def _there(name: str, key: str, entry: Any, axes: Mapping[str, Mapping[str, Any]]) -> Chosen:
     """An entry of `keep` or `skip`, which must name axes and values that the study has."""
     chosen = _chosen(name, key, entry)
+    _check_there(name, chosen, axes, f" for {key}")
+    return chosen
+
+
+def _check_there(name: str, chosen: Chosen, axes: Mapping[str, Mapping[str, Any]], what: str = "") -> None:
+    """Refuses axes and values that the study has not."""
     for axis, values in chosen.items():
         if axis not in axes:
-            raise AccordError(f"{name} has {key} with an axis {axis!r} that it has not: {did_you_mean(axis, axes)}")
+            raise AccordError(f"{name} has no axis {axis!r}{what}: {did_you_mean(axis, axes)}")
         for value in values:
             if value not in axes[axis]:
                 raise AccordError(
-                    f"{name} has {key} with a value {value!r} that {axis} has not:"
-                    f" {did_you_mean(str(value), axes[axis])}"
+                    f"{axis} of {name} has no value {value!r}{what}: {did_you_mean(str(value), axes[axis])}"
                 )
-    return chosen
 
 
 def _chosen(name: str, key: str, entry: Any) -> Chosen:

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from accord.core.errors import AccordError, did_you_mean
-from accord.studies.files import FILES
+from accord.studies.files import FILES, check_keys
 from accord.studies.outcome import Comparison, Difference
 from accord.studies.statistics import Array, Estimate, estimate, explains, heterogeneity
-from accord.studies.study import load
+from accord.studies.study import load, within
 from accord.studies.text import interval_text
 
 MARGIN = 0.002  # 0.2 points of accuracy: a smaller difference is none
@@ -67,13 +67,13 @@ class Claim:
     def about(self, comparison: Comparison) -> bool:
         values = {**comparison.where, comparison.compare: comparison.rival}
         rival = comparison.rival == self.rival or self.axis == comparison.compare
-        return rival and all(values.get(axis) in wanted for axis, wanted in self.only.items())
+        return rival and within(values, self.only)
 
     def places(self) -> int:
         """How many cells of its study it is about."""
         study = load(self.study)
         wanted = {study.compare: [self.rival], **self.only}
-        return sum(all(cell.values.get(axis) in values for axis, values in wanted.items()) for cell in study.cells)
+        return sum(within(cell.values, wanted) for cell in study.cells)
 
 
 @dataclass(frozen=True)
@@ -85,15 +85,10 @@ class Verdict:
 
 
 def claims() -> list[Claim]:
-    content = tomllib.loads(_CLAIMS.read_text(encoding="utf-8"))
-    for claim in content["claim"]:
-        for key in claim:
-            if key not in Claim.__dataclass_fields__:
-                raise AccordError(
-                    f"a claim has a key {key!r} that claims do not have:"
-                    f" {did_you_mean(key, Claim.__dataclass_fields__)}"
-                )
-    return [Claim(**claim) for claim in content["claim"]]
+    found = tomllib.loads(_CLAIMS.read_text(encoding="utf-8"))["claim"]
+    for claim in found:
+        check_keys(claim, Claim.__dataclass_fields__, "a claim", "claims")
+    return [Claim(**claim) for claim in found]
 
 
 def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = None) -> Verdict:
