@@ -36,7 +36,6 @@ class Analysis:
 
     name: str
     title: str
-    about: str
     paper: str | None
     table: str | None
     analysis: str
@@ -126,7 +125,6 @@ def make(name: str, tables: dict[str, Any]) -> Analysis:
     return Analysis(
         name=name,
         title=tables.get("title", name),
-        about=tables.get("about", ""),
         paper=tables.get("paper"),
         table=tables.get("table"),
         analysis=analysis,

@@ -110,7 +110,6 @@ def _study(content: Mapping[str, Any]) -> StudyResults:
     study = Study(
         name=content["study"],
         title=content["title"],
-        about="",
         paper=content["paper"],
         table=content["table"],
         compare=content["compare"],

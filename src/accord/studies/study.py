@@ -67,7 +67,6 @@ class Study:
 
     name: str
     title: str
-    about: str
     paper: str | None
     table: str | None
     compare: str
@@ -219,7 +218,6 @@ def make(name: str, tables: dict[str, Any], home: Path | None = None) -> Study:
     return Study(
         name=name,
         title=tables.get("title", name),
-        about=tables.get("about", ""),
         paper=paper,
         table=table,
         compare=compare,
