@@ -28,7 +28,10 @@ seeds = [0, 1, 2]
 folder = "runs/analyse/participation"
 """
 PARTS = {"participating (%)": "held-out, in this round", "others (%)": "held-out, not in it"}
-_BASE_ONLY = ("train.rounds", "train.sample", "train.epochs", "train.steps", "train.evaluate_every", "run.seeds")
+_BASE_ONLY = (
+    *("train.rounds", "train.sample", "train.epochs", "train.steps", "run.seeds"),
+    *("train.evaluate_every", "train.evaluate_at", "train.evaluate_samples"),
+)
 
 
 def carry_out(
