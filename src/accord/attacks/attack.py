@@ -26,8 +26,8 @@ def _check(share: float, factor: float = 1.0) -> None:
 
 
 @dataclass(frozen=True)
-class sign_flip:
-    """Reports the opposite of what it learnt, `factor` times: -factor * delta."""
+class _OfVectors:
+    """Attackers learn what others learn, and report something else, as strong as `factor` says."""
 
     share: float = 0.2
     factor: float = 1.0
@@ -35,37 +35,30 @@ class sign_flip:
 
     def __post_init__(self) -> None:
         _check(self.share, self.factor)
+
+
+@dataclass(frozen=True)
+class sign_flip(_OfVectors):
+    """Reports the opposite of what it learnt, `factor` times: -factor * delta."""
 
     def vectors(self, sent: Tensor, keys: Sequence[int]) -> Tensor:
         return -self.factor * sent
 
 
 @dataclass(frozen=True)
-class scaled:
+class scaled(_OfVectors):
     """Reports `factor` times what it learnt, so that it counts more than its samples."""
 
-    share: float = 0.2
     factor: float = 10.0
-    flips: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        _check(self.share, self.factor)
 
     def vectors(self, sent: Tensor, keys: Sequence[int]) -> Tensor:
         return self.factor * sent
 
 
 @dataclass(frozen=True)
-class noise:
+class noise(_OfVectors):
     """Reports Gaussian noise in the place of what it learnt, `factor` times as long: no check of norms tells it from an
     honest report."""
-
-    share: float = 0.2
-    factor: float = 1.0
-    flips: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        _check(self.share, self.factor)
 
     def vectors(self, sent: Tensor, keys: Sequence[int]) -> Tensor:
         drawn = torch.stack([draws.normal(sent.shape[-1], key, sent.device) for key in keys]).to(sent.dtype)

@@ -64,7 +64,7 @@ class Layout:
         # A truth value has no average: bool buffers stay in the module, as frozen parameters do.
         numeric = {name: b for name, b in module.named_buffers() if b.dtype != torch.bool and not b.is_complex()}
         dtype = reduce(torch.promote_types, (p.dtype for p in trainable.values()), torch.float32)
-        return Layout(_entries(trainable), _entries(numeric), dtype)
+        return Layout(entries_of(trainable), entries_of(numeric), dtype)
 
     @staticmethod
     def flat(size: int, dtype: torch.dtype = torch.float32) -> "Layout":
@@ -140,7 +140,8 @@ def change_of_buffers(start: Tensor, end: Tensor) -> Tensor:
     return torch.where(same, torch.zeros_like(end), end - start)
 
 
-def _entries(tensors: Mapping[str, Tensor]) -> tuple[Entry, ...]:
+def entries_of(tensors: Mapping[str, Tensor]) -> tuple[Entry, ...]:
+    """Where each tensor lies if they stand one after the other."""
     entries, start = [], 0
     for name, tensor in tensors.items():
         entries.append(Entry(name, tuple(tensor.shape), tensor.dtype, start))

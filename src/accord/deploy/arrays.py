@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.layout import Entry, Layout
+from accord.core.layout import Layout, entries_of
 
 Arrays = Mapping[str, Any]  # numpy arrays or tensors, by name
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # what BatchNorm calls its buffers
@@ -28,15 +28,7 @@ def layout_of(arrays: Arrays) -> Layout:
     wide = torch.float32
     for tensor in parameters.values():
         wide = torch.promote_types(wide, tensor.dtype)
-    return Layout(_entries(parameters), _entries(buffers), wide)
-
-
-def _entries(tensors: Mapping[str, Tensor]) -> tuple[Entry, ...]:
-    entries, start = [], 0
-    for name, tensor in tensors.items():
-        entries.append(Entry(name, tuple(tensor.shape), tensor.dtype, start))
-        start += tensor.numel()
-    return tuple(entries)
+    return Layout(entries_of(parameters), entries_of(buffers), wide)
 
 
 def packed(arrays: Arrays, layout: Layout) -> tuple[Tensor, Tensor]:
