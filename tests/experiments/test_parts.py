@@ -26,6 +26,7 @@ from accord.training.run_settings import ALGORITHMS
 from conftest import blobs, mlp, sentence
 
 MODULE = """
+import sys
 from dataclasses import dataclass
 from typing import Annotated
 from accord.core.protocols import Mask
@@ -41,6 +42,8 @@ class half(Mask):
     def __post_init__(self):
         if self.share > 1:
             raise ValueError("share must be at most 1")
+        if self.share < 0:
+            sys.exit({}["no such key"] if self.share < -1 else "two\\nlines")
 
     def lift(self, reports, sent):
         return gma().lift(reports, sent)
@@ -251,6 +254,12 @@ def test_what_a_module_lacks_is_one_sentence(mask: str, told: list[str], here: P
 def test_a_class_that_complains_in_its_own_way_is_blamed_once(here: Path) -> None:
     with pytest.raises(AccordError, match="^algorithm.mask: share must be at most 1$"):
         of(here, '{ name = "mine_for_parts:half", share = 2 }')
+    with sentence("algorithm.mask: SystemExit: two lines"):
+        of(here, '{ name = "mine_for_parts:half", share = -1 }')
+    with sentence("algorithm.mask: KeyError: 'no such key'"):
+        of(here, '{ name = "mine_for_parts:half", share = -2 }')
+    with sentence("there is no module 'mine_for_parts.py' in mine_for_parts: did you mean 'mine_for_parts'?"):
+        of(here, '"mine_for_parts.py:half"')
 
 
 def test_a_callable_without_a_hash_is_a_constructor(here: Path) -> None:

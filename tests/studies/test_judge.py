@@ -228,14 +228,23 @@ def test_an_analysis_is_judged_by_its_trials() -> None:
         "refuted"
     )
     assert "no trials" in judge_analysis(claim, analysed([], [])).why
+    diverged = [{**point, "in (%)": None} if point["trial"] == 2 else point for point in points]
+    assert "0 of 1 cells with 3 seeds" in judge_analysis(claim, analysed([], diverged)).why
+    with sentence("the trials of mean are damaged", "there twice"):
+        judge_analysis(claim, analysed([], [*points, *points]))
 
 
 def test_a_table_of_theory_holds_in_every_row_or_not() -> None:
     claim = Claim("x", "y", expects="holds", holds=["a, b <= c"])
-    rows = [{"a, b": 1.0, "c": 2.0}, {"a, b": 2.0, "c": 2.0}, {"a, b": None, "c": 0.0}]
+    rows = [{"a, b": 1.0, "c": 2.0}, {"a, b": 2.0, "c": 2.0}]
     assert judge_analysis(claim, analysed(rows, [])) == Verdict("confirmed", "`a, b <= c` in 2 of 2 rows")
     broken = judge_analysis(replace(claim, holds=["a, b >= c"]), analysed(rows, []))
     assert broken == Verdict("refuted", "`a, b >= c` in 1 of 2 rows")
+    lacks = judge_analysis(claim, analysed([*rows, {"a, b": None, "c": 0.0}], []))
+    assert lacks == Verdict("open", "`a, b <= c` in 2 of 3 rows, 1 without it"), "what is not there confirms nothing"
+    assert judge_analysis(replace(claim, holds=["d <= c"]), analysed(rows, [])).kind == "open"
+    with sentence("must expect 'holds' and say what holds, or neither"):
+        Claim("x", "y", expects="holds")
     with sentence("holds 'a'", "write `column <= column`"):
         judge_analysis(replace(claim, holds=["a"]), analysed(rows, []))
 
@@ -244,6 +253,8 @@ def test_a_slope_over_values_that_are_no_numbers() -> None:
     cells = [cell(around(gain, 0.1), split=split) for split, gain in (("even", 0.0), ("skewed", 1.0))]
     verdict = judge(replace(AHEAD, expects="grows", axis="split", order=["even", "skewed"]), cells)
     assert verdict.kind == "confirmed" and "+1.00" in verdict.why and "from split even to skewed" in verdict.why
+    other = [*cells, cell(around(5.0, 0.1), split="another")]
+    assert judge(replace(AHEAD, expects="grows", axis="split", order=["even", "skewed"]), other) == verdict
 
 
 # ------------------------------------------------------------------------------------------------ error rates
@@ -369,3 +380,34 @@ def test_without_scipy_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "scipy", None)
     with sentence("need scipy: pip install 'accord-fl[studies]'"):
         judge(AHEAD, [cell(around(1.0, 0.1), dataset="a")])
+
+
+def at(content: Any, path: str, value: object) -> Any:
+    """The content with another value at a path."""
+    *way, last = path.split("/")
+    inner = content
+    for step in way:
+        inner = inner[int(step)] if isinstance(inner, list) else inner[step]
+    inner[last] = value
+    return content
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("rules", "compare", "nothing"), ("rules", "compare", None), ("rules", "rules", []),
+        ("rules", "rules", "held-out"), ("rules", "title", None), ("rules", "study", 3),
+        ("rules", "cells/0/values/task", 1), ("rules", "cells/0/done", "x"),
+        ("rules", "cells/0/rounds", [1]), ("rules", "cells/0/missing", []), ("rules", "cells/0/grid", 3),
+        ("rules", "cells/0/figures", {"held-out": {"point": None, "by_seed": {}}}),
+        ("rules", "cells/0/figures", {"held-out": {"point": {}, "by_seed": {"0": {"test": float("nan")}}}}),
+        ("theory-stability", "rows", None), ("theory-stability", "rows", []), ("theory-stability", "rows", [1]),
+        ("theory-stability", "notes", None), ("theory-stability", "files", 3), ("theory-stability", "name", []),
+        ("theory-stability", "points", [1]), ("theory-stability", "points", "x"),
+    ],
+)  # fmt: skip
+def test_results_that_are_not_of_the_form_are_one_sentence(name: str, path: str, value: object, tmp_path: Path) -> None:
+    file = tmp_path / "damaged.json"
+    file.write_text(json.dumps(at(json.loads(RULES.with_stem(name).read_text()), path, value)))
+    with sentence("damaged.json does not hold results of accord reproduce:"):
+        read(file)

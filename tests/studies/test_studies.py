@@ -346,6 +346,8 @@ def test_a_plan_tells_runs_and_time_and_trains_nothing(tmp_path: Path) -> None:
             "tmlr-table4 is an analysis, which has no cells to choose from",
         ),
         (["reproduce", "workshop-figure1", "--rounds", "3"], "workshop-figure1 trains nothing, so it has no settings"),
+        (["reproduce", "tmlr-table2", "--seeds", "0,0"], "seeds must be numbers from 0 on, each given once, got '0,0'"),
+        (["reproduce", "tmlr-table2", "--seeds=-1"], "seeds must be numbers from 0 on, each given once, got '-1'"),
         (["reproduce", "tmlr-table2", "--seeds", "a"], "seeds must be whole numbers joined by commas, got 'a'"),
         (["reproduce", "tmlr-table2", "--select", "best"], "there is no rule 'best' for the table of tmlr-table2"),
         (["verdicts", "nowhere"], "there are no results in nowhere"),

@@ -68,8 +68,10 @@ def fit_last10(folder: Path, rounds: int) -> accord.Run:
 def test_a_few_more_rounds_choose_among_the_last_ten_of_them_all(tmp_path: Path) -> None:
     shorter, straight = fit_last10(tmp_path / "longer", 15), fit_last10(tmp_path / "straight", 22)
     assert (shorter.best.round, straight.best.round) == (10, 13)
+    ten = shorter.select("last10")
     longer = fit_last10(tmp_path / "longer", 22)
     assert longer.best.round == 13
+    assert shorter.select("last10") == ten and ten.rounds == list(range(6, 16)), "what it says of itself stays"
     for name in ("metrics.jsonl", "state.json", "best.safetensors"):
         assert (longer.folder / name).read_bytes() == (straight.folder / name).read_bytes(), name
 

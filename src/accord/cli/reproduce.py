@@ -120,7 +120,7 @@ def reproduce(
     from accord.data import available
     from accord.studies import Analysis, everything, find
     from accord.studies.carry_out import all_runs
-    from accord.studies.export import export_runs, import_runs
+    from accord.studies.export import export_runs
     from accord.studies.outcome import plain
     from accord.studies.study import POOL
 
@@ -133,16 +133,15 @@ def reproduce(
     more = {"train.rounds": rounds, "train.patience": patience}
     given = [*(overrides or []), *(f"{key}={value}" for key, value in more.items() if value)]
     chosen = find(study)
-    for path in import_from or []:
-        new, known = import_runs(path, folder / POOL)
-        warn(f"{path}: {new} runs taken up, {known} were here.")
     if isinstance(chosen, Analysis):
         if only or select or minutes is not None or more_seeds is not None or export_to:
             raise AccordError(
                 f"{chosen.name} is an analysis, which has no cells to choose from: leave out --only, --select,"
                 " --minutes, --more-seeds and --export"
             )
-        _analyse(chosen.changed([*given, *([f"run.seeds={seeds}"] if seeds else [])]), folder, plan, as_json)
+        chosen = chosen.changed([*given, *([f"run.seeds={seeds}"] if seeds else [])])
+        _take_up(import_from, folder / POOL)
+        _analyse(chosen, folder, plan, as_json)
         return
     chosen = chosen.only(_axes(only))
     rule = select or ("held-out" if "held-out" in chosen.rules else chosen.rules[0])
@@ -151,6 +150,7 @@ def reproduce(
             f"there is no rule {rule!r} for the table of {chosen.name}: choose one of {', '.join(chosen.rules)}"
         )
     chosen = chosen.changed(given, _numbers(seeds), grid)
+    _take_up(import_from, folder / POOL)
     if plan:
         points = sum(len(cell.points) for cell in chosen.cells)
         title = f"{chosen.title}: {len(chosen.cells)} cells, {points} points of the grid"
@@ -173,6 +173,14 @@ def reproduce(
         Console(stderr=True).print(f"A page of it: {page}", style="dim", highlight=False, markup=False, soft_wrap=True)
     if done.cut_short and not late:
         raise typer.Exit(130)
+
+
+def _take_up(files: "Sequence[Path] | None", pool: Path) -> None:
+    from accord.studies.export import import_runs
+
+    for path in files or []:
+        new, known = import_runs(path, pool)
+        warn(f"{path}: {new} runs taken up, {known} were here.")
 
 
 def _train(
@@ -253,6 +261,9 @@ def _numbers(seeds: str | None) -> list[int] | None:
     if seeds is None:
         return None
     try:
-        return [int(seed) for seed in seeds.split(",")]
+        numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError:
         raise AccordError(f"seeds must be whole numbers joined by commas, got {seeds!r}") from None
+    if min(numbers) < 0 or max(numbers) >= 2**63 or len(set(numbers)) < len(numbers):
+        raise AccordError(f"seeds must be numbers from 0 on, each given once, got {seeds!r}")
+    return numbers

@@ -48,7 +48,7 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
     sizes = [len(rows) for rows in fed.train.values()]
     per_client = [1 if algorithm.local.full_batch else steps_of(size, training) for size in sizes]
     cohort = len(sizes) if plan.sample is None else plan.sample
-    steps = cohort * sum(per_client)  # over the number of clients: those of a round
+    steps_a_round = cohort * sum(per_client) / len(sizes)
     if algorithm.local.engine == Causal.name:
         seen = sum(
             min(training.epochs * size, done * (training.batch or size))
@@ -64,8 +64,8 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
         **({"privacy": spent_text(spent)} if spent else {}),
         "data_set": experiment.supply.data.about,
         "parameters": layout.size,
-        "client_steps_a_round": round(steps / len(sizes)),
-        "client_steps_a_run": round(plan.rounds * steps / len(sizes)),
+        "client_steps_a_round": round(steps_a_round),
+        "client_steps_a_run": round(plan.rounds * steps_a_round),
         "bytes_down_a_round": down,
         "bytes_up_a_round": up,
         "runs": len(experiment.settings.run.seeds),

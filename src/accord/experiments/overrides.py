@@ -73,7 +73,8 @@ def _drop_old_choice(table: dict[str, Any], path: str, value: Any, folder: Path 
     else, since the rate that suits Adam is far too short for averaging; another mask or average keeps those of the old
     one's fields that it has too."""
     old_name = name_in(table.get("name", AlgorithmSection.model_fields["name"].default))
-    if path == "name" and old_name in ALGORITHMS and name_in(value) in ALGORITHMS and old_name != value:
+    known = isinstance(value, str) and value in ALGORITHMS and old_name in ALGORITHMS
+    if path == "name" and known and old_name != value:
         own = preset_of(old_name).average
         kept = {"mask", *({"average"} if name_in(table.get("average")) not in (None, name_of("average", own)) else ())}
         for what in PARTS:

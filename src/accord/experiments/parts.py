@@ -97,8 +97,9 @@ def _made(what: str, table: Table, path: str, own: Any, folder: Path | None) -> 
         part = replace(own, **values) if changes_own else make(**values)
     except AccordError as error:
         raise blamed(error, path, fields=settings_of(make)) from None
-    except (TypeError, ValueError) as error:  # a class of the user's may complain in its own way
-        raise AccordError(f"{path}: {error}") from None
+    except (Exception, SystemExit) as error:  # a class of the user's may complain in its own way
+        told = str(error) if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: {error}"
+        raise AccordError(f"{path}: {' '.join(told.split())}") from None
     if not is_dataclass(part) or isinstance(part, type):
         raise AccordError(
             f"{path}.name must be the name of a dataclass, got {name!r}, which makes {part!r}: its fields are its"

@@ -1,5 +1,6 @@
 """What an algorithm is called where people read it."""
 
+import re
 from functools import cache
 
 from accord.rules.algorithm import Algorithm
@@ -21,7 +22,7 @@ def _replaced(algorithm: Algorithm) -> list[str]:
     if algorithm.name not in ALGORITHMS:
         return []
     rules = zip(_rules(algorithm), _own_rules(algorithm.name), strict=True)
-    return [name.rpartition(":")[2] for name, own in rules if name != own]
+    return [re.split("[:.]", name)[-1] for name, own in rules if name != own]
 
 
 def _rules(algorithm: Algorithm) -> tuple[str, str]:

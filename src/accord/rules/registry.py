@@ -87,14 +87,14 @@ def imported(name: str, folder: Path | None = None) -> Callable[..., Any]:
             # it is one that the module needs
             raise AccordError(f"{name}: the module cannot be imported: {error}") from None
         parent, _, last = error.name.rpartition(".")
-        there = [
-            found.name for found in pkgutil.iter_modules(list(sys.modules[parent].__path__) if parent else folders)
-        ]
+        within = list(getattr(sys.modules[parent], "__path__", ())) if parent else folders  # no package has none
+        there = [found.name for found in pkgutil.iter_modules(within)]
         close = nearest(last, there)
         where = f"in {parent}" if parent else f"installed, nor in {' or '.join(folders)}"
+        close = parent if last == "py" else close
         hint = f": did you mean {close!r}?" if close else ""
         raise AccordError(f"{name}: there is no module {error.name!r} {where}{hint}") from None
-    except Exception as error:  # the module is the user's: anything may go wrong in it
+    except (Exception, SystemExit) as error:  # the module is the user's: anything may go wrong in it
         raise AccordError(f"{name}: the module cannot be imported: {type(error).__name__}: {error}") from None
     _check_home(module_name.partition(".")[0], folders)
     made = getattr(module, attribute, None)

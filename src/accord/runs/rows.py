@@ -171,11 +171,17 @@ def read_history(folder: Path) -> tuple[int, list[tuple[int, Evaluation]]]:
 
 
 class Rows(Sequence[RoundRow]):
-    """The rows of a run, read as they are asked for. The last one is kept as it is: a run that goes on later takes an
-    evaluation back that it got only because it was to end there."""
+    """The rows of a run, read as they are asked for. Some are `kept` as they are, by their place: a run that goes on
+    later takes evaluations back that it got only because it was to end there."""
 
-    def __init__(self, log: Log | None = None, count: int = 0, last: RoundRow | None = None) -> None:
-        self._log, self._count, self.last = log or Log(), count, last
+    def __init__(
+        self,
+        log: Log | None = None,
+        count: int = 0,
+        last: RoundRow | None = None,
+        kept: Mapping[int, RoundRow] | None = None,
+    ) -> None:
+        self._log, self._count, self.last, self._kept = log or Log(), count, last, kept or {}
 
     @classmethod
     def read(cls, log: Log) -> "Rows":
@@ -198,8 +204,10 @@ class Rows(Sequence[RoundRow]):
         self.last = row
 
     def so_far(self) -> "Rows":
-        """These rows, and none that are still to come."""
-        return Rows(self._log, self._count, self.last)
+        """These rows as they are, and none that are still to come."""
+        lines = enumerate(islice(self._log.lines(), self._count))
+        kept = {place: self._row(line) for place, line in lines if b'"off_schedule"' in line}
+        return Rows(self._log, self._count, self.last, kept)
 
     def history(self) -> list[tuple[int, Evaluation]]:
         """(round, evaluation) for every evaluated round."""
@@ -209,8 +217,8 @@ class Rows(Sequence[RoundRow]):
         return self._count
 
     def __iter__(self) -> Iterator[RoundRow]:
-        for line in islice(self._log.lines(), max(0, self._count - 1)):
-            yield RoundRow.from_json(parsed(line, self._log.path))
+        for place, line in enumerate(islice(self._log.lines(), max(0, self._count - 1))):
+            yield self._kept.get(place) or self._row(line)
         if self.last is not None:
             yield self.last
 
@@ -224,7 +232,10 @@ class Rows(Sequence[RoundRow]):
         place = range(self._count)[index]
         if place == self._count - 1 and self.last is not None:
             return self.last
-        return RoundRow.from_json(parsed(next(islice(self._log.lines(), place, None)), self._log.path))
+        return self._kept.get(place) or self._row(next(islice(self._log.lines(), place, None)))
+
+    def _row(self, line: bytes) -> RoundRow:
+        return RoundRow.from_json(parsed(line, self._log.path))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or len(self) != len(other):

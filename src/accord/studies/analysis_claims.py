@@ -28,27 +28,34 @@ def _ahead(claim: Claim, points: Sequence[Mapping[str, Any]], other: str) -> Dif
     """By how much the claim's rival is ahead of another rule, trial by trial. Its metric is a column in per cent, or
     one less another: `A - B`."""
     column, _, less = claim.metric.partition(" - ")
-    by_rule = [
-        {
-            point["trial"]: (point[column] - (point[less] if less else 0.0)) / 100
-            for point in points
-            if point["rule"] == rule
-        }
-        for rule in (claim.rival, other)
-    ]
-    return paired(*by_rule)
+    columns = [column, less] if less else [column]
+    by_rule: dict[str, dict[int, float]] = {claim.rival: {}, other: {}}
+    for point in points:
+        rule, trial = point.get("rule"), point.get("trial")
+        figures = [value for name in columns if isinstance(value := point.get(name), int | float)]
+        if rule not in by_rule or len(figures) < len(columns):  # a trial that diverged has none
+            continue
+        if not isinstance(trial, int) or trial in by_rule[rule]:
+            raise AccordError(f"the trials of {rule} are damaged: {trial!r} is no number, or is there twice")
+        by_rule[rule][trial] = (figures[0] - sum(figures[1:])) / 100
+    return paired(by_rule[claim.rival], by_rule[other])
 
 
 def _holds(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> Verdict:
-    """Whether each statement is true of every row that has both its columns."""
-    told, broken = [], False
+    """Whether each statement is true of every row. It is open where rows have no number to tell by."""
+    told, kinds = [], set()
     for statement in claim.holds:
         sign = next((sign for sign in _COMPARED if sign in statement), None)
         if sign is None:
             raise AccordError(f"the claim {claim.text!r} holds {statement!r}: write `column <= column`, or >=")
         left, right = statement.split(sign)
-        both = [row for row in rows if row.get(left) is not None and row.get(right) is not None]
-        failing = [row for row in both if not _COMPARED[sign](row[left], row[right])]
-        broken = broken or bool(failing) or not both
-        told.append(f"`{statement}` in {len(both) - len(failing)} of {len(both)} rows")
-    return Verdict("refuted" if broken else "confirmed", "; ".join(told))
+        pairs = [(row.get(left), row.get(right)) for row in rows]
+        known = [(a, b) for a, b in pairs if isinstance(a, int | float) and isinstance(b, int | float)]
+        true = sum(_COMPARED[sign](a, b) for a, b in known)
+        kinds.add("refuted" if true < len(known) else "confirmed" if known and len(known) == len(rows) else "open")
+        told.append(
+            f"`{statement}` in {true} of {len(rows)} rows"
+            + f", {len(rows) - len(known)} without it" * (len(known) < len(rows))
+        )
+    kind = "refuted" if "refuted" in kinds else "open" if "open" in kinds else "confirmed"
+    return Verdict(kind, "; ".join(told))

@@ -86,7 +86,12 @@ def _read(path: Path) -> list[dict[str, Any]]:
             for run in runs:
                 if not _NAME.fullmatch(run["name"]):
                     raise ValueError(f"a run is named {run['name']!r}")
-                if run["metrics"][-1]["round"] != run["done"]["rounds"] or not run["settings"]:
+                tables = run["settings"], run["environments"], run["done"]
+                last = run["metrics"][-1]["round"]
+                if (
+                    not all(isinstance(table, dict | list) and table for table in tables)
+                    or last != run["done"]["rounds"]
+                ):
                     raise ValueError(f"{run['name']} is not whole")
             return runs
     except FileNotFoundError:

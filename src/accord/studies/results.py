@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from accord.core.errors import AccordError
 from accord.runs.text import Cells
 from accord.studies.outcome import PROTOCOL, Figures, Result
 from accord.studies.published import Printed, find
+from accord.studies.results_form import AnalysisFile, StudyFile
 from accord.studies.study import Cell, Study
 from accord.studies.text import printed_cells
 
@@ -77,8 +80,14 @@ def read(path: Path) -> Results:
             raise KeyError("study")
         protocol = content.get("protocol")
         if protocol == PROTOCOL:
-            return _analysis(content) if "analysis" in content else _study(content)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            form, make = (AnalysisFile, _analysis) if "analysis" in content else (StudyFile, _study)
+            form.model_validate(content)
+            return make(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = " ".join(f"{'.'.join(map(str, first['loc']))}: {first['msg']}".strip(": ").split())
+        raise AccordError(f"{path} does not hold results of accord reproduce: {what}") from None
+    except (RecursionError, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise AccordError(f"{path} does not hold results of accord reproduce: {type(error).__name__} {error}") from None
     raise AccordError(
         f"{path} has results of protocol {protocol}, and this is protocol {PROTOCOL}: they are not judged together; "

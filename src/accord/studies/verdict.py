@@ -1,4 +1,4 @@
-"""A paper's claim and a verdict on it, by rules set before the results were seen (docs/explanation/judge.md).
+"""A paper's claim and a verdict on it, by rules of which docs/explanation/judge.md says when they were set.
 
 A claim pools its cells: a random-effects estimate of the paired difference with its 95 % interval
 (`statistics.estimate`).
@@ -18,6 +18,7 @@ and the pool has none.
 
 import math
 import re
+import statistics
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -63,6 +64,8 @@ class Claim:
             )
         if self.expects in ("grows", "falls") and not self.axis:
             raise AccordError(f"the claim {self.text!r} needs an axis that it {self.expects} with")
+        if bool(self.holds) != (self.expects == "holds"):
+            raise AccordError(f"the claim {self.text!r} must expect 'holds' and say what holds, or neither")
 
     def about(self, comparison: Comparison) -> bool:
         values = {**comparison.where, comparison.compare: comparison.rival}
@@ -134,10 +137,13 @@ def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:
     pooled = estimate(_matrix([c.difference for c in cells]), level=level)
     kind = called(claim.expects, pooled)
     remark = ""
-    if claim.expects == "ahead" and kind != "open" and pooled.within(MARGIN):
-        remark = ", within the margin" if kind == "refuted" else ", a gain under the margin"
+    if claim.expects in ("ahead", "behind") and kind != "open" and pooled.within(MARGIN):
+        remark = ", within the margin" if kind == "refuted" else ", a difference under the margin"
     count = f"{pooled.cells} cell{'s' * (pooled.cells > 1)}"
-    return Verdict(kind, f"{interval_text(pooled)} points in {count}{remark}{_control(claim, kind, cells, level)}")
+    printed = [c.printed for c in cells if c.printed is not None]
+    theirs = f" (printed there: {statistics.fmean(printed):+.2f})" if printed else ""
+    found = f"{interval_text(pooled)} points in {count}{theirs}"
+    return Verdict(kind, f"{found}{remark}{_control(claim, kind, cells, level)}")
 
 
 def called(expects: str, found: Estimate, margin: float = MARGIN) -> str:
@@ -158,7 +164,7 @@ def _control(claim: Claim, kind: str, cells: Sequence[Comparison], level: float)
     over = [c.controls.get("length") for c in cells]
     enough = [difference for difference in over if difference is not None and difference.seeds >= SEEDS]
     if len(enough) < min(2, len(cells)):
-        return ", with no control of equal length" * (kind == "confirmed" and claim.expects == "ahead")
+        return ", with no control of equal length" * (kind == "confirmed" and claim.expects in ("ahead", "behind"))
     found = estimate(_matrix(enough), level=level)
     text = interval_text(found)
     if found.low > 0:
@@ -200,7 +206,8 @@ def _trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
         for c in {str(c.where): c for c in cells}.values():
             assert c.difference is not None
             points.append((c.against, str(_rest(c, claim.axis)), Difference(dict.fromkeys(c.difference.by_seed, 0.0))))
-    number = claim.order.index if claim.order else _number
+    places = {value: place for place, value in enumerate(claim.order)}
+    number = places.get if claim.order else _number
     numbers = [(number(value), place, difference) for value, place, difference in points]
     known = [(number, place, difference) for number, place, difference in numbers if number is not None]
     along = np.array([number for number, _, _ in known])

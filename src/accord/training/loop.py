@@ -136,7 +136,7 @@ class Loop:
         return outcome.record is None or len(outcome.accepted) < self._needed
 
     def settle(self, asked: Asked, outcome: Outcome, step: Stepped) -> Learned:
-        """The same once it is known where the round's step led."""
+        """Where the run stands after a round whose step is known, and the round's row."""
         (after, told), attack, privacy = step, self.job.attack, self.job.algorithm.privacy
         row = cohort_row(asked.work.round, asked.invited, outcome, attack.clients if attack else None)
         if outcome.record is None or row.accepted < self._needed:

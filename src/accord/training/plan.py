@@ -56,7 +56,7 @@ class Plan:
         return 10 if "last10" in self.evaluate_at else 1
 
     def is_due(self, number: int) -> bool:
-        """Whether a round is evaluated, of so many rounds."""
+        """Whether a round is evaluated: by the schedule, or as one of the last."""
         return self.evaluates(number) or number > self.rounds - self.last
 
     @property

@@ -45,8 +45,8 @@ def full_gradient(
 
 
 def _by_width(chosen: Sequence[Lane]) -> list[list[int]]:
-    """The lanes, by number, in groups whose runs fill up batches of whole clients alike: to the widest of the run, so
-    that a CPU's sums do not depend on the runs that go along. On CUDA one batch of all is worth their last digits."""
+    """The lanes, by number, grouped by the widest client of their run. Batches are filled up to that width, so a CPU's
+    sums do not depend on which runs go along. On CUDA all are one batch, which is faster, and last digits differ."""
     width: dict[int, int] = {}  # by run
     for lane in chosen:
         widest = near_equal(len(lane.member.rows), _BATCH)[0]

@@ -1,0 +1,78 @@
+"""The form of a file that `accord reproduce` writes: what is not of it is refused before anything is judged by it."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+Number = Annotated[int | float, Field(allow_inf_nan=False)]
+Figure = Number | str | bool | None  # a number that is none is null
+
+
+class AnalysisFile(BaseModel):
+    model_config = _STRICT
+    name: str
+    title: str
+    command: str
+    rows: Annotated[list[dict[str, Figure]], Field(min_length=1)]
+    points: list[dict[str, Figure]] = []
+    notes: list[str]
+    files: list[str]
+    printed: list[dict[str, Figure]]
+    settings: dict[str, Any]
+    paper: str | None
+    table: str | None
+
+
+class Figures(BaseModel):
+    model_config = _STRICT
+    point: dict[str, Any]
+    by_seed: dict[str, dict[str, Number | None]]
+    curve: dict[str, Number | None] = {}
+
+
+class Printed(BaseModel):
+    model_config = _STRICT
+    value: Number
+    std: str | None
+    note: str
+    window: str
+
+
+class Cell(BaseModel):
+    model_config = _STRICT
+    values: dict[str, str]
+    done: int
+    runs: int
+    rounds: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
+    flat: int = 0
+    missing: str | None = None
+    figures: dict[str, Figures]
+    grid: dict[str, list[Any]] = {}
+    printed: list[Printed]
+
+
+class StudyFile(BaseModel):
+    model_config = _STRICT
+    study: str
+    title: str
+    command: str
+    paper: str | None
+    table: str | None
+    axes: list[str]
+    compare: str
+    against: str
+    rules: Annotated[list[str], Field(min_length=1)]
+    seeds: list[int]
+    cells: list[Cell]
+
+    @model_validator(mode="after")
+    def _axes(self) -> "StudyFile":
+        if self.compare not in self.axes:
+            raise ValueError(f"it compares along {self.compare!r}, which is no axis of it")
+        for cell in self.cells:
+            if set(cell.values) != set(self.axes):
+                raise ValueError(
+                    f"a cell has values of {', '.join(cell.values)}, and the axes are {', '.join(self.axes)}"
+                )
+        return self
