@@ -22,8 +22,8 @@ class Progress:
     memory: Memory
     best: Snapshot | None = None
     best_score: float = float("-inf")
-    # Models of rounds that are evaluated only because the run ends with them, with their scores: each that is as good as
-    # every later one, so at most ten. A longer run may choose only among those within its own last ten rounds.
+    # Models of rounds that are evaluated only because the run ends with them, with their scores: each that is as good
+    # as every later one, so at most ten. A longer run may choose only among those within its own last ten rounds.
     late: tuple[tuple[Snapshot, float], ...] = ()
 
     @property
