@@ -3,6 +3,7 @@ data it takes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from accord.data import available as data_available
@@ -30,8 +31,13 @@ class Place:
         return None if data_available(self.data) else self.data
 
 
-def places() -> Iterator[Place]:
+@cache
+def places() -> tuple[Place, ...]:
     """Every place of every printed number. A number has several where several studies ask for its cell."""
+    return tuple(_places())
+
+
+def _places() -> Iterator[Place]:
     for name, study in everything().items():
         if isinstance(study, Analysis):
             for number in study.printed:

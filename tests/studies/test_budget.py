@@ -106,6 +106,7 @@ def test_time_that_is_up_stops_the_study_and_the_same_command_goes_on(tmp_path: 
     assert 0 < reached[0] < reached[1]
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_added_seeds_train_ends_with_130_and_keeps_the_complete_results(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(PRINTED)
     words = ("reproduce", "tiny.toml", "--only", "aggregation=avg+gma", "--no-grid", "--rounds", "60")

@@ -24,7 +24,7 @@ from study_places import places
 def test_every_printed_number_has_its_place() -> None:
     """All 746, each once in the study of its table, by the rule that the table used; the others of its places are
     further readings."""
-    found = list(places())
+    found = places()
     own = [place for place in found if place.study != "fedcmnist-palettes"]
     assert len(own) == len({id(place.printed) for place in own}) == len(numbers()) == 746
     for place in found:
