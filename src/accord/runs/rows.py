@@ -203,9 +203,9 @@ class Rows(Sequence[RoundRow]):
         write_whole(self._log.path, b"".join([*before, json_line(row.fields_in_json()).encode()]))
         self.last = row
 
-    def so_far(self) -> "Rows":
-        """These rows as they are, and none that are still to come."""
-        lines = enumerate(islice(self._log.lines(), self._count))
+    def so_far(self, ended: bool = True) -> "Rows":
+        """These rows, and none that are still to come; of a run that `ended`, as they are now."""
+        lines = enumerate(islice(self._log.lines(), self._count)) if ended else ()
         kept = {place: self._row(line) for place, line in lines if b'"off_schedule"' in line}
         return Rows(self._log, self._count, self.last, kept)
 

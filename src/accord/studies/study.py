@@ -16,9 +16,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from accord.core.errors import AccordError, did_you_mean
 from accord.core.files import flat
 from accord.experiments.experiment import Experiment, assemble, override
+from accord.experiments.settings import Seed
 from accord.experiments.sweep import PlannedRun
 from accord.rules.old_spelling import modern_paths
 from accord.studies.files import check_keys, path_of, tables_at, toml
@@ -148,7 +151,8 @@ class Study:
             {name: {k: v for k, v in of.items() if k not in given} for name, of in self.grids.items()} if grid else {}
         )
         when = tuple((chosen, {**more, **given}) for chosen, more in self.when)
-        return replace(self, axes=axes, when=when, grids=grids, seeds=tuple(self.seeds if seeds is None else seeds))
+        own = self.seeds if seeds is None else _seeds(seeds)
+        return replace(self, axes=axes, when=when, grids=grids, seeds=own)
 
     def experiments(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, Experiment]]:
         """What the cell tries: a point of the grid, and the experiment it comes to."""
@@ -202,6 +206,18 @@ def load(name: str) -> Study:
     return make(path.stem, tables_at(path), path.parent)
 
 
+def _seeds(given: Any) -> tuple[int, ...]:
+    """Seeds of a study, of the kind that `run.seeds` takes."""
+    try:
+        seeds = TypeAdapter(list[Seed]).validate_python(given, strict=True)
+    except ValidationError:
+        seeds = []
+    if not seeds or len(set(seeds)) < len(seeds):
+        text = ",".join(map(str, given)) if isinstance(given, list) else given
+        raise AccordError(f"seeds must be numbers from 0 on, each given once, got {text!r}")
+    return tuple(seeds)
+
+
 def make(name: str, tables: dict[str, Any], home: Path | None = None) -> Study:
     """A study from its file's tables."""
     check_keys(tables, _KEYS, name, "studies")
@@ -223,7 +239,7 @@ def make(name: str, tables: dict[str, Any], home: Path | None = None) -> Study:
         compare=compare,
         against=tables.get("against", next(iter(axes[compare]))),
         rules=tuple(tables.get("rules", dict.fromkeys([*own_rules(paper, table), *RULES]))),
-        seeds=tuple(tables.get("seeds", [0, 1, 2, 3])),
+        seeds=_seeds(tables.get("seeds", [0, 1, 2, 3])),
         settings=modern_paths(flat(tables.get("settings", {}))),
         axes=axes,
         grids=_grids(tables.get("grid", {})),

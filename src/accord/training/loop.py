@@ -283,7 +283,8 @@ class Loop:
         return Run(
             title=f"{label_of(job.algorithm)} · {job.fed.name} · seed {job.seed}",
             rounds=progress.round,
-            recorded=self.rows.so_far(),
+            # a hook may ask for the model in every round: rows are looked through once, at the end
+            recorded=self.rows.so_far(ended=self.complete or self.stopped is not None),
             last=progress.last,
             best=progress.best,
             clients=per_client(self.last_table) if self.last_table else [],
