@@ -64,7 +64,7 @@ def test_a_pooled_verdict_by_hand() -> None:
     cells = [cell(around(mean, 0.2), dataset=name) for name, mean in (("a", 1.1), ("b", 1.2), ("c", 1.3))]
     verdict = judge(AHEAD, cells)
     assert verdict.kind == "confirmed"
-    assert "+1.20 (0.78 to 1.62) points in 3 cells, with no control of equal length" in verdict.why
+    assert "+1.20 (0.78 to 1.62) points in 3 cells, with no control" in verdict.why
     assert "Q p = 0.51, tau 0.00, I2 0 %" in verdict.why
     found = estimate(np.array([around(mean, 0.2) for mean in (1.1, 1.2, 1.3)]))
     assert (found.high - found.low) / 2 == pytest.approx(0.41554, abs=1e-5)
@@ -158,6 +158,15 @@ def test_a_shorter_step_that_does_the_same_is_said() -> None:
     assert "ahead of a shorter step by +0.50" in with_control(0.5, 0.1)
     assert "behind a shorter step by -0.50" in with_control(-0.5, 0.1)
     assert "not told apart from a shorter step: +0.00" in with_control(0.0, 1.0)
+
+
+def test_a_claim_may_name_its_control() -> None:
+    """The rival is ahead by 1 and the control by 0.75, seed by seed: ahead of the control by 0.25 in both cells."""
+    rivals = [cell(around(1.0, 0.1), dataset=name) for name in "ab"]
+    controls = [replace(cell(around(0.75, 0.1), dataset=name), rival="plain") for name in "ab"]
+    named = replace(AHEAD, control="plain")
+    assert "ahead of `plain` by +0.25 (0.25 to 0.25)" in judge(named, rivals + controls).why
+    assert judge(named, rivals).why.endswith("with no control; Q p = 1, tau 0.00, I2 0 %")
 
 
 def test_a_slope_by_hand() -> None:

@@ -15,7 +15,7 @@ from accord.studies import find as find_study
 from accord.studies.outcome import gather, paired
 from accord.studies.page import page
 from accord.studies.results import read
-from accord.studies.verdict import Claim, claims, judge
+from accord.studies.verdict import Claim, claims, judge, number_in
 from conftest import sentence
 from study_commands import TINY, accord, available, inside
 
@@ -420,7 +420,9 @@ def test_every_claim_is_about_cells_that_exist(claim: Claim) -> None:
     assert {claim.axis, claim.parts} - {""} <= set(study.axes)
     if claim.axis:
         found = {cell.values[claim.axis] for cell in about}
-        assert found == set(claim.order) if claim.order else len(set(map(float, found))) > 2, "a slope needs numbers"
+        assert found == set(claim.order) if claim.order else len(set(map(number_in, found))) > 2, (
+            "a slope needs numbers"
+        )
 
 
 def test_every_study_has_a_claim() -> None:

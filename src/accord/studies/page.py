@@ -50,12 +50,12 @@ def _verdicts(claim: Claim, results: Results | None) -> list[str]:
         return [f"**{verdict.kind}**: {verdict.why}", ""]
     own = results.study.rules[0] if results else MAIN_RULE
     texts = []
-    for rule in dict.fromkeys((MAIN_RULE, own)):
+    for rule in dict.fromkeys((claim.rule,) if claim.rule else (MAIN_RULE, own)):
         comparisons = compare(results.study, results.results, claim.metric, rule) if results else []
         verdict = judge(claim, comparisons, claim.places() if comparisons else None)
         named = "" if rule == MAIN_RULE else f"{rule}: "
         texts.append(f"{named}**{verdict.kind}**: {verdict.why}")
-    return texts if len(texts) == 2 else [*texts, "the same" if results else ""]
+    return texts if len(texts) == 2 else [*texts, "the same" if results and not claim.rule else ""]
 
 
 def _study(one: StudyResults) -> list[str]:

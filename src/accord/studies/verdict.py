@@ -27,7 +27,7 @@ import numpy as np
 
 from accord.core.errors import AccordError, did_you_mean
 from accord.studies.files import FILES, check_keys
-from accord.studies.outcome import Comparison, Difference
+from accord.studies.outcome import Comparison, Difference, paired
 from accord.studies.statistics import Array, Estimate, estimate, explains, heterogeneity
 from accord.studies.study import load, within
 from accord.studies.text import interval_text
@@ -51,8 +51,9 @@ class Claim:
     metric: str = "test"  # or another split, or a gap: `outcome.measured`
     axis: str = ""  # what it grows or falls with
     order: list[str] = field(default_factory=list)  # the axis's values, from low to high, where they are no numbers
-    against: str = ""  # of an analysis: the rule that the rival is measured by, and the rival's control
-    control: str = ""
+    against: str = ""  # of an analysis: the rule that the rival is measured by
+    control: str = ""  # of a rival whose control is not called `NAME-length`: the control's name
+    rule: str = ""  # the rule it is judged by, in place of held-out selection and the table's own
     holds: list[str] = field(default_factory=list)  # of an analysis's table: `column <= column`, or >=
     how: str = ""  # of a claim that is described, not judged: what to look at
     parts: str = ""  # an axis whose values the claim names one by one: each has a verdict
@@ -98,7 +99,7 @@ def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = 
     """What the comparisons of the claim's study say of it. `places` is how many cells it is about, run or not."""
     if claim.expects == "described":
         return Verdict("open", claim.how or "a description, which no rule of the judge decides")
-    run = [c for c in comparisons if claim.about(c) and c.difference is not None]
+    run = [_with_control(claim, c, comparisons) for c in comparisons if claim.about(c) and c.difference is not None]
     if not run:
         return Verdict("open", "no cell of it has been run")
     cells = [c for c in run if c.difference is not None and c.difference.seeds >= SEEDS]
@@ -121,6 +122,15 @@ def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = 
             + f"Q p = {spread.p:.2g}, tau {100 * spread.tau:.2f}, I2 {100 * spread.i2:.0f} %"
         )
     return Verdict(verdict.kind, "; ".join([verdict.why, *notes]))
+
+
+def _with_control(claim: Claim, cell: Comparison, comparisons: Sequence[Comparison]) -> Comparison:
+    """The cell with the control that its claim names: another rival of the same place."""
+    for other in comparisons:
+        if other.rival == claim.control and other.where == cell.where and other.difference and cell.difference:
+            over = paired(cell.difference.by_seed, other.difference.by_seed)
+            return replace(cell, controls={**cell.controls, "length": over})
+    return cell
 
 
 def _by_value(claim: Claim, cells: Sequence[Comparison], axis: str) -> Verdict:
@@ -158,24 +168,21 @@ def called(expects: str, found: Estimate, margin: float = MARGIN) -> str:
 
 
 def _control(claim: Claim, kind: str, cells: Sequence[Comparison], level: float) -> str:
-    """Of a verdict that decides: whether a plain step as long as the masked one does the same."""
+    """Of a verdict that decides: whether its control (a plain step as long as the masked one) does the same."""
     if kind == "open":
         return ""
+    control = f"`{claim.control}`" if claim.control else "a shorter step"
     over = [c.controls.get("length") for c in cells]
     enough = [difference for difference in over if difference is not None and difference.seeds >= SEEDS]
     if len(enough) < min(2, len(cells)):
-        return ", with no control of equal length" * (kind == "confirmed" and claim.expects in ("ahead", "behind"))
+        return ", with no control" * (kind == "confirmed" and claim.expects in ("ahead", "behind"))
     found = estimate(_matrix(enough), level=level)
     text = interval_text(found)
     if found.low > 0:
-        return f", ahead of a shorter step by {text}"
+        return f", ahead of {control} by {text}"
     if found.high < 0:
-        return f", behind a shorter step by {text}"
-    return (
-        f", a shorter step does the same: {text}"
-        if found.within(MARGIN)
-        else f", not told apart from a shorter step: {text}"
-    )
+        return f", behind {control} by {text}"
+    return f", {control} does the same: {text}" if found.within(MARGIN) else f", not told apart from {control}: {text}"
 
 
 def _telling_axis(cells: Sequence[Comparison]) -> str:
@@ -207,7 +214,7 @@ def _trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
             assert c.difference is not None
             points.append((c.against, str(_rest(c, claim.axis)), Difference(dict.fromkeys(c.difference.by_seed, 0.0))))
     places = {value: place for place, value in enumerate(claim.order)}
-    number = places.get if claim.order else _number
+    number = places.get if claim.order else number_in
     numbers = [(number(value), place, difference) for value, place, difference in points]
     known = [(number, place, difference) for number, place, difference in numbers if number is not None]
     along = np.array([number for number, _, _ in known])
@@ -231,7 +238,7 @@ def _rest(comparison: Comparison, axis: str) -> dict[str, str]:
     return {name: value for name, value in comparison.where.items() if name != axis}
 
 
-def _number(value: str) -> float | None:
+def number_in(value: str) -> float | None:
     """The number in a value's name: 0.1 of `corrective alpha=0.1`."""
     found = re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", value)
     return float(found[-1]) if found else None
