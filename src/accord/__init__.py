@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from accord import privacy as privacy
     from accord.causal.rule import causalfed as causalfed
     from accord.core import draws as draws
+    from accord.core import metric_names as _metrics
     from accord.core import schedule as schedule
     from accord.core.errors import AccordError as AccordError
     from accord.core.losses import smaller_is_better as smaller_is_better
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     aggregate = _aggregate
     attack = _attack
     logs = _logs
+    metrics = _metrics
     native = _native
     server = _server
 
@@ -82,6 +84,7 @@ _MODULES = {
     "draws": "core.draws",
     "local": "rules.local",
     "logs": "training.loggers",
+    "metrics": "core.metric_names",
     "models": "models",
     "native": "kernels",
     "privacy": "privacy",

@@ -592,7 +592,7 @@ def test_plot_and_save(tmp_path) -> None:
         ({"min_clients": 0}, "min_clients must be"),
         ({"budget": 0.0}, "budget must be a number of seconds above 0"),
         ({"engine": "quick"}, "no engine 'quick': choose one of auto, sequential"),
-        ({"metrics": [1]}, r"metrics must be of type Mapping, got \[1\]"),
+        ({"metrics": [1]}, "metrics must be names such as 'auc', or a dictionary of functions"),
         ({"momentum": "0.9"}, "momentum must be a number, got '0.9'"),
         ({"lr": "0.1"}, "lr must be a number or a schedule such as .* got '0.1'"),
         ({"seed": "x"}, "seed must be a whole number, got 'x'"),

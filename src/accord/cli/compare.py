@@ -1,6 +1,7 @@
 """`accord compare`: one kind of run against another, paired by seed."""
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,17 +52,21 @@ def compare(
             f"there are no figures of {split!r} in all of these runs: choose one of {', '.join(sorted(splits))}"
         )
     ours, theirs = ({int(seed): values[split] for seed, values in side.items()} for side in figures)
+    for label, values in ((side[0].label, values) for side, values in zip(sides, (ours, theirs), strict=True)):
+        missing = [seed for seed, value in values.items() if math.isnan(value)]
+        if missing:
+            raise AccordError(f"{label} has no figure {_SPLITS[split]} of seed {missing[0]}: `accord show` says why")
     difference = paired(ours, theirs)
     if difference is None:
         raise AccordError(f"the two have no seed in common: {sorted(ours)} and {sorted(theirs)}")
     labels = [side[0].label for side in sides]
-    metric = sides[0][0].history[0][1].metric.name
+    metric = sides[0][0].history[0][1].metric
     where = _SPLITS[split]
     if as_json:
         told = {
             "one": labels[0],
             "other": labels[1],
-            "metric": metric,
+            "metric": metric.name,
             "on": split,
             "select": select,
             "seeds": difference.seeds,
@@ -70,13 +75,15 @@ def compare(
         print(json.dumps({**told, **{k: v if abs(v) < float("inf") else None for k, v in numbers.items()}}, indent=2))
         return
     seeds = f"{difference.seeds} seed{'s' * (difference.seeds > 1)}"
-    said = f"{points(difference)} points of {metric}, {seeds}, by {select}"
+    unit = "points of " if metric.percent else ""
+    said = f"{points(difference, metric)} {unit}{metric.name}, {seeds}, by {select}"
     if difference.seeds == 1:
         print(f"{labels[0]} against {labels[1]} {where}: {said}: one seed decides nothing.")
     elif not difference.clear:
         print(f"{labels[0]} against {labels[1]} {where}: {said}: no clear difference.")
     else:
-        print(f"{labels[0]} is {'ahead of' if difference.mean > 0 else 'behind'} {labels[1]} {where}: {said}.")
+        ahead = metric.score(difference.mean) > 0
+        print(f"{labels[0]} is {'ahead of' if ahead else 'behind'} {labels[1]} {where}: {said}.")
 
 
 def _runs(path: Path) -> "list[Recorded]":

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from accord.runs.comparison import by_kind, comparison, results
+from accord.runs.comparison import by_kind, comparison, notes, results
 from accord.runs.reader import Recorded
 from accord.runs.selection import by_rules, rule_for
 from accord.runs.text import Cells, align, evaluation_cells, numeric, privacy_lines, selection_lines
@@ -31,12 +31,14 @@ def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) 
         title = f"{run.label} · seed {run.seed} · round {number} · {run.ending}"
         print_cells(console, evaluation_cells(evaluation), title)
         chosen = by_rules(history, rule, "held-out", "last10", "oracle")
-        for line in [*selection_lines(chosen, evaluation.metric), *privacy_lines(history)]:
+        for line in [*selection_lines(chosen, evaluation.metric), *privacy_lines(history), *evaluation.notes]:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
     else:
         kinds = by_kind(runs)
         for kind, members in kinds.items():
             print_cells(console, comparison(members, rule), kind if len(kinds) > 1 else None)
+        for line in notes(runs):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
     for run in runs:
         console.print(str(run.folder), style="dim", highlight=False, markup=False, soft_wrap=True)
 

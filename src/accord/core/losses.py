@@ -1,12 +1,14 @@
 """The losses and metrics used when the user brings none. Each gives one number per sample."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from torch import Tensor
 from torch.nn import functional as F
 
-PerSample = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> [B], one number per sample
+from accord.core.class_metrics import check_classes
+from accord.core.errors import AccordError
+from accord.core.measure import Measure, PerSample
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
@@ -24,11 +26,21 @@ def accuracy(output: Tensor, target: Tensor) -> Tensor:
     return (output.argmax(1) == target).float()
 
 
+# As marks beside the code: a run folder's name holds the code of its metrics, and must not change.
+vars(accuracy).update(nan_counts_as=0.0, fits=check_classes)
+
+
 def smaller_is_better(metric: PerSample) -> PerSample:
     """Marks a metric of which less is better, such as an absolute error; otherwise more is taken to be better.
 
     >>> metrics = {"mae": smaller_is_better(lambda output, target: (output[:, 0] - target).abs())}
     """
+
+    if isinstance(metric, Measure):
+        raise AccordError(
+            "smaller_is_better marks a plain function: another metric declares it itself, as in"
+            " accord.metrics.group(function, smaller_is_better=True)"
+        )
 
     @functools.wraps(metric)
     def marked(output: Tensor, target: Tensor) -> Tensor:
@@ -36,10 +48,6 @@ def smaller_is_better(metric: PerSample) -> PerSample:
 
     marked.smaller_is_better = True  # type: ignore[attr-defined]
     return marked
-
-
-def is_smaller_better(metric: PerSample) -> bool:
-    return getattr(metric, "smaller_is_better", False)
 
 
 def default_loss(y: Tensor) -> PerSample:

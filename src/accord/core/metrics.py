@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 TITLES = {"train": "train", "heldout": "held-out", "unseen": "unseen", "test": "test"}  # of the splits
-_SHARES = frozenset({"accuracy"})  # metrics that are shares of samples, told in percent
+_SHARES = frozenset({"accuracy", "balanced_accuracy"})  # metrics that are shares of samples, told in percent
+_SCORES = frozenset({"auc", "average_precision", "calibration_error", "f1", "r2"})  # about 1 in size: four decimals
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A number per sample, by its name."""
+    """What is measured, per sample or of a whole group, by its name."""
 
     name: str
     smaller_is_better: bool = False
@@ -20,6 +21,11 @@ class Metric:
     @property
     def percent(self) -> bool:
         return self.name in _SHARES
+
+    @property
+    def decimals(self) -> int | None:
+        """How many decimals a person sees; None: four digits."""
+        return 2 if self.percent else 4 if self.name in _SCORES else None
 
     @property
     def scale(self) -> float:
@@ -32,10 +38,11 @@ class Metric:
         return f"{self.name} (%)" if self.percent else self.name
 
     def figure(self, value: float | None) -> str:
-        """A value for people: shares in percent, anything else with four digits; a dash for what is not a number."""
+        """A value for people: shares in percent, scores with four decimals, anything else with four digits; a dash for
+        what is not a number."""
         if value is None or math.isnan(value):
             return "-"
-        return f"{100 * value:.2f}" if self.percent else f"{value:.4g}"
+        return f"{value:.4g}" if self.decimals is None else f"{self.scale * value:.{self.decimals}f}"
 
     def figures(self, rows: Iterable[Iterable[float | None]]) -> list[list[str]]:
         """The values of a table."""
@@ -53,7 +60,7 @@ class Metric:
 
     def to_json(self) -> dict[str, Any]:
         """What a page needs to print its values as `figure` does."""
-        return {"title": self.title, "scale": self.scale, "percent": self.percent}
+        return {"title": self.title, "scale": self.scale, "percent": self.percent, "decimals": self.decimals}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Batches, dropout and the order in which reports are added are fixed here, so tha
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from accord.attacks import Attackers
 from accord.core import draws
 from accord.core.layout import Layout
-from accord.core.losses import PerSample, is_smaller_better
+from accord.core.measure import Measure, Metrics, PerSample, declared
 from accord.core.record import Record, State
 from accord.data.federated import Federation
+from accord.engines.group_values import GroupValues, Settled
 from accord.rules.algorithm import Algorithm, Memory
 from accord.rules.local import Training
 
@@ -39,11 +40,21 @@ class Job:
     algorithm: Algorithm
     training: Training
     loss: PerSample
-    metrics: Mapping[str, PerSample]
+    metrics: Metrics
     seed: int
     device: torch.device
     speed: frozenset[str] = frozenset()  # see `accord.engines.speed`
     attack: Attackers | None = None
+
+    @cached_property
+    def measures(self) -> dict[str, Measure]:
+        """The metrics, by name and in order, as they declare themselves."""
+        return {name: declared(metric) for name, metric in self.metrics.items()}
+
+    @cached_property
+    def of_group(self) -> dict[str, Measure]:
+        """Those of a whole group."""
+        return {name: measure for name, measure in self.measures.items() if measure.of_group}
 
 
 def _forget(client: str, state: State) -> None:
@@ -112,13 +123,25 @@ Group = tuple[str, str, Tensor]  # (split, client, rows)
 
 @dataclass(frozen=True)
 class Table:
-    """Sums over the samples of each group: `sums[metric][g]` belongs to `groups[g]`. Of the metrics in `smaller`, less
-    is better."""
+    """Sums over the samples of each group: `sums[metric][g]` belongs to `groups[g]`; metrics of a whole group are in
+    `of_group`. Of the metrics in `smaller`, less is better."""
 
     groups: list[tuple[str, str]]
     samples: np.ndarray
     sums: dict[str, np.ndarray]
     smaller: frozenset[str] = frozenset({"loss"})
+    of_group: Mapping[str, GroupValues] = field(default_factory=dict)
+    nan: np.ndarray | None = None  # predictions that are NaN, by group; None: nobody counted
+    order: tuple[str, ...] = ()  # of all metrics: the first that is not the loss judges
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """All that was measured, in order."""
+        return self.order or (*self.sums, *self.of_group)
+
+    def settled(self) -> "Table":
+        """With the groups' figures alone: outputs of all samples are let go of."""
+        return replace(self, of_group={name: Settled(of.each, of.needs) for name, of in self.of_group.items()})
 
 
 class Engine(Protocol):
@@ -217,9 +240,6 @@ class Batch:
     who: str
 
 
-Values = dict[str, np.ndarray]  # loss and metrics, a number per sample
-
-
 def evaluation_batches(job: Job, groups: Sequence[Group]) -> list[Batch]:
     """All groups' rows in batches of one size, whichever group they belong to."""
     bounds = np.cumsum([len(rows) for _, _, rows in groups])
@@ -229,20 +249,3 @@ def evaluation_batches(job: Job, groups: Sequence[Group]) -> list[Batch]:
         split, client, _ = groups[int(np.searchsorted(bounds, start, side="right"))]
         batches.append(Batch(start, rows[start : start + size], f"{split} data of client {client}"))
     return batches
-
-
-def scores(job: Job) -> dict[str, PerSample]:
-    """What is measured of every sample, by name."""
-    return {"loss": job.loss, **job.metrics}
-
-
-def tabulate(job: Job, groups: Sequence[Group], parts: Sequence[Values]) -> Table:
-    """The values of all evaluation batches, in their order, summed by group."""
-    sizes = np.array([len(rows) for _, _, rows in groups], dtype=np.int64)
-    owner = np.repeat(np.arange(len(groups)), sizes)
-    sums = {}
-    for name in scores(job):
-        per_sample = np.concatenate([part[name] for part in parts]) if parts else np.zeros(0)
-        sums[name] = np.bincount(owner, per_sample, minlength=len(groups))
-    smaller = frozenset(name for name, function in scores(job).items() if name == "loss" or is_smaller_better(function))
-    return Table([(split, client) for split, client, _ in groups], sizes, sums, smaller)

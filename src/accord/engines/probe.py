@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from accord.core import draws
 from accord.core.errors import AccordError
+from accord.core.measure import Measure
 from accord.engines.contract import Job, PerSample
+from accord.engines.measuring import NAN, OUTPUT, TARGET
 
 
 @dataclass(frozen=True)
@@ -25,14 +27,14 @@ def probe(job: Job) -> Probed:
     """Runs two samples through a copy of the model, the loss and every metric."""
     x, y = two_samples(job)
     for name in job.metrics:
-        if name in ("loss", "clients", "samples"):
+        if name in ("loss", "clients", "samples", NAN, OUTPUT, TARGET):
             raise AccordError(f"a metric cannot be called {name!r}: that name is taken in every evaluation")
     with torch.no_grad(), torch.random.fork_rng(devices=[job.device] if job.device.type == "cuda" else []):
         model = copied(job.module).to(job.device).train()
         output, drops_out = _run(model, x)
         _per_sample("loss", job.loss, output, y)
-        for name, metric in job.metrics.items():
-            _per_sample(f"metric {name}", metric, output, y)
+        for name, measure in job.measures.items():
+            _fits(name, measure, output, y)
         return Probed(drops_out, least_batch=1 if _trains_on_one(model, x) else 2)
 
 
@@ -83,6 +85,20 @@ def _run(model: nn.Module, x: Tensor) -> tuple[Any, bool]:
             f"the model replaces its buffer {name} instead of changing it in place: write self.{name}.copy_(...)"
         )
     return output, mode.calls > 0
+
+
+def _fits(name: str, measure: Measure, output: Any, y: Tensor) -> None:
+    """Refuses a metric that is not for such outputs and targets. One of a whole group is not tried: two samples may not
+    be enough for it."""
+    if measure.of_group and not isinstance(output, Tensor):
+        raise AccordError(f"the metric {name} is of a whole group, and the model gives a {type(output).__name__}")
+    if isinstance(output, Tensor):
+        try:
+            measure.check(output, y)
+        except AccordError as error:
+            raise AccordError(f"the metric {name} {error}") from None
+    if not measure.of_group:
+        _per_sample(f"metric {name}", measure, output, y)
 
 
 def _per_sample(what: str, function: PerSample, output: Any, y: Tensor) -> None:

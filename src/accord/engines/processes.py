@@ -28,9 +28,9 @@ from accord.engines.contract import (
     Work,
     evaluation_batches,
     shards,
-    tabulate,
     whole,
 )
+from accord.engines.measuring import tabulate
 from accord.engines.sequential import Sequential
 from accord.engines.shared_memory import Area, Line
 from accord.engines.worker_process import Luggage, serve

@@ -17,8 +17,9 @@ from accord.core.layout import change_of_buffers
 from accord.core.record import Record, State
 from accord.core.reports import Reports, why_leave_out
 from accord.engines import contract, speed
-from accord.engines.contract import Batch, ClientRow, Group, Job, Member, Outcome, Part, Table, Values, Work
+from accord.engines.contract import Batch, ClientRow, Group, Job, Member, Outcome, Part, Table, Work
 from accord.engines.local_step import Piece, clipping, gradient_of, step_of
+from accord.engines.measuring import Values, measured, tabulate
 from accord.engines.probe import probe
 
 _GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
@@ -164,13 +165,12 @@ class Sequential:
     # --------------------------------------------------------------------------------------------- evaluation
 
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
-        """Loss and metrics summed over each group's samples. Groups share batches: evaluation sees samples, not
-        clients."""
+        """Loss and metrics of each group. Groups share batches: evaluation sees samples, not clients."""
         with torch.random.fork_rng(self._generators):
             parts = self._scored(vector, buffers, contract.evaluation_batches(self.job, groups))
             with error_context("evaluation failed"):  # a CUDA device tells of a failure only when it is waited for
                 values = [_fetched(parts)] if parts else []
-        return contract.tabulate(self.job, groups, values)
+        return tabulate(self.job, groups, values)
 
     def evaluate_batch(self, vector: Tensor, buffers: Tensor, batch: Batch) -> Values:
         """Loss and metrics of every sample of one batch."""
@@ -182,7 +182,7 @@ class Sequential:
         """Loss and metrics of every sample, batch by batch, still on the device."""
         self._switch(training=False)
         self.job.layout.attach(self._parameters, vector)
-        functions, values = contract.scores(self.job), list[dict[str, Tensor]]()
+        values = list[dict[str, Tensor]]()
         for batch in batches:
             self._reset_buffers(buffers)
             draw = self.job.seed, "evaluate", batch.start
@@ -190,8 +190,7 @@ class Sequential:
             with error_context(f"evaluation failed at or soon after {batch.who}"), dropout:
                 draws.seed_torch(self.job.device, *draw)
                 x, y = self.fed.read(batch.rows)
-                output = self._forward(x)
-                values.append({name: function(output, y).double() for name, function in functions.items()})
+                values.append(measured(self.job, self._forward(x), y))
         return values
 
     # ------------------------------------------------------------------------------------------------ helpers

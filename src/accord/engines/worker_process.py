@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.engines.contract import Batch, Job, Member, Part, Values, Work
+from accord.engines.contract import Batch, Job, Member, Part, Work
+from accord.engines.measuring import Values
 from accord.engines.sequential import Sequential
 from accord.engines.shared_memory import Area, Line, check_sendable
 from accord.kernels.library import choose, chosen

@@ -100,6 +100,7 @@ def execute_seed(
                 device=experiment.settings.run.device,
                 speed=experiment.settings.run.speed,
                 attack=experiment.attack,
+                metrics=experiment.metrics,
                 folder=folder,
                 hooks=[
                     lambda event: watcher.round(event),

@@ -17,6 +17,8 @@ from torch import nn
 
 from accord.attacks import Attack, check_algorithm
 from accord.core.errors import AccordError
+from accord.core.measure import Measure, Metrics, PerSample
+from accord.core.metric_names import METRICS
 from accord.data import Federation
 from accord.data.cache import Progress
 from accord.engines.device import pick_device
@@ -32,6 +34,7 @@ from accord.rules.algorithm import Algorithm
 from accord.rules.label import label_of
 from accord.rules.local import Training
 from accord.rules.old_spelling import Given, as_spelled_now
+from accord.rules.registry import imported
 from accord.rules.schema import algorithm_table, settings_of
 from accord.runs.fingerprint import describe, folder_name
 from accord.runs.settings import RunSettings
@@ -54,6 +57,7 @@ class Experiment:
     model: Choice
     attack: Attack | None
     first_plan: Plan  # of the first seed: seeds differ in nothing else
+    metrics: Metrics | None = None  # those that suit the targets
 
     def plan(self, seed: int) -> Plan:
         return self.first_plan if seed == self.first_plan.seed else replace(self.first_plan, seed=seed)
@@ -103,6 +107,7 @@ class Experiment:
             "algorithm": describe(self.algorithm),
             "training": describe(self.training),
             "plan": self.first_plan.identity(),
+            **({"metrics": [[name, describe(of)] for name, of in self.metrics.items()]} if self.metrics else {}),
             **({"attack": describe(self.attack)} if self.attack else {}),
             **({"precision": "bf16"} if "bf16" in self.settings.run.speed else {}),
         }
@@ -124,11 +129,11 @@ class Experiment:
 
     def resolved(self) -> dict[str, Any]:
         """Every setting that applies, defaults filled in: what a file would say. Seeds differ in none of them."""
-        settings, algorithm = self.settings, self.algorithm
+        settings, algorithm, asked = self.settings, self.algorithm, self.settings.train.metrics
         sections = {
             "data": self.supply.resolved(),
             "model": settings.model.model_dump(exclude_none=True) | self.model.full,
-            "train": train_table(self.training, self.first_plan),
+            "train": train_table(self.training, self.first_plan) | ({"metrics": asked} if asked else {}),
             "algorithm": algorithm_table(algorithm, ALGORITHMS[algorithm.name], settings.algorithm.model_dump()),
             "attack": part_fields(self.attack),
             "privacy": privacy_table(algorithm),
@@ -252,7 +257,24 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
             check_algorithm(algorithm)
         except AccordError as error:
             raise blamed(error, "attack", "name") from None
-    return Experiment(settings, text, algorithm, training, supply, model, attack, plan)
+    metrics = _metrics(train.metrics, folder) if train.metrics else None
+    return Experiment(settings, text, algorithm, training, supply, model, attack, plan, metrics)
+
+
+def _metrics(names: Sequence[str], folder: Path | None) -> Metrics:
+    """Metrics by name: accord's own, and a user's `module:object`, which is called by the object's name."""
+    found: dict[str, PerSample | Measure] = {}
+    for name in names:
+        title = name.partition(":")[2] or name
+        if title in found:
+            raise AccordError(f"train.metrics must differ from each other, got {list(names)}")
+        if ":" not in name and name not in METRICS:
+            raise unknown("train.metrics", name, METRICS, " or module:object of yours")
+        try:
+            found[title] = imported(name, folder) if ":" in name else METRICS[name]
+        except AccordError as error:
+            raise AccordError(f"train.metrics: {error}") from None
+    return found
 
 
 def _check(settings: Settings, cohort: int | None, clients: int | None, algorithm: Algorithm) -> None:

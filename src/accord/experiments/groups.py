@@ -64,14 +64,15 @@ class Jobs:
         module, plan = experiment.module(fed, seed), experiment.plan(seed)
         where = experiment.settings.run
         parts = module, fed, experiment.algorithm, experiment.training, plan, where.device
-        return make_job(*parts, speed=where.speed, attack=experiment.attack)
+        return make_job(*parts, speed=where.speed, attack=experiment.attack, metrics=experiment.metrics)
 
     def alike(self, run: PlannedRun) -> Hashable:
         """What the run must share with others to go along with them. Looked into once for all runs that differ in rates
         and rules alone."""
         settings, training, local = run.experiment.settings, run.experiment.training, run.experiment.algorithm.local
         sections = settings.data.model_dump_json(), settings.model.model_dump_json()
-        key = (*sections, settings.run.device, *settings.run.speed, run.seed, training.batch, local.full_batch)
+        where = settings.run.device, *settings.run.speed, *settings.train.metrics
+        key = (*sections, *where, run.seed, training.batch, local.full_batch)
         if key not in self._alike:
             self._alike[key] = alike(self.job(run))
         return self._alike[key]

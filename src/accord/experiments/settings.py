@@ -149,6 +149,13 @@ class TrainSection(Section):
     evaluate_samples: int | None = Field(
         None, description="training samples that an evaluation reads, a fixed draw of at most so many; left out: all"
     )
+    metrics: Words = Field(
+        [],
+        description=(
+            "what is measured, the first one judges: accuracy, auc, average_precision, balanced_accuracy,"
+            " calibration_error, f1, mae, r2, or your module:object; left out: accuracy, or the loss of a regression"
+        ),
+    )
     patience: int | None = Field(
         None,
         description=(

@@ -19,7 +19,7 @@ from accord.core.metrics import GAPS, TITLES, Metric
 from accord.core.version import __version__
 from accord.report.grids import grids
 from accord.report.papers import holds_results, paper, runs_of
-from accord.runs.comparison import by_kind, by_setting, labels
+from accord.runs.comparison import by_kind, by_setting, labels, notes
 from accord.runs.reader import Recorded, find, load
 from accord.runs.rows import RoundRow, lines_of, parsed, read_json
 from accord.runs.selection import rule_for
@@ -69,7 +69,7 @@ def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[st
     kinds = {kind: by_setting(members) for kind, members in by_kind(runs).items()}
     settings: list[dict[str, Any]] = []
     maps: list[dict[str, Any]] = []
-    notices = [f"{run.folder} is {run.status}" for run in runs if run.damaged]
+    notices = [f"{run.folder} is {run.status}" for run in runs if run.damaged] + notes(runs)
     most = max(40, min(400, _POINTS // max(1, sum(map(len, kinds.values())))))
     for kind, groups in kinds.items():
         leaders = [next((run for run in members if not run.damaged), members[0]) for members in groups]

@@ -67,6 +67,15 @@ def comparison(runs: Sequence[Recorded], rule: str) -> Cells:
     return [row[:-1] for row in cells] if all_done else cells
 
 
+def notes(runs: Sequence[Recorded]) -> list[str]:
+    """Sentences beside the runs' last figures, each once, with the runs that it is true of."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for note in run.history[-1][1].notes if run.history else ():
+            found.setdefault(note, []).append(f"{run.label}, seed {run.seed}")
+    return [f"{of[0]}{f' and {len(of) - 1} more runs' if len(of) > 1 else ''}: {note}" for note, of in found.items()]
+
+
 def _row(
     members: Sequence[Recorded], rule: str, splits: Sequence[str], gaps: Sequence[Gap], metric: Metric
 ) -> list[str]:

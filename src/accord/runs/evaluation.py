@@ -15,13 +15,17 @@ import numpy as np
 from accord.core.jsonable import Json, Jsonable
 from accord.core.metrics import GAPS, TITLES, Metric
 from accord.engines.contract import Table
+from accord.engines.group_values import GroupValues
+from accord.runs.notes import notes_on
 
 Parts = dict[str, set[tuple[str, str]]]  # what a part is called -> its (split, client)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One metric over the clients of a split. None where a model that diverged has none."""
+    """One metric over the clients of a split. None where there is no figure: a model that diverged has none, and a
+    metric of a whole group may be undefined. `by_sample` is the mean over samples or, of a metric of a whole group, its
+    figure on all of them; clients without a figure are in no mean."""
 
     by_sample: float | None = None
     by_client: float | None = None
@@ -66,6 +70,7 @@ class Evaluation(Jsonable):
     smaller_is_better: tuple[str, ...] = ("loss",)
     parts: dict[str, SplitRow] = field(default_factory=dict)
     privacy: dict[str, float] | None = None
+    notes: tuple[str, ...] = ()  # sentences: NaN predictions, clients without a figure
     metrics: tuple[str, ...] = field(init=False)  # what was measured, in order
     metric: Metric = field(init=False)  # that a run is judged by: the first that is not the loss, or else the loss
 
@@ -100,6 +105,8 @@ class Evaluation(Jsonable):
         }
         if self.parts:
             form["parts"] = {name: row.to_json() for name, row in self.parts.items()}
+        if self.notes:
+            form["notes"] = list(self.notes)
         return form if self.privacy is None else {**form, "privacy": self.privacy}
 
     @classmethod
@@ -112,6 +119,7 @@ class Evaluation(Jsonable):
             tuple(form.get("smaller_is_better", ("loss",))),
             {name: SplitRow.from_json(row) for name, row in form.get("parts", {}).items()},
             form.get("privacy"),
+            tuple(form.get("notes", ())),
         )
 
 
@@ -132,6 +140,7 @@ def summarise(table: Table, parts: Parts | None = None, privacy: dict[str, float
         tuple(sorted(table.smaller)),
         _rows(table, ((name, members & there) for name, members in of_parts.items())),
         privacy,
+        notes_on(table),
     )
 
 
@@ -142,19 +151,33 @@ def _rows(table: Table, chosen: Iterable[tuple[str, np.ndarray]]) -> dict[str, S
 def _row(table: Table, here: np.ndarray) -> SplitRow:
     samples = table.samples[here]
     metrics = {}
-    for metric, sums in table.sums.items():
-        per_client = sums[here] / samples
-        with np.errstate(invalid="ignore"):  # infinities of a model that diverged
-            q10, q50, q90 = np.quantile(per_client, [0.1, 0.5, 0.9])
-        metrics[metric] = Figures(
-            by_sample=float(sums[here].sum() / samples.sum()),
-            by_client=float(per_client.mean()),
-            worst=float(per_client.max() if metric in table.smaller else per_client.min()),
-            q10=float(q10),
-            q50=float(q50),
-            q90=float(q90),
-        )
+    for metric in table.metrics:
+        smaller = metric in table.smaller
+        if metric in table.of_group:
+            metrics[metric] = _of_group(table.of_group[metric], here, smaller)
+        else:
+            sums = table.sums[metric][here]
+            metrics[metric] = _spread(float(sums.sum() / samples.sum()), sums / samples, smaller)
     return SplitRow(int(here.sum()), int(samples.sum()), metrics)
+
+
+def _of_group(values: GroupValues, here: np.ndarray, smaller: bool) -> Figures:
+    per_client = values.each[here]
+    there = per_client[~np.isnan(per_client)]
+    return _spread(values.over(here), there, smaller) if len(there) else Figures(values.over(here))
+
+
+def _spread(by_sample: float | None, per_client: np.ndarray, smaller: bool) -> Figures:
+    with np.errstate(invalid="ignore"):  # infinities of a model that diverged
+        q10, q50, q90 = np.quantile(per_client, [0.1, 0.5, 0.9])
+    return Figures(
+        by_sample=by_sample,
+        by_client=float(per_client.mean()),
+        worst=float(per_client.max() if smaller else per_client.min()),
+        q10=float(q10),
+        q50=float(q50),
+        q90=float(q90),
+    )
 
 
 def by_population(populations: Mapping[str, str], groups: Collection[tuple[str, str]]) -> Parts:
@@ -179,14 +202,21 @@ def by_turn(took_part: Collection[str], groups: Collection[tuple[str, str]]) -> 
 
 
 def per_client(table: Table) -> list[dict[str, Any]]:
-    """A row for every client with samples: split, client, samples and the mean of each metric."""
+    """A row for every client with samples: split, client, samples and each metric; None where it has no figure."""
+
+    def value(metric: str, g: int) -> float | None:
+        if metric in table.of_group:
+            figure = table.of_group[metric].each[g]
+            return None if np.isnan(figure) else float(figure)
+        return float(table.sums[metric][g] / table.samples[g])
+
     return [
         {
             "split": split,
             "client": client,
-            "samples": int(n),
-            **{metric: float(sums[g] / n) for metric, sums in table.sums.items()},
+            "samples": int(table.samples[g]),
+            **{metric: value(metric, g) for metric in table.metrics},
         }
-        for g, ((split, client), n) in enumerate(zip(table.groups, table.samples, strict=True))
-        if n
+        for g, (split, client) in enumerate(table.groups)
+        if table.samples[g]
     ]

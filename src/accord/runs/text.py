@@ -57,6 +57,7 @@ def run_text(title: str, history: History, stopped: str | None = None) -> str:
         *align(evaluation_cells(evaluation)),
         *selection_lines(chosen, evaluation.metric),
         *privacy_lines(history),
+        *evaluation.notes,
     ]
     return "\n".join(lines)
 

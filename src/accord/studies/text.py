@@ -11,6 +11,8 @@ from accord.studies.published import Printed, elsewhere, find
 from accord.studies.statistics import Estimate, holm
 from accord.studies.study import Study
 
+_ACCURACY = Metric("accuracy")
+
 
 def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:
     """A row per cell. Accuracy in percent on the test set, by each rule; unseen clients by the main one; then what was
@@ -40,7 +42,7 @@ def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:
 
 def _figure(result: Result, split: str, rule: str) -> str:
     values = result.figures[rule].of(split) if rule in result.figures else []
-    return spread(values, Metric("accuracy")) if values else "-"
+    return spread(values, _ACCURACY) if values else "-"
 
 
 def _rounds(result: Result) -> str:
@@ -105,14 +107,19 @@ def after_holm(comparisons: Sequence[Comparison]) -> list[str]:
     return called
 
 
-def points(difference: Difference | None) -> str:
-    """`+0.80 (0.30 to 1.30)` in percentage points."""
+def points(difference: Difference | None, metric: Metric = _ACCURACY) -> str:
+    """`+0.80 (0.30 to 1.30)`, in percentage points or whatever the metric is told in."""
     if difference is None:
         return "-"
     if difference.seeds == 1:
-        return f"{100 * difference.mean:+.2f} (one seed)"
-    return interval_text(difference.interval)
+        return f"{_signed(difference.mean, metric)} (one seed)"
+    return interval_text(difference.interval, metric)
 
 
-def interval_text(interval: Estimate) -> str:
-    return f"{100 * interval.value:+.2f} ({100 * interval.low:.2f} to {100 * interval.high:.2f})"
+def interval_text(interval: Estimate, metric: Metric = _ACCURACY) -> str:
+    return f"{_signed(interval.value, metric)} ({metric.figure(interval.low)} to {metric.figure(interval.high)})"
+
+
+def _signed(value: float, metric: Metric) -> str:
+    figure = metric.figure(value)
+    return figure if figure.startswith("-") else f"+{figure}"

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from accord.attacks import Attack, attackers
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.core.losses import PerSample, default_loss, default_metrics
+from accord.core.losses import default_loss
+from accord.core.measure import Metrics, PerSample
+from accord.core.metric_names import chosen_metrics
 from accord.core.schedule import Schedule
 from accord.data.federated import Federation
 from accord.engines.contract import Job
@@ -63,7 +65,7 @@ def fit(
     folder: str | Path | None = None,
     resume: bool = True,
     loss: PerSample | None = None,
-    metrics: Mapping[str, PerSample] | None = None,
+    metrics: Metrics | Sequence[str] | None = None,
     start: str | Path | Mapping[str, Tensor] | None = None,
     hooks: Sequence[Hook] = (),
     verbose: bool | None = None,
@@ -78,10 +80,11 @@ def fit(
     `"window(a,b)"`, or several. Of training data at most `evaluate_samples` are read, the same each time (None: all).
     With a `folder` the run is recorded there under a name made of its settings, and goes on from its last checkpoint if
     it is there already; a run that has been that far is read back, with all the rounds it has. `loss(output, target)`
-    and each of `metrics` give one number per sample; the first metric judges the model, and more of it is better unless
-    `accord.smaller_is_better` marks it. `start` is a state dict, or a safetensors file, to begin from. `attack` makes
-    some clients harm, such as `accord.attack.sign_flip(share=0.2)`; they are evaluated like all others
-    (docs/explanation/robustness.md). `speed` names options that trade something for speed: `native`, `compile`,
+    gives one number per sample. `metrics` are names, such as `["auc", "accuracy"]`, or functions by name, per sample or
+    of a whole group (`accord.metrics`, docs/how-to/metrics.md); the first one judges the model. `start` is a state
+    dict, or a safetensors file, to begin from. `attack` makes some clients harm, such as
+    `accord.attack.sign_flip(share=0.2)`; they are evaluated like all others (docs/explanation/robustness.md). `speed`
+    names options that trade something for speed: `native`, `compile`,
     `channels-last`, `bf16` (docs/explanation/engines.md). A checkpoint is written every `checkpoint_every` rounds
     (None: every ten seconds). `budget` is in seconds; a run that spends it stops after the round and can be resumed.
     With `patience` a run ends before its `rounds` once held-out data has not improved, by more than `min_delta`, in so
@@ -97,7 +100,7 @@ def fit(
         ("fed", fed, Federation),
         ("algorithm", algorithm, Algorithm),
     ]
-    for what, value, kind in [*kinds, ("metrics", metrics or {}, Mapping)]:
+    for what, value, kind in kinds:
         if not isinstance(value, kind):
             raise AccordError(f"{what} must be of type {kind.__name__}, got {value!r}")
     conditions = conditions or Conditions()
@@ -159,7 +162,7 @@ def carry_out(
     folder: str | Path | RunFolder | None,
     resume: bool = True,
     loss: PerSample | None = None,
-    metrics: Mapping[str, PerSample] | None = None,
+    metrics: Metrics | Sequence[str] | None = None,
     hooks: Sequence[Hook] = (),
     tell: Callable[[str], None] | None = None,
 ) -> Run:
@@ -191,7 +194,7 @@ def make_job(
     speed: Sequence[str] = (),
     attack: Attack | None = None,
     loss: PerSample | None = None,
-    metrics: Mapping[str, PerSample] | None = None,
+    metrics: Metrics | Sequence[str] | None = None,
 ) -> Job:
     """A job whose parts go together; loss and metrics are those that suit the targets, where none are given."""
     algorithm.local.check(training.momentum)
@@ -202,7 +205,7 @@ def make_job(
     if algorithm.privacy:
         plan.check_privacy()
         algorithm.privacy.check_layout(Layout.of(model))
-    loss, metrics = loss or default_loss(fed.y), default_metrics(fed.y) if metrics is None else metrics
+    loss, metrics = loss or default_loss(fed.y), chosen_metrics(metrics, fed.y)
     layout, where, ways = Layout.of(model), pick_device(device), checked(speed)
     against = None if attack is None else attackers(attack, fed, algorithm, plan.seed)
     return Job(model, layout, fed, algorithm, training, loss, metrics, plan.seed, where, ways, against)

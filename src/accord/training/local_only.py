@@ -2,12 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from accord.core import draws
 from accord.core.record import State
 from accord.engines.contract import Engine, Group, Table
+from accord.engines.group_values import Alone, Exact, Outputs
 
 _TRIED = 10  # so many clients' models are tried on data that is nobody's own
 
@@ -43,4 +46,26 @@ def merge_alone(own: Sequence[Table], shared: Sequence[Table]) -> Table:
         )
         for metric in shared[0].sums
     }
-    return Table(groups, samples, sums, shared[0].smaller)
+    return replace(
+        shared[0],
+        groups=groups,
+        samples=samples,
+        sums=sums,
+        of_group={name: _alone(name, own, shared) for name in shared[0].of_group},
+        nan=_nan(own, shared),
+    )
+
+
+def _alone(name: str, own: Sequence[Table], shared: Sequence[Table]) -> Alone:
+    """A metric of a whole group: clients' own data taken together are predictions of many models."""
+    mine, others = ([cast(Exact, table.of_group[name]) for table in tables] for tables in (own, shared))
+    return Alone(replace(mine[0], all=Outputs.joined([values.all for values in mine])), others)
+
+
+def _nan(own: Sequence[Table], shared: Sequence[Table]) -> np.ndarray | None:
+    """NaN predictions; on data that is nobody's own, of the model that has most."""
+    counts = [table.nan for table in (*own, *shared)]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts):
+        return None
+    return np.concatenate([*known[: len(own)], np.max(known[len(own) :], axis=0)])

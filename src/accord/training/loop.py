@@ -230,13 +230,15 @@ class Loop:
 
     def _evaluate(self, row: RoundRow, table: Table) -> Evaluation:
         """Three ways, after the round that `row` tells of."""
-        self.last_table = table
         groups, algorithm = set(table.groups), self.job.algorithm
         parts = by_turn(self.cohorts.took_part(row), groups) | by_population(self.job.fed.populations, groups)
-        if algorithm.privacy is None:
-            return summarise(table, parts)
-        masked, clients = algorithm.mask is not None, len(self._clients)
-        return summarise(table, parts, algorithm.privacy.spent(masked, clients, self.plan.sample, row.round))
+        spent = None
+        if algorithm.privacy is not None:
+            masked, clients = algorithm.mask is not None, len(self._clients)
+            spent = algorithm.privacy.spent(masked, clients, self.plan.sample, row.round)
+        evaluation = summarise(table, parts, spent)
+        self.last_table = table.settled()
+        return evaluation
 
     def evaluated(self) -> Table:
         """The model as it is on all that the run evaluates."""

@@ -32,9 +32,9 @@ from accord.engines.contract import (
     added,
     evaluation_batches,
     shards,
-    tabulate,
     whole,
 )
+from accord.engines.measuring import tabulate
 from accord.engines.probe import probe
 from accord.engines.ray.connect import connect
 from accord.engines.ray.payload import Parcel

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from accord.core.record import State
-from accord.engines.contract import Batch, ClientRow, Job, Member, Values, Work
+from accord.engines.contract import Batch, ClientRow, Job, Member, Work
+from accord.engines.measuring import Values
 from accord.engines.ray.payload import Parcel
 from accord.engines.ray.worker import Piece, Told
 

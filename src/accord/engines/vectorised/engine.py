@@ -18,13 +18,13 @@ from accord.engines.contract import (
     Outcome,
     Part,
     Table,
-    Values,
     Work,
     order,
     shards,
     too_few,
     whole,
 )
+from accord.engines.measuring import Values
 from accord.engines.probe import draws_in_evaluation
 from accord.engines.sequential import Sequential
 from accord.engines.vectorised.batchable import CannotBatch

@@ -25,11 +25,12 @@ const there = (value) => value !== null && value !== undefined && Number.isFinit
 const scaled = (value, metric) => (there(value) ? data.metrics[metric].scale * value : null);
 const unit = (metric) => data.metrics[metric].title;
 
-// As `accord show` prints it: shares in percent, anything else with four digits, a dash for what is not a number.
+// As `accord show` prints it: shares in percent, scores with four decimals, anything else with four digits, a dash for what is not a number.
 const figure = (value, metric) => inFigures(scaled(value, metric), metric);
 function inFigures(at, metric) {
   if (!there(at)) return "-";
-  return data.metrics[metric].percent ? at.toFixed(2) : String(Number(at.toPrecision(4)));
+  const { decimals } = data.metrics[metric];
+  return there(decimals) ? at.toFixed(decimals) : String(Number(at.toPrecision(4)));
 }
 const plusMinus = (pair, metric) => (pair ? figure(pair[0], metric) + (there(pair[1]) ? ` ± ${figure(pair[1], metric)}` : "") : "-");
 

@@ -1,0 +1,278 @@
+"""Metrics of a whole group for class labels, by scikit-learn.
+
+`output: [N, classes]` are logits; `[N]` or `[N, 1]` is the logit of class 1 of two. With two classes, class 1 is the
+positive one. With more, AUC and average precision are those of each class against the rest, averaged over the classes
+that the group has (scikit-learn's macro one-vs-rest, which is undefined where a class is missing, as it is with most
+clients); F1 is averaged over classes too. A prediction that is NaN counts as wrong: ranked last if it should be first,
+of another class, sure and mistaken.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from accord.core.errors import AccordError
+from accord.core.measure import Measure
+
+BINS = 1000  # of a score between 0 and 1, in what a client of a deployment sends for AUC and average precision
+_CONFIDENCES = 15  # bins of the calibration error, as Guo et al. (2017) have them
+_LARGEST = 1e30  # what an infinite logit counts as
+_HISTOGRAM = f"a histogram of {BINS:,} bins of the clients' scores by class"
+_TWO_CLASSES = "it needs samples of two classes"
+
+
+def check_classes(output: Tensor, target: Tensor) -> None:
+    """Refuses what is not one class label per sample."""
+    if target.is_floating_point() or target.dtype == torch.complex64:
+        raise AccordError(f"is for class labels, and the targets are numbers ({_kind(target)}): take mae or r2")
+    if target.ndim != 1 or output.ndim > 2:
+        raise AccordError(
+            f"needs one class label per sample, got targets of shape {tuple(target.shape)} and outputs of shape"
+            f" {tuple(output.shape)}"
+        )
+
+
+def _kind(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def sklearn_metrics() -> Any:
+    """scikit-learn's functions, imported when the first of them is asked for."""
+    try:
+        import sklearn.metrics
+    except ImportError:
+        raise AccordError(
+            "is computed by scikit-learn, which is not installed: pip install 'scikit-learn>=1.4'"
+        ) from None
+    return sklearn.metrics
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without scikit-learn's warnings of small groups, in which a class may be missing or predicted alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@dataclass(frozen=True)
+class _Predicted:
+    """What a model said of N samples, and what they are."""
+
+    probabilities: np.ndarray  # [N, C]; of a NaN prediction, zeros
+    logits: np.ndarray  # [N, C]
+    target: np.ndarray  # [N]
+    wrong: np.ndarray  # [N]: NaN predictions
+
+    @staticmethod
+    def of(output: Tensor, target: Tensor) -> "_Predicted":
+        logits = output.detach().double().cpu().reshape(len(target), -1)
+        if logits.shape[1] == 1:  # the logit of class 1 of two
+            logits = torch.cat([torch.zeros_like(logits), logits], 1)
+        logits = torch.nan_to_num(logits, nan=torch.nan, posinf=_LARGEST, neginf=-_LARGEST)
+        wrong = logits.isnan().any(1)
+        logits[wrong] = 0.0
+        probabilities = logits.softmax(1)
+        probabilities[wrong] = 0.0
+        return _Predicted(probabilities.numpy(), logits.numpy(), target.cpu().numpy().astype(np.int64), wrong.numpy())
+
+    @property
+    def binary(self) -> bool:
+        return self.probabilities.shape[1] == 2
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The predicted classes; of a NaN prediction the other one of two, or none of many."""
+        other = 1 - self.target if self.binary else -1
+        return np.where(self.wrong, other, self.logits.argmax(1))
+
+    def ranked(self, of: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which samples are of a class, and scores by which those should come first. Of two classes it is the
+        difference of logits: probabilities near 1 round to 1, and would tie."""
+        positive = self.target == of
+        scores = self.logits[:, 1] - self.logits[:, 0] if self.binary else self.probabilities[:, of]
+        finite = scores[~self.wrong] if not self.wrong.all() else np.zeros(1)
+        return positive, np.where(self.wrong, np.where(positive, finite.min() - 1, finite.max() + 1), scores)
+
+    def histogram(self) -> np.ndarray:
+        """`[classes, 2, BINS]`: how many samples of other classes, and of the class, have which score; of two classes,
+        the positive one's alone."""
+        scored = [1] if self.binary else range(self.probabilities.shape[1])
+        counts = np.zeros((len(scored), 2, BINS))
+        for row, of in enumerate(scored):
+            positive = self.target == of
+            places = np.minimum((self.probabilities[:, of] * BINS).astype(np.int64), BINS - 1)
+            places = np.where(self.wrong, np.where(positive, 0, BINS - 1), places)
+            np.add.at(counts[row], (positive.astype(np.int64), places), 1)
+        return counts
+
+    def confusion(self) -> np.ndarray:
+        """`[classes, 3]`: how many samples are rightly predicted, predicted, and there."""
+        labels, classes = self.labels, self.probabilities.shape[1]
+        right, there = self.target[labels == self.target], labels[labels >= 0]
+        return np.stack([np.bincount(of, minlength=classes) for of in (right, there, self.target)], 1)
+
+
+class _ByRank(Measure):
+    """A metric of the order in which samples of a class and others are ranked."""
+
+    @property
+    def needs(self) -> str:
+        return _TWO_CLASSES
+
+    @property
+    def pooled_from(self) -> str:
+        return _HISTOGRAM
+
+    def check(self, output: Tensor, target: Tensor) -> None:
+        check_classes(output, target)
+        sklearn_metrics()
+
+    def by_rank(self) -> Callable[[np.ndarray, np.ndarray], float]:
+        """scikit-learn's function of (positive, score)."""
+        raise NotImplementedError
+
+    def binned(self, others: np.ndarray, positive: np.ndarray) -> float:
+        """The same of two histograms, lowest scores first."""
+        raise NotImplementedError
+
+    def __call__(self, output: Tensor, target: Tensor) -> float | None:
+        predicted = _Predicted.of(output, target)
+        there = np.unique(predicted.target)
+        if len(there) < 2:
+            return None
+        by_rank = self.by_rank()
+        chosen = [1] if predicted.binary else there
+        return float(np.mean([by_rank(*predicted.ranked(of)) for of in chosen]))
+
+    def lift(self, output: Tensor, target: Tensor) -> Tensor:
+        return torch.from_numpy(_Predicted.of(output, target).histogram())
+
+    def lower(self, total: Tensor) -> float | None:
+        defined = [(others, own) for others, own in total.numpy() if others.any() and own.any()]
+        return float(np.mean([self.binned(*counts) for counts in defined])) if defined else None
+
+
+@dataclass(frozen=True)
+class Auc(_ByRank):
+    """The area under the receiver operating characteristic: how often a sample of the class is ranked before another
+    one."""
+
+    def by_rank(self) -> Callable[[np.ndarray, np.ndarray], float]:
+        score: Callable[[np.ndarray, np.ndarray], float] = sklearn_metrics().roc_auc_score
+        return score
+
+    def binned(self, others: np.ndarray, positive: np.ndarray) -> float:
+        below = np.cumsum(others) - others / 2  # samples in one bin are a tie
+        return float(positive @ below / (positive.sum() * others.sum()))
+
+
+@dataclass(frozen=True)
+class AveragePrecision(_ByRank):
+    """The precision at each sample of the class, averaged: the area under the precision-recall curve."""
+
+    def by_rank(self) -> Callable[[np.ndarray, np.ndarray], float]:
+        score: Callable[[np.ndarray, np.ndarray], float] = sklearn_metrics().average_precision_score
+        return score
+
+    def binned(self, others: np.ndarray, positive: np.ndarray) -> float:
+        found, passed = np.cumsum(positive[::-1]), np.cumsum(others[::-1])
+        precision = found / np.maximum(found + passed, 1)
+        return float(positive[::-1] @ precision / positive.sum())
+
+
+class _ByLabel(Measure):
+    """A metric of the predicted classes."""
+
+    @property
+    def pooled_from(self) -> str:
+        return "the clients' counts of samples by class, predicted class and whether they agree"
+
+    def check(self, output: Tensor, target: Tensor) -> None:
+        check_classes(output, target)
+        sklearn_metrics()
+
+    def lift(self, output: Tensor, target: Tensor) -> Tensor:
+        return torch.from_numpy(_Predicted.of(output, target).confusion().astype(np.float64))
+
+
+@dataclass(frozen=True)
+class F1(_ByLabel):
+    """The harmonic mean of precision and recall: of class 1 of two, or averaged over the classes that are there or
+    predicted."""
+
+    @property
+    def needs(self) -> str:
+        return "it needs samples of class 1, or some predicted as such"
+
+    def __call__(self, output: Tensor, target: Tensor) -> float | None:
+        predicted = _Predicted.of(output, target)
+        labels = predicted.labels
+        if predicted.binary:
+            if not (predicted.target == 1).any() and not (labels == 1).any():
+                return None
+            return float(sklearn_metrics().f1_score(predicted.target, labels))
+        there = np.union1d(predicted.target, labels[labels >= 0])
+        with _quietly():
+            return float(sklearn_metrics().f1_score(predicted.target, labels, labels=there, average="macro"))
+
+    def lower(self, total: Tensor) -> float | None:
+        right, predicted, there = total.numpy().T
+        chosen = np.flatnonzero(predicted + there)
+        if len(total) == 2:
+            chosen = chosen[chosen == 1]
+        return float(np.mean(2 * right[chosen] / (predicted + there)[chosen])) if len(chosen) else None
+
+
+@dataclass(frozen=True)
+class BalancedAccuracy(_ByLabel):
+    """The share of right predictions of each class that is there, averaged over classes."""
+
+    def __call__(self, output: Tensor, target: Tensor) -> float | None:
+        predicted = _Predicted.of(output, target)
+        with _quietly():
+            return float(sklearn_metrics().balanced_accuracy_score(predicted.target, predicted.labels))
+
+    def lower(self, total: Tensor) -> float | None:
+        right, _, there = total.numpy().T
+        return float(np.mean(right[there > 0] / there[there > 0])) if there.any() else None
+
+
+@dataclass(frozen=True)
+class CalibrationError(Measure):
+    """The expected calibration error (Guo et al. 2017): how far the probability of the predicted class is from the
+    share of right predictions, in 15 bins of equal width, weighted by their samples."""
+
+    @property
+    def smaller_is_better(self) -> bool:
+        return True
+
+    @property
+    def pooled_from(self) -> str:
+        return f"the clients' counts, confidences and right predictions in {_CONFIDENCES} bins of confidence"
+
+    def check(self, output: Tensor, target: Tensor) -> None:
+        check_classes(output, target)
+
+    def __call__(self, output: Tensor, target: Tensor) -> float | None:
+        return self.lower(self.lift(output, target))
+
+    def lift(self, output: Tensor, target: Tensor) -> Tensor:
+        """`[15, 3]`: samples, the sum of their confidences, and how many are right."""
+        predicted = _Predicted.of(output, target)
+        confidence = np.where(predicted.wrong, 1.0, predicted.probabilities.max(1))
+        right = predicted.labels == predicted.target
+        # a bin holds its upper edge
+        places = np.clip(np.ceil(confidence * _CONFIDENCES).astype(np.int64) - 1, 0, _CONFIDENCES - 1)
+        columns = (np.ones_like(confidence), confidence, right.astype(np.float64))
+        return torch.from_numpy(np.stack([np.bincount(places, of, minlength=_CONFIDENCES) for of in columns], 1))
+
+    def lower(self, total: Tensor) -> float | None:
+        samples, confidence, right = total.numpy().T
+        return float(np.abs(confidence - right).sum() / samples.sum()) if samples.any() else None

@@ -1,0 +1,151 @@
+"""What a metric declares of itself: whether it is a number per sample or of a whole group, and which way is better.
+
+A plain function of (output, target) is a metric per sample of which more is better; `per_sample` and `group` declare
+otherwise. A class of yours may inherit from `Measure` and leave out what has a default here.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from accord.core.errors import AccordError
+
+PerSample = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> [B], one number per sample
+_NOT_POOLED = "this metric cannot be pooled over the clients of a deployment"
+
+
+@runtime_checkable
+class Measure(Protocol):
+    """A metric. Per sample it is called with a batch and gives `[B]`; of a group, with all outputs and targets of a
+    client or of all clients of a split, on the CPU, and gives one number, or None where it is undefined."""
+
+    @property
+    def of_group(self) -> bool:
+        """Whether it is of a whole group of samples."""
+        return True
+
+    @property
+    def smaller_is_better(self) -> bool:
+        return False
+
+    @property
+    def nan_counts_as(self) -> float:
+        """Per sample: what a prediction that is NaN counts as. NaN: there is no figure then."""
+        return math.nan
+
+    @property
+    def needs(self) -> str:
+        """Of a group: what a group without a figure lacks, as in `it needs samples of two classes`."""
+        return "the metric gave no number"
+
+    @property
+    def pooled_from(self) -> str | None:
+        """Of a group: what the clients of a deployment send so that the server can compute the figure of all of them;
+        None if it cannot."""
+        return None
+
+    def check(self, output: Tensor, target: Tensor) -> None:
+        """Refuses outputs and targets that it is not for, before anything is trained."""
+
+    def __call__(self, output: Tensor, target: Tensor) -> Any: ...
+
+    def lift(self, output: Tensor, target: Tensor) -> Tensor:
+        """Of a group: what a client sends in a deployment. Clients' tensors are added."""
+        raise AccordError(_NOT_POOLED)
+
+    def lower(self, total: Tensor) -> float | None:
+        """Of a group: the figure that a total comes to."""
+        raise AccordError(_NOT_POOLED)
+
+
+Metrics = Mapping[str, PerSample | Measure]
+
+
+def _fits_anything(output: Tensor, target: Tensor) -> None:
+    """What a user's function is for, nobody else knows."""
+
+
+@dataclass(frozen=True)
+class per_sample(Measure):
+    """A function that gives one number per sample.
+
+    `nan_counts_as` is what a prediction that is NaN counts as; left out, the figure is then missing.
+
+    >>> near = accord.metrics.per_sample(lambda output, target: ((output[:, 0] - target).abs() < 1).float(),
+    ...                                  nan_counts_as=0.0)
+    """
+
+    function: PerSample
+    smaller_is_better: bool = False
+    nan_counts_as: float = math.nan
+    fits: Callable[[Tensor, Tensor], None] = _fits_anything  # refuses what it is not for
+
+    @property
+    def of_group(self) -> bool:
+        return False
+
+    def check(self, output: Tensor, target: Tensor) -> None:
+        self.fits(output, target)
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        return self.function(output, target)
+
+
+@dataclass(frozen=True)
+class group(Measure):
+    """A function that is given all outputs and targets of a group, as tensors on the CPU, and gives one number, or None
+    for a group of which it is undefined.
+
+    >>> spread = accord.metrics.group(lambda output, target: output.std().item(), smaller_is_better=True)
+    """
+
+    function: Callable[[Tensor, Tensor], float | None]
+    smaller_is_better: bool = False
+
+    def __call__(self, output: Tensor, target: Tensor) -> float | None:
+        return self.function(output, target)
+
+
+def declared(metric: PerSample | Measure) -> Measure:
+    """A metric that says what it is. A plain function is per sample, with the marks that it carries."""
+    if isinstance(metric, Measure):
+        return metric
+    return per_sample(
+        metric,
+        getattr(metric, "smaller_is_better", False),
+        getattr(metric, "nan_counts_as", math.nan),
+        getattr(metric, "fits", _fits_anything),
+    )
+
+
+def figure_of(name: str, measure: Measure, output: Tensor, target: Tensor, whose: str) -> float | None:
+    """A group's figure; None where there is none. What a user's function gives otherwise is said in a sentence."""
+    try:
+        value = measure(output, target)
+    except AccordError:
+        raise
+    except Exception as error:
+        raise AccordError(f"the metric {name} failed on {whose}: {error}") from error
+    if value is None:
+        return None
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise AccordError(
+            f"the metric {name} must give one number for a group of samples, or None, got {type(value).__name__}"
+            + (f" of shape {list(value.shape)}" if isinstance(value, Tensor) else "")
+        ) from None
+    return number if math.isfinite(number) else None
+
+
+def nan_predictions(output: Any, target: Tensor) -> Tensor:
+    """Which samples' predictions hold a NaN, `[B]`."""
+    if not isinstance(output, Tensor) or len(output) != len(target):
+        return torch.zeros(len(target), dtype=torch.bool, device=target.device)
+    return output.detach().isnan().reshape(len(target), -1).any(1)

@@ -1,0 +1,55 @@
+"""Sentences beside an evaluation's figures: predictions that are NaN, figures that some groups do not have, and figures
+that are not computed from samples."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from accord.core.metrics import TITLES
+from accord.engines.contract import Table
+
+_NAMED = 5  # of many
+
+
+def notes_on(table: Table) -> tuple[str, ...]:
+    """What a reader of the table's figures must know."""
+    return (*_nan_predictions(table), *_without_a_figure(table), *_pooled(table))
+
+
+def _nan_predictions(table: Table) -> Iterator[str]:
+    counts = [] if table.nan is None else table.nan.astype(int).tolist()
+    most_first = sorted((g for g, count in enumerate(counts) if count), key=lambda g: -counts[g])
+    if most_first:
+        told = _several(most_first, lambda g: f"{counts[g]} of {table.samples[g]} {_whose(table, g)}")
+        yield f"NaN predictions, which count as wrong: {told}"
+
+
+def _without_a_figure(table: Table) -> Iterator[str]:
+    for name, values in table.of_group.items():
+        for split, title in TITLES.items():
+            there = [g for g, (of, _) in enumerate(table.groups) if of == split and table.samples[g]]
+            missing = [g for g in there if np.isnan(values.each[g])]
+            if missing and split == "test":
+                yield f"{name} has no figure on the test set: {values.needs}"
+            elif missing:
+                clients = f"{len(missing)} of {len(there)} {title} clients"
+                named = _several(missing, lambda g: table.groups[g][1])
+                yield f"{name} has no figure for {clients} ({named}): {values.needs}"
+
+
+def _pooled(table: Table) -> Iterator[str]:
+    for name, values in table.of_group.items():
+        if values.pooled_from is not None:
+            yield f"{name} by sample is computed from {values.pooled_from}, not from samples"
+
+
+def _whose(table: Table, group: int) -> str:
+    split, client = table.groups[group]
+    if split in ("test", "other"):
+        return "test samples" if split == "test" else f"test samples, {client}"
+    return f"{TITLES[split]} samples of {client}"
+
+
+def _several(groups: Sequence[int], told: Callable[[int], str]) -> str:
+    more = f" and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
+    return ", ".join(told(g) for g in groups[:_NAMED]) + more
