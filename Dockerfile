@@ -22,7 +22,7 @@ RUN pip install ${PIP_ARGS} --constraint constraints.txt torch
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 # hadolint ignore=SC2086
-RUN pip install ${PIP_ARGS} --constraint constraints.txt '.[demo,plot,images]'
+RUN pip install ${PIP_ARGS} --constraint constraints.txt '.[plot,images]'
 
 USER 1000
 WORKDIR /home/accord

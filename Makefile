@@ -34,7 +34,7 @@ endef
 
 $(DEMO): pyproject.toml constraints.txt
 	$(call environment,$(VENV))
-	$(BIN)/python $(PIP) --constraint constraints.txt --editable '.[demo]'
+	$(BIN)/python $(PIP) --constraint constraints.txt --editable .
 	@touch $@
 
 $(DEV): $(DEMO)
@@ -46,7 +46,7 @@ $(DEV): $(DEMO)
 .venvs/test-%/.ready: pyproject.toml constraints.txt
 	$(call environment,$(@D))
 	$(@D)/bin/python $(PIP) --constraint constraints.txt torch
-	$(@D)/bin/python $(PIP) --editable '.[$*,demo]' pytest
+	$(@D)/bin/python $(PIP) --editable '.[$*]' pytest
 	@touch $@
 
 demo: $(DEMO)

@@ -3,7 +3,7 @@ SuperLink by a proxy.
 
     python benchmarks/wire.py [--algorithms fedavg,scaffold] [--rounds 4]
 
-It needs an environment with Flower: `pip install '.[flower,demo]'`. The proxy passes bytes on and knows nothing of
+It needs an environment with Flower: `pip install '.[flower]'`. The proxy passes bytes on and knows nothing of
 them, so TLS, HTTP, heartbeats and the questions of idle nodes are counted. Rounds have no evaluation; the first of
 them, in which nodes are asked for their clients, is left out, and so is the last, which an evaluation follows.
 """

@@ -1,6 +1,6 @@
 """The figures of docs/explanation/concepts.md, from accord's own numbers. Run it with: python docs/figures/make.py
 
-Takes about half a minute on one core, and needs the [demo] and [plot] extras.
+Takes about half a minute on one core, and needs the [plot] extra.
 """
 
 from pathlib import Path

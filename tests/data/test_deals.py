@@ -261,7 +261,7 @@ for attempt in (accord.data.digits, lambda: cifar_from_pictures(".")):
     bare += "p.__path__ = list(u.find_spec('accord').submodule_search_locations); sys.modules['accord'] = p\n"
     done = subprocess.run([sys.executable, "-c", bare + script], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "accord-fl[demo]" in done.stdout
+    assert "pip install 'scikit-learn>=1.4'" in done.stdout
     assert "accord-fl[images]" in done.stdout
 
 

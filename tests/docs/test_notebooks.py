@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from notebook_cells import code_cells, printed, stored
 
-pytest.importorskip("sklearn", reason="the notebooks train on scikit-learn's digits: pip install 'accord-fl[demo]'")
+pytest.importorskip("sklearn", reason="the notebooks train on scikit-learn's digits")
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "docs" / "tutorials").glob("*.ipynb"))
 
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: pip install 'accord-fl[flower]'")
-pytest.importorskip("sklearn", reason="the example's digits are scikit-learn's: pip install 'accord-fl[demo]'")
+pytest.importorskip("sklearn", reason="the example's digits are scikit-learn's")
 
 from safetensors.torch import load_file
 

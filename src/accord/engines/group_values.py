@@ -26,8 +26,8 @@ class GroupValues(Protocol):
         ...
 
     @property
-    def pooled_from(self) -> str | None:
-        """What the figure of several groups is computed from, if not from their samples."""
+    def about(self) -> str | None:
+        """What must be known of the figure of several groups, if it is not computed from their samples."""
         return None
 
     def over(self, here: np.ndarray) -> float | None:
@@ -84,7 +84,7 @@ class Exact:
     name: str
     measure: Measure
     all: Outputs
-    pooled_from: str | None = None
+    about: str | None = None
 
     @property
     def needs(self) -> str:
@@ -112,7 +112,7 @@ class Alone:
 
     own: Exact
     shared: Sequence[Exact]
-    pooled_from: str | None = None
+    about: str | None = None
 
     @property
     def needs(self) -> str:
@@ -142,11 +142,13 @@ class Released:
 
     @property
     def needs(self) -> str:
-        return "a client of its own knows why" if self.measure is None else self.measure.needs
+        return "the clients' own metric gave no number" if self.measure is None else self.measure.needs
 
     @property
-    def pooled_from(self) -> str | None:
-        return None if self.measure is None else self.measure.pooled_from
+    def about(self) -> str:
+        if self.measure is None:
+            return "has no figure by sample: the server cannot pool a metric that is the clients' own"
+        return f"by sample is computed from {self.measure.pooled_from}, not from samples"
 
     def over(self, here: np.ndarray) -> float | None:
         if here.sum() == 1:
@@ -160,7 +162,7 @@ class Settled:
 
     each: np.ndarray
     needs: str
-    pooled_from: str | None = None
+    about: str | None = None
 
     def over(self, here: np.ndarray) -> float | None:
         raise NotImplementedError("of several groups nothing is kept")

@@ -39,8 +39,8 @@ def _without_a_figure(table: Table) -> Iterator[str]:
 
 def _pooled(table: Table) -> Iterator[str]:
     for name, values in table.of_group.items():
-        if values.pooled_from is not None:
-            yield f"{name} by sample is computed from {values.pooled_from}, not from samples"
+        if values.about is not None:
+            yield f"{name} {values.about}"
 
 
 def _whose(table: Table, group: int) -> str:

@@ -16,7 +16,7 @@ def bundled_digits() -> Samples:
         from sklearn.datasets import load_digits
     except ImportError:
         raise AccordError(
-            'the digits come with scikit-learn, which is not installed: pip install "accord-fl[demo]"'
+            "the digits come with scikit-learn, which is not installed: pip install 'scikit-learn>=1.4'"
         ) from None
     bundle = load_digits()
     x, y = enlarge(bundle.images), torch.from_numpy(bundle.target.astype(np.uint8))

@@ -2,7 +2,7 @@
 
 import os
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -14,9 +14,12 @@ from torch import nn
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.core.losses import PerSample, default_loss, default_metrics
+from accord.core.losses import default_loss
+from accord.core.measure import Metrics, PerSample
+from accord.core.metric_names import chosen_metrics
 from accord.core.record import Field, Record, State
 from accord.data.federated import Federation
+from accord.deploy.flower.figures import evaluation_as
 from accord.deploy.flower.memory import ClientMemory
 from accord.deploy.flower.sums import Rules, Sums, form_name, lifted_by, sent_form
 from accord.deploy.flower.wire import AGAIN, SPLITS, Task, arrays_of, content, layout_as, message_in, row_as, tensors_in
@@ -35,7 +38,7 @@ def client_app(
     data: Data,
     loss: PerSample | None = None,
     *,
-    metrics: Mapping[str, PerSample] | None = None,
+    metrics: Metrics | Sequence[str] | None = None,
     state: str | Path | None = None,
     sums: Sums | None = None,
     algorithm: Algorithm | None = None,
@@ -49,8 +52,9 @@ def client_app(
     them by; it is asked for every message, so keep what is dear to load. `state` is the folder in which clients
     remember (SCAFFOLD); left out, it is the node's setting `accord-state`, the environment's `ACCORD_STATE`, or
     `~/.accord/state`. With `sums` the client lifts records itself and needs the `algorithm` to do so; `secret` is the
-    number that masked sums are drawn from. `rules` are local rules and averages of yours that the server may name: a
-    message names code and never brings any.
+    number that masked sums are drawn from. `metrics` are names or functions, as for `accord.fit`; of one of a whole
+    group, such as AUC, a client sends its own figure and a histogram of its scores. `rules` are local rules and
+    averages of yours that the server may name: a message names code and never brings any.
 
     >>> app = client_app(accord.models.lenet(), lambda context: mine(context.node_config["partition-id"]))
     """
@@ -82,7 +86,7 @@ class _Node:
     model: Model
     data: Data
     loss: PerSample | None
-    metrics: Mapping[str, PerSample] | None
+    metrics: Metrics | Sequence[str] | None
     state: str | Path | None
     sums: Sums | None
     algorithm: Algorithm | None
@@ -110,7 +114,7 @@ class _Node:
         return Message(_said(lambda: self._second(message.content, context)), reply_to=message)
 
     def evaluate(self, message: Message, context: Context) -> Message:
-        """Loss and metrics, summed over the samples of everything that this node has."""
+        """Loss and metrics of everything that this node has."""
 
         def told() -> RecordDict:
             fed, sent = self._fed(context), tensors_in(message.content, "model")
@@ -118,12 +122,7 @@ class _Node:
             table = Sequential(job).evaluate(
                 sent["vector"].to(self.device), sent["buffers"].to(self.device), list(fed.groups())
             )
-            sums = {metric: values.tolist() for metric, values in table.sums.items()}
-            groups = [list(group) for group in table.groups]
-            return content(
-                {},
-                {"groups": groups, "samples": table.samples.tolist(), "sums": sums, "smaller": sorted(table.smaller)},
-            )
+            return evaluation_as(table)
 
         return Message(_said(told), reply_to=message)
 
@@ -181,10 +180,7 @@ class _Node:
 
     def _job(self, context: Context, fed: Federation, algorithm: Algorithm, training: Training, seed: int) -> Job:
         module = self._module(context)
-        loss, metrics = (
-            self.loss or default_loss(fed.y),
-            (default_metrics(fed.y) if self.metrics is None else self.metrics),
-        )
+        loss, metrics = self.loss or default_loss(fed.y), chosen_metrics(self.metrics, fed.y)
         # a node of unseen clients trains on nothing, and is only measured
         known = fed if fed.train else replace(fed, train=fed.unseen)
         return Job(module, Layout.of(module), known, algorithm, training, loss, metrics, seed, self.device)

@@ -12,7 +12,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 from flwr.app import ArrayRecord, Message, MessageType
 from safetensors.torch import load_file
 from torch import Tensor
@@ -21,6 +20,7 @@ from accord.core.errors import AccordError
 from accord.core.files import tensor_bytes
 from accord.core.record import Record, State
 from accord.deploy.flower.exchange import exchange, unanswered
+from accord.deploy.flower.figures import Gathered
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Receiver, Sums
 from accord.deploy.flower.wire import AGAIN, arrays_of, content, message_in, payload, row_in, task_of, tensors_in
@@ -218,32 +218,23 @@ class Fleet:
         self.roster.meet()
         sent = content({"model": arrays_of({"vector": vector, "buffers": buffers})}, {})
         messages = [Message(sent, node, MessageType.EVALUATE, ttl=self.timeout) for node in self.roster.nodes]
-        number = {(split, client): g for g, (split, client, _) in enumerate(groups)}
-        samples = np.zeros(len(groups), dtype=np.int64)
-        sums: dict[str, np.ndarray] = {}
-        smaller: set[str] = {"loss"}
+        found = Gathered(groups)
         nodes = {node: client for client, node in self.roster.where.items()}
         for asked, reply in exchange(self.roster.grid, messages, self.timeout):
             if unanswered(reply):
                 self.roster.doubt(nodes[messages[asked].metadata.dst_node_id])
             if reply is None or not reply.has_content():
                 continue
-            with suppress(AccordError, ValueError, TypeError, KeyError):  # a broken answer is no answer
-                told = message_in(reply.content)
-                found = [number.get((split, client)) for split, client in told["groups"]]
-                counts, values = _checked(told, len(found))
-                for entry, g in enumerate(found):
-                    if g is not None:
-                        samples[g] = counts[entry]
-                        for metric, value in values.items():
-                            sums.setdefault(metric, np.zeros(len(groups)))[g] = value[entry]
-                smaller |= set(told["smaller"])
-        if not sums:
+            with suppress(AccordError, ValueError, TypeError, KeyError, AttributeError):  # a broken answer is no answer
+                found.add(reply.content)
+        if not found.sums and found.error:
+            raise AccordError(f"no node could evaluate the model: {_one_line(found.error)}")
+        if not found.sums:
             raise AccordError(
                 f"none of {len(messages)} nodes answered an evaluation within {self.timeout:g} s: the run can be"
                 " resumed"
             )
-        return Table([(split, client) for split, client, _ in groups], samples, sums, frozenset(smaller & sums.keys()))
+        return found.table()
 
 
 def in_turn(count: int, arriving: Iterator[tuple[int, Answer]]) -> Iterator[Answer]:
@@ -266,14 +257,6 @@ def in_turn(count: int, arriving: Iterator[tuple[int, Answer]]) -> Iterator[Answ
                 file.unlink(missing_ok=True)
                 turn += 1
     assert turn == count, f"{count - turn} answers never came"
-
-
-def _checked(told: dict, groups: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    counts = np.asarray(told["samples"], dtype=np.int64)
-    values = {str(metric): np.asarray(sums, dtype=np.float64) for metric, sums in told["sums"].items()}
-    if counts.shape != (groups,) or any(sums.shape != (groups,) for sums in values.values()) or (counts < 0).any():
-        raise AccordError("an evaluation whose parts do not match")
-    return counts, values
 
 
 def _client_of(message: Message) -> str:
