@@ -68,6 +68,7 @@ def test_every_public_name_is_documented(site: Path) -> None:
         "draws",
         "local",
         "logs",
+        "metrics",
         "models",
         "native",
         "privacy",

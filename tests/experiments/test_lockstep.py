@@ -54,11 +54,13 @@ class Case:
     module: nn.Module = field(default_factory=mlp)
     training: dict[str, Any] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
+    metrics: Sequence[str] | None = None
 
     def job(self) -> tuple[Job, Plan]:
         plan = Plan(**{"rounds": 6, "sample": 5, "evaluate_every": 2, "checkpoint_every": 4, **self.plan})
         training = Training(**{"batch": 8, "lr": accord.schedule.constant(0.05), **self.training})
-        return make_job(self.module, self.fed, self.algorithm, training, plan, "cpu"), plan
+        job = make_job(self.module, self.fed, self.algorithm, training, plan, "cpu", metrics=self.metrics)
+        return job, plan
 
     def loop(self, root: Path, engine: Vectorised, hooks: Sequence[Hook] = ()) -> Loop:
         job, plan = self.job()
@@ -123,6 +125,20 @@ def test_different_algorithms_seeds_rates_and_epochs_each_equal_their_own_run_bi
         Case("crowded", fed=fed, plan={"sample": 11}),
     ]
     assert len({alike(case.job()[0]) for case in cases}) == 1
+    lockstep(cases, tmp_path / "together")
+    assert_as_alone(cases, tmp_path)
+
+
+def test_metrics_of_a_whole_group_equal_those_of_the_run_alone(tmp_path: Path) -> None:
+    fed, asked = blobs(), ["auc", "f1", "accuracy"]
+    rules = {"fedavg": accord.fedavg(), "local_only": accord.local_only()}
+    cases = [
+        Case(f"{name}-{seed}", rule, fed, mlp(seed=seed), plan={"seed": seed, "patience": 4}, metrics=asked)
+        for name, rule in rules.items()
+        for seed in (0, 1)
+    ]
+    assert len({alike(case.job()[0]) for case in cases}) == 1
+    assert alike(cases[0].job()[0]) != alike(replace(cases[0], metrics=["f1"]).job()[0])
     lockstep(cases, tmp_path / "together")
     assert_as_alone(cases, tmp_path)
 
@@ -511,7 +527,7 @@ def test_a_mask_that_takes_one_run_at_a_time_gets_one(tmp_path: Path) -> None:
 )
 def test_models_evaluated_as_lanes_get_what_each_gets_from_the_reference(model: nn.Module) -> None:
     feds = [blobs(), replace(blobs(), heldout={}, unseen={})]  # of different lengths
-    jobs = [Case("", fed=fed, module=model).job()[0] for fed in feds]
+    jobs = [Case("", fed=fed, module=model, metrics=["auc", "accuracy"]).job()[0] for fed in feds]
     engine = Vectorised(jobs[0])
     evaluation = Evaluation(engine.descent.model)
     vectors = [torch.randn(jobs[0].layout.size, generator=torch.Generator().manual_seed(s)) for s in (0, 1, 2)]
@@ -524,3 +540,7 @@ def test_models_evaluated_as_lanes_get_what_each_gets_from_the_reference(model: 
         for name, sums in expected.sums.items():
             assert torch.allclose(torch.from_numpy(table.sums[name]), torch.from_numpy(sums), rtol=1e-5)
             assert table.sums[name].tolist() == alone[0].sums[name].tolist()
+        auc, of_reference, of_alone = (each.of_group["auc"] for each in (table, expected, alone[0]))
+        assert torch.allclose(torch.from_numpy(auc.each), torch.from_numpy(of_reference.each), atol=1e-3)
+        assert auc.each.tolist() == of_alone.each.tolist()
+        assert table.nan.tolist() == expected.nan.tolist()

@@ -27,9 +27,10 @@ from accord.data import Federation
 from accord.deploy.flower import Strategy, Sums, client_app, owned
 from accord.deploy.flower.client import _known
 from accord.deploy.flower.exchange import exchange
+from accord.deploy.flower.figures import Gathered
 from accord.deploy.flower.fleet import in_turn
 from accord.deploy.flower.sums import packed, unpacked
-from accord.deploy.flower.wire import PROTOCOL, part_in
+from accord.deploy.flower.wire import PROTOCOL, arrays_of, content, part_in
 from accord.engines.contract import ClientRow
 from accord.privacy.secure_sum import SecureSum, votes_bits
 from accord.rules.algorithm import Algorithm
@@ -163,6 +164,69 @@ def test_the_result_is_flowers() -> None:
     for name, value in result.arrays.to_torch_state_dict().items():
         assert torch.equal(value, expected.model().state_dict()[name])
     assert sorted(result.train_metrics_clientapp) == [1, 2] and sorted(result.evaluate_metrics_clientapp) == [2]
+
+
+# ---------------------------------------------------------------------------------- metrics of a whole group
+
+OF_GROUP = ["auc", "average_precision", "f1", "balanced_accuracy", "calibration_error", "accuracy"]
+
+
+def test_clients_have_their_own_figures_and_all_of_them_one_from_a_histogram() -> None:
+    fed = blobs(clients=4, samples=120)
+    found = finished(strategy_of(fed, accord.fedavg(), sample=3), grid_of(fed, 3, metrics=OF_GROUP))
+    expected = accord.fit(
+        mlp(), fed, rounds=4, sample=3, evaluate_every=2, lr=0.05, engine="sequential", metrics=OF_GROUP
+    )
+    assert found.history[-1][1].metric.name == "auc"
+    mine, theirs = ({(row["split"], row["client"]): row for row in run.clients} for run in (found, expected))
+    for (_, here), (_, there) in zip(found.history, expected.history, strict=True):
+        for split, row in there.splits.items():
+            for name in OF_GROUP:
+                pooled, exact = here.splits[split].metrics[name], row.metrics[name]
+                binned = name in ("auc", "average_precision")
+                assert pooled.by_sample == pytest.approx(exact.by_sample, abs=0.003 if binned else 1e-6), name
+                assert (pooled.by_client, pooled.worst) == pytest.approx((exact.by_client, exact.worst), rel=1e-5)
+    for key, row in theirs.items():
+        assert {name: mine[key][name] for name in OF_GROUP} == pytest.approx({name: row[name] for name in OF_GROUP})
+    assert "auc by sample is computed from a histogram of 1,000 bins of the clients' scores by class" in str(found)
+
+
+def test_a_metric_of_the_clients_own_is_not_pooled() -> None:
+    fed = blobs(clients=3)
+    metrics = {"largest": accord.metrics.group(lambda output, target: float(output.max()), smaller_is_better=True)}
+    run = finished(strategy_of(fed, accord.fedavg(), 2, None), grid_of(fed, 2, metrics=metrics))
+    figures = run.history[-1][1].splits["heldout"].metrics["largest"]
+    assert figures.by_sample is None and figures.by_client is not None and run.best is None
+    assert "largest has no figure by sample: the server cannot pool a metric that is the clients' own" in str(run)
+
+
+def test_a_metric_that_does_not_fit_is_said_by_the_server() -> None:
+    fed = blobs(clients=2)
+    says = "no node could evaluate the model: the metric r2 is for targets that are numbers"
+    with pytest.warns(UserWarning, match="skipped"), sentence(says):
+        strategy_of(fed, accord.fedavg(), 2, None).start(grid_of(fed, 2, metrics=["r2"]))
+
+
+def test_an_evaluation_whose_histogram_does_not_match_is_none() -> None:
+    fed = blobs(clients=2, unseen=0)
+    groups = [("train", client, rows) for client, rows in fed.train.items()]
+    told = {
+        "groups": [["train", "c00"]],
+        "samples": [3],
+        "sums": {"loss": [1.0]},
+        "smaller": ["loss"],
+        "of_group": {"auc": {"kind": "auc", "figures": [0.5]}},
+    }
+
+    def answer(released: torch.Tensor, **changes: Any) -> Any:
+        return content({"released": arrays_of({"auc": released})}, {**told, **changes})
+
+    gathered = Gathered(groups)
+    gathered.add(answer(torch.ones(1, 4, 2, 1000)))
+    for bad in (torch.ones(2, 4, 2, 1000), torch.ones(1, 3, 2, 1000), torch.full((1, 4, 2, 1000), float("nan"))):
+        with sentence("an evaluation whose auc does not match that of others"):
+            gathered.add(answer(bad, groups=[["train", "c01"]]))
+    assert gathered.table().samples.tolist() == [3, 0]
 
 
 # ------------------------------------------------------------------------------------------------ bad clients

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 import accord
 from accord.data import Federation
 from accord.experiments import experiment
-from accord.runs.reader import load
+from accord.report import gather, look
+from accord.runs.reader import find, load
 from conftest import blobs, mlp, sentence
 
 ASKED = ["auc", "accuracy", "f1", "balanced_accuracy", "average_precision", "calibration_error"]
@@ -280,6 +281,33 @@ def test_a_file_with_bad_metrics(metrics: str, says: str) -> None:
 def test_a_slip_in_a_file_is_told_with_the_nearest_name() -> None:
     with sentence("train.metrics must be one of accuracy, auc, ", "got 'aucc': did you mean 'auc'?"):
         experiment.parse(FILE.format(metrics='["aucc"]', folder="runs"))
+
+
+def test_compare_show_and_page_know_the_metric(tmp_path: Path) -> None:
+    """Less calibration error is ahead, whatever the sign; and what a figure lacks stands below each."""
+    for label, lr in (("one", 0.0001), ("other", 0.3)):
+        for seed in (0, 1, 2):
+            torch.manual_seed(0)
+            metrics, model = ["calibration_error", "auc"], nn.Linear(3, 2)
+            fitted(fed=two_classes(), model=model, metrics=metrics, lr=lr, seed=seed, folder=tmp_path / label, rounds=6)
+    (one, other) = ((tmp_path / label) for label in ("one", "other"))
+    done = command("compare", str(other), str(one), "--on", "train", "--select", "last10")
+    means = []
+    for side in (other, one):
+        reached = [run.chosen("last10").values["train"] for run in map(load, find([side]))]
+        means.append(np.mean(reached))
+    assert means[0] < means[1] and f"is ahead of fedavg on training data: {means[0] - means[1]:.4f} (" in done
+    assert "points" not in done
+    note = "auc has no figure for 1 of 3 train clients (b): it needs samples of two classes"
+    assert command("show", str(one)).count(note) == 1 and " more runs: " in command("show", str(one))
+    (notice,) = [told for told in gather(look([one]))["notices"] if note in told]
+    assert notice.endswith(note) and "and 2 more runs" in notice
+
+
+def command(*words: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "accord", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def _executed(read: experiment.Experiment) -> list[accord.Run]:
