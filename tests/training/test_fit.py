@@ -433,7 +433,7 @@ def test_a_loss_that_averages_is_refused() -> None:
         AccordError,
         match=r"loss must give one number per sample, a tensor of shape \[2\], got shape \[\]: use reduction='none'",
     ):
-        train(loss=F.cross_entropy)
+        train(loss=lambda output, target: F.cross_entropy(output, target))
 
 
 def test_a_model_that_does_not_fit_the_data_is_refused() -> None:

@@ -1,9 +1,14 @@
 """The losses and metrics used when the user brings none. Each gives one number per sample."""
 
+import copy
 import functools
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from accord.core.class_metrics import check_classes
@@ -26,8 +31,15 @@ def accuracy(output: Tensor, target: Tensor) -> Tensor:
     return (output.argmax(1) == target).float()
 
 
+def _right(output: Tensor, target: Tensor) -> Tensor:
+    """The same, also of a single logit, which is that of class 1 of two."""
+    if output.ndim == 1 or output.shape[1] == 1:
+        return ((output.reshape(target.shape) > 0) == (target > 0)).float()
+    return accuracy(output, target)
+
+
 # As marks beside the code: a run folder's name holds the code of its metrics, and must not change.
-vars(accuracy).update(nan_counts_as=0.0, fits=check_classes)
+vars(accuracy).update(computed_by=_right, nan_counts_as=0.0, fits=check_classes)
 
 
 def smaller_is_better(metric: PerSample) -> PerSample:
@@ -50,11 +62,51 @@ def smaller_is_better(metric: PerSample) -> PerSample:
     return marked
 
 
+@dataclass(frozen=True)
+class unreduced:
+    """A loss of torch's that averages over a batch, asked for a number per sample: the mean, or the sum, of what it
+    gives for the sample. Whole-number targets that the loss compares with outputs one by one are numbers to it."""
+
+    loss: Callable[..., Tensor]
+    total: bool = False
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        if output.numel() == target.numel():
+            target = target.reshape(output.shape)
+            target = target if target.is_floating_point() else target.to(output.dtype)
+        values = self.loss(output, target).reshape(len(target), -1)
+        return values.sum(1) if self.total else values.mean(1)
+
+
+def per_sample_loss(loss: Any, device: torch.device) -> PerSample:
+    """A loss that gives a number per sample. One of torch's that has a `reduction` (`nn.BCEWithLogitsLoss()`,
+    `F.mse_loss`) is asked for none; any other is taken as it is."""
+    if isinstance(loss, nn.Module):
+        reduction = vars(loss).get("reduction", "none")
+        if reduction in ("mean", "sum"):
+            each = copy.deepcopy(loss).to(device)
+            each.reduction = "none"  # type: ignore[assignment]
+            return unreduced(each, reduction == "sum")
+    elif (reduction := _reduction_of(loss)) in ("mean", "sum"):
+        return unreduced(functools.partial(loss, reduction="none"), reduction == "sum")
+    made: PerSample = loss
+    return made
+
+
+def _reduction_of(function: Any) -> Any:
+    """The default of a function's parameter `reduction`; none where it has none."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # of what is no function, or one that does not say
+        return "none"
+    return parameters["reduction"].default if "reduction" in parameters else "none"
+
+
 def default_loss(y: Tensor) -> PerSample:
     """Cross-entropy for whole-number targets, squared error for others."""
     return squared_error if y.dtype.is_floating_point else cross_entropy
 
 
 def default_metrics(y: Tensor) -> Mapping[str, PerSample]:
-    """Accuracy for whole-number targets; a regression is judged by its loss."""
-    return {} if y.dtype.is_floating_point else {"accuracy": accuracy}
+    """Accuracy for class labels; a regression, or several labels per sample, are judged by their loss."""
+    return {} if y.dtype.is_floating_point or y.ndim != 1 else {"accuracy": accuracy}

@@ -115,7 +115,7 @@ def declared(metric: PerSample | Measure) -> Measure:
     if isinstance(metric, Measure):
         return metric
     return per_sample(
-        metric,
+        getattr(metric, "computed_by", metric),
         getattr(metric, "smaller_is_better", False),
         getattr(metric, "nan_counts_as", math.nan),
         getattr(metric, "fits", _fits_anything),

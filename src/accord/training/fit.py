@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from accord.attacks import Attack, attackers
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.core.losses import default_loss
+from accord.core.losses import default_loss, per_sample_loss
 from accord.core.measure import Metrics, PerSample
 from accord.core.metric_names import chosen_metrics
 from accord.core.schedule import Schedule
@@ -80,16 +80,16 @@ def fit(
     `"window(a,b)"`, or several. Of training data at most `evaluate_samples` are read, the same each time (None: all).
     With a `folder` the run is recorded there under a name made of its settings, and goes on from its last checkpoint if
     it is there already; a run that has been that far is read back, with all the rounds it has. `loss(output, target)`
-    gives one number per sample. `metrics` are names, such as `["auc", "accuracy"]`, or functions by name, per sample or
-    of a whole group (`accord.metrics`, docs/how-to/metrics.md); the first one judges the model. `start` is a state
-    dict, or a safetensors file, to begin from. `attack` makes some clients harm, such as
-    `accord.attack.sign_flip(share=0.2)`; they are evaluated like all others (docs/explanation/robustness.md). `speed`
-    names options that trade something for speed: `native`, `compile`,
-    `channels-last`, `bf16` (docs/explanation/engines.md). A checkpoint is written every `checkpoint_every` rounds
-    (None: every ten seconds). `budget` is in seconds; a run that spends it stops after the round and can be resumed.
-    With `patience` a run ends before its `rounds` once held-out data has not improved, by more than `min_delta`, in so
-    many rounds. `verbose` prints progress on standard error; left out, it does so on a terminal, and elsewhere says
-    only, and once, which engine trains. `until_flat` and `flat_margin` are what 0.1 called `patience` and `min_delta`.
+    gives one number per sample; a loss of torch's is asked for one. `metrics` are names, such as `["auc", "accuracy"]`,
+    or functions by name, per sample or of a whole group (`accord.metrics`, docs/how-to/metrics.md); the first one
+    judges the model. `start` is a state dict, or a safetensors file, to begin from. `attack` makes some clients harm,
+    such as `accord.attack.sign_flip(share=0.2)`; they are evaluated like all others (docs/explanation/robustness.md).
+    `speed` names options that trade something for speed: `native`, `compile`, `channels-last`, `bf16`
+    (docs/explanation/engines.md). A checkpoint is written every `checkpoint_every` rounds (None: every ten seconds).
+    `budget` is in seconds; a run that spends it stops after the round and can be resumed. With `patience` a run ends
+    before its `rounds` once held-out data has not improved, by more than `min_delta`, in so many rounds. `verbose`
+    prints progress on standard error; left out, it does so on a terminal, and elsewhere says only, and once, which
+    engine trains. `until_flat` and `flat_margin` are what 0.1 called `patience` and `min_delta`.
 
     >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
@@ -205,8 +205,8 @@ def make_job(
     if algorithm.privacy:
         plan.check_privacy()
         algorithm.privacy.check_layout(Layout.of(model))
-    loss, metrics = loss or default_loss(fed.y), chosen_metrics(metrics, fed.y)
     layout, where, ways = Layout.of(model), pick_device(device), checked(speed)
+    loss, metrics = per_sample_loss(loss or default_loss(fed.y), where), chosen_metrics(metrics, fed.y)
     against = None if attack is None else attackers(attack, fed, algorithm, plan.seed)
     return Job(model, layout, fed, algorithm, training, loss, metrics, plan.seed, where, ways, against)
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.core.losses import default_loss
+from accord.core.losses import default_loss, per_sample_loss
 from accord.core.measure import Metrics, PerSample
 from accord.core.metric_names import chosen_metrics
 from accord.core.record import Field, Record, State
@@ -180,7 +180,8 @@ class _Node:
 
     def _job(self, context: Context, fed: Federation, algorithm: Algorithm, training: Training, seed: int) -> Job:
         module = self._module(context)
-        loss, metrics = self.loss or default_loss(fed.y), chosen_metrics(self.metrics, fed.y)
+        loss = per_sample_loss(self.loss or default_loss(fed.y), self.device)
+        metrics = chosen_metrics(self.metrics, fed.y)
         # a node of unseen clients trains on nothing, and is only measured
         known = fed if fed.train else replace(fed, train=fed.unseen)
         return Job(module, Layout.of(module), known, algorithm, training, loss, metrics, seed, self.device)

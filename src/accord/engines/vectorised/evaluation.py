@@ -1,7 +1,7 @@
 """Evaluation of several runs as lanes: one forward pass for a batch of each, and sums by group on the device.
 
 Every batch has one size, whichever runs go along, and a run alone has company, as in training: what a run gets does not
-depend on the others. The host waits for the device once.
+depend on the others. The host waits for the device once, but for outputs that a metric of a whole group needs.
 """
 
 from collections.abc import Sequence
