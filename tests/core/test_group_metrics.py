@@ -9,9 +9,9 @@ import sklearn.metrics
 import torch
 from torch import Tensor, nn
 
-from accord.core.class_metrics import BINS
 from accord.core.measure import Measure, declared, figure_of, group, per_sample
 from accord.core.metric_names import METRICS, auc, average_precision, balanced_accuracy, calibration_error, f1, mae, r2
+from accord.core.predicted import BINS
 from conftest import sentence
 
 POOLED = [auc, average_precision, balanced_accuracy, calibration_error, f1]

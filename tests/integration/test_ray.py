@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import accord
+from accord.core.losses import accuracy
 from accord.core.record import Field, Record
 from accord.data import Federation
 from accord.engines.contract import Job
@@ -163,6 +164,12 @@ def test_a_cluster_gives_the_bits_of_one_process(engine: Callable[..., Any], alg
 
 
 @pytest.mark.slow
+def test_metrics_of_a_whole_group_have_the_bits_of_one_process(engine: Callable[..., Any]) -> None:
+    pytest.importorskip("sklearn", reason="the metrics are scikit-learn's")
+    job = replace(make_job(), metrics={"auc": accord.metrics.auc, "accuracy": accuracy})
+    assert_same(run(Sequential(job), job), run(engine(job), job))
+
+
 def test_a_model_from_a_script_with_a_loss_without_a_name(engine: Callable[..., Any]) -> None:
     """Ray carries what was never importable; a metric that cannot travel is named."""
     scope: dict[str, Any] = {"nn": nn}

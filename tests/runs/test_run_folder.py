@@ -272,7 +272,7 @@ def test_a_file_in_the_folders_place_is_a_sentence(tmp_path) -> None:
 
 def test_a_run_that_fails_before_it_begins_leaves_nothing(tmp_path) -> None:
     with pytest.raises(AccordError, match="loss must give one number per sample"):
-        train(tmp_path, loss=torch.nn.functional.cross_entropy)
+        train(tmp_path, loss=lambda output, target: torch.nn.functional.cross_entropy(output, target))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from accord.core.class_metrics import check_classes
 from accord.core.errors import AccordError
 from accord.core.measure import Measure, PerSample
+from accord.core.predicted import check_classes
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
