@@ -78,7 +78,7 @@ def _draw(curves: dict[tuple[str, str], tuple[list[int], list[list[float]]]], me
     figure.legend(handles=handles, loc="outside lower center", ncols=min(3, len(handles)))
     axes.set(
         xlabel="round",
-        ylabel=f"{unit(metric)}, mean over samples",
+        ylabel=f"{unit(metric)}, by sample",
         title=_seeds({len(seeds) for _, seeds in curves.values()}),
     )
     return figure

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
@@ -14,7 +13,7 @@ _LARGEST = 1e30  # what an infinite logit counts as
 
 def check_classes(output: Tensor, target: Tensor) -> None:
     """Refuses what is not one class label per sample."""
-    if target.is_floating_point() or target.dtype == torch.complex64:
+    if target.is_floating_point():
         raise AccordError(f"is for class labels, and the targets are numbers ({_kind(target)}): take mae or r2")
     if target.ndim != 1 or output.ndim > 2:
         raise AccordError(

@@ -92,7 +92,7 @@ class Run:
         for split in first.splits:
             means: Any = [evaluation.splits[split].metrics[metric].by_sample for _, evaluation in history]
             axes.plot([number for number, _ in history], means, "o-", label=split)
-        axes.set(title=self.title, xlabel="round", ylabel=f"{metric}, mean over samples")
+        axes.set(title=self.title, xlabel="round", ylabel=f"{metric}, by sample")
         axes.legend()
         if path is not None:
             figure.savefig(path, dpi=150)
