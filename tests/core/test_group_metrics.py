@@ -1,5 +1,6 @@
 """Metrics of a whole group: against scikit-learn, by hand, and pooled from what clients of a deployment would send."""
 
+import functools
 import math
 import warnings
 
@@ -176,6 +177,8 @@ def test_what_a_metric_declares() -> None:
     assert declared(per_sample(near, smaller_is_better=True)).smaller_is_better
     assert declared(group(near)).of_group
     assert declared(METRICS["accuracy"]).nan_counts_as == 0.0
+    wrapped = functools.wraps(METRICS["accuracy"])(near)
+    assert declared(wrapped)(torch.ones(1, 2), torch.zeros(1, 2)).tolist() == [[1.0, 1.0]]  # its own, not accuracy's
     assert [name for name, of in METRICS.items() if declared(of).smaller_is_better] == ["calibration_error", "mae"]
 
 

@@ -114,8 +114,9 @@ def declared(metric: PerSample | Measure) -> Measure:
     """A metric that says what it is. A plain function is per sample, with the marks that it carries."""
     if isinstance(metric, Measure):
         return metric
+    wraps_another = hasattr(metric, "__wrapped__")  # whose marks it carries, but it computes something of its own
     return per_sample(
-        getattr(metric, "computed_by", metric),
+        metric if wraps_another else getattr(metric, "computed_by", metric),
         getattr(metric, "smaller_is_better", False),
         getattr(metric, "nan_counts_as", math.nan),
         getattr(metric, "fits", _fits_anything),
