@@ -17,13 +17,13 @@ from torch import nn
 
 from accord.attacks import Attack, check_algorithm
 from accord.core.errors import AccordError
-from accord.core.measure import Measure, Metrics, PerSample
-from accord.core.metric_names import METRICS
+from accord.core.measure import Metrics
 from accord.data import Federation
 from accord.data.cache import Progress
 from accord.engines.device import pick_device
 from accord.engines.speed import SPEED
 from accord.experiments.data_options import Supply, digest, make_supply
+from accord.experiments.metrics import metrics_named
 from accord.experiments.options import Choice, blamed, chosen, unknown
 from accord.experiments.overrides import CHOICES, put_in
 from accord.experiments.parts import code_of, make_algorithm
@@ -34,7 +34,6 @@ from accord.rules.algorithm import Algorithm
 from accord.rules.label import label_of
 from accord.rules.local import Training
 from accord.rules.old_spelling import Given, as_spelled_now
-from accord.rules.registry import imported
 from accord.rules.schema import algorithm_table, settings_of
 from accord.runs.fingerprint import describe, folder_name
 from accord.runs.settings import RunSettings
@@ -257,24 +256,8 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
             check_algorithm(algorithm)
         except AccordError as error:
             raise blamed(error, "attack", "name") from None
-    metrics = _metrics(train.metrics, folder) if train.metrics else None
+    metrics = metrics_named(train.metrics, folder) if train.metrics else None
     return Experiment(settings, text, algorithm, training, supply, model, attack, plan, metrics)
-
-
-def _metrics(names: Sequence[str], folder: Path | None) -> Metrics:
-    """Metrics by name: accord's own, and a user's `module:object`, which is called by the object's name."""
-    found: dict[str, PerSample | Measure] = {}
-    for name in names:
-        title = name.partition(":")[2] or name
-        if title in found:
-            raise AccordError(f"train.metrics must differ from each other, got {list(names)}")
-        if ":" not in name and name not in METRICS:
-            raise unknown("train.metrics", name, METRICS, " or module:object of yours")
-        try:
-            found[title] = imported(name, folder) if ":" in name else METRICS[name]
-        except AccordError as error:
-            raise AccordError(f"train.metrics: {error}") from None
-    return found
 
 
 def _check(settings: Settings, cohort: int | None, clients: int | None, algorithm: Algorithm) -> None:
