@@ -427,7 +427,7 @@ BAD_TABLES = [
     (
         table(age=[30, None, 50, 60]),
         {},
-        "row 1 of the data has a number that is missing, infinite or NaN: fill it in or leave the row out",
+        "row 1 of the data has a number that is missing, infinite or NaN in column age: fill it in",
     ),
     (table(ill=[True, False, None, True]), {}, "row 2 of the data has a number that is missing, infinite or NaN"),
     (table(pulse=[1.0, 2.0, 1e300, 4.0]), {}, "row 2 of the data has a number that is missing, infinite or NaN"),

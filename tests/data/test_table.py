@@ -18,7 +18,7 @@ from conftest import sentence
 
 pyarrow = pytest.importorskip("pyarrow", reason="Parquet files are read with pyarrow: pip install pyarrow")
 parquet = importlib.import_module("pyarrow.parquet")
-module = importlib.import_module("accord.data.readers.table")
+module = importlib.import_module("accord.data.readers.sheets")
 
 
 def write(folder: Path, *lines: str, name: str = "mine.csv") -> Path:
@@ -141,13 +141,23 @@ def test_what_is_written_is_read(
 
 
 SPOILT = [
-    (("client,a,label", "c,,0"), "line 2 of PATH has no value in column a: every row needs one in every column"),
     (("client,a,label", "c,1,0", " ,1,0"), "line 3 of PATH has no value in column client"),
-    (("client,a,label", "c,1,0", "", "c,1,"), "line 4 of PATH has no value in column label"),
-    (("client,a,label", "c,red,0"), "line 2 of PATH has 'red' in column a: features are numbers"),
-    (("client,a,label", "c,1_000,0"), "line 2 of PATH has '1_000' in column a: features are numbers"),
-    (("client;a;label", "c;1,5;0"), "line 2 of PATH has '1,5' in column a: features are numbers"),
-    (("client,a,label", "c,nan,0"), "line 2 of PATH has nan in column a: features are finite numbers"),
+    (("client,a,label", "c,1,0", "", "c,1,"), "line 4 of PATH has no value in column label: every row needs one there"),
+    (
+        ("client,a,label", "c,1,0", "c,red,0"),
+        "line 3 of PATH has 'red' in column a, but there is 1 in line 2 of PATH: a column holds numbers or categories",
+    ),
+    (
+        ("client,a,label", "c,1l,0", "c,12,0"),
+        "line 3 of PATH has '12' in column a, but there is '1l' in line 2 of PATH: a column holds numbers or",
+    ),
+    (("client,a,label", "c,1_000,0"), "line 2 of PATH has '1_000' in column a, which is no number"),
+    (("client;a;label", "c;1,5;0"), "line 2 of PATH has '1,5' in column a, which is no number: write 1000.5"),
+    (
+        ("client,a,seen,label", "c,1,,0", "c,1,2020-03-01,0"),
+        "column seen holds dates or times ('2020-03-01' in line 3 of PATH): turn them into numbers",
+    ),
+    (("client,a,seen,label", "c,1,1/3/20 12:00,0"), "column seen holds dates or times ('1/3/20 12:00' in line 2"),
     (("client,a,label", "c,-inf,0"), "line 2 of PATH has -inf in column a: features are finite numbers"),
     (("client,b,a,label", "c,-1e39,1e39,0"), "line 2 of PATH has -1e39 in column b: features are finite numbers"),
     (("client,a,label", "c,1e39,0"), "line 2 of PATH has 1e39 in column a: features are finite numbers"),
@@ -180,7 +190,7 @@ def test_spoilt_csv_files_get_a_sentence(tmp_path: Path, lines: tuple[str, ...],
 def test_files_that_are_no_table_get_a_sentence(tmp_path: Path) -> None:
     with sentence(f"{tmp_path / 'nowhere.csv'} cannot be read: No such file"):
         read_table(tmp_path / "nowhere.csv")
-    with sentence(f"{tmp_path} cannot be read: Is a directory"):
+    with sentence(f"{tmp_path} holds no tables: it should have a .csv or .parquet file for each client"):
         read_table(tmp_path)
     path = tmp_path / "mine.csv"
     path.write_bytes("client,a,label\nJosé,1,0\n".encode("latin-1"))
@@ -228,13 +238,12 @@ def test_parquet_kinds_of_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 SPOILT_PARQUET: list[tuple[dict[str, Any], str]] = [
-    ({"a": [1.0, None, 3.0]}, "row 2 of PATH has no value in column a: every row needs one in every column"),
     ({"client": ["c", "c", None]}, "row 3 of PATH has no value in column client"),
     ({"label": [None, "x", "y"]}, "row 1 of PATH has no value in column label"),
-    ({"a": [1.0, 2.0, float("nan")]}, "row 3 of PATH has nan in column a: features are finite numbers"),
+    ({"a": np.array(["2020-01-01"] * 3, dtype="datetime64[ms]")}, "column a holds dates or times (timestamp[ms])"),
     ({"a": [1.0, 1e39, 2.0]}, "row 2 of PATH has 1e+39 in column a: features are finite numbers"),
     ({"label": [1.0, 2.0, float("inf")]}, "row 3 of PATH has inf in column label: a label is text or a finite number"),
-    ({"a": ["1", "2", "3"]}, "column a of PATH holds string: features are numbers"),
+    ({"a": ["1", "b", "3"]}, "row 2 of PATH has 'b' in column a, but there is 1 in row 1 of PATH"),
     ({"a": [[1], [2], [3]]}, "column a of PATH holds list"),
     ({"__index_level_0__": [0, 1, 2]}, "column 4 of PATH has no name: name it, or write the file without an index"),
 ]

@@ -22,6 +22,7 @@ from accord.data.cache import Progress
 from accord.data.columns import Block, Columns, check_alike, library, stacked, tensor
 from accord.data.federate import deal
 from accord.data.federated import Federation, Prepare
+from accord.data.finite import check_finite
 from accord.data.from_arrays import from_samples
 from accord.data.standardise import fitted
 
@@ -226,6 +227,7 @@ def _given(x: Tensor, y: Tensor, client: Any, count: int, options: Mapping[str, 
     """The first `count` rows given to clients, which are known or made up; the rows after those are the test set."""
     test = torch.arange(count, len(y)) if count < len(y) else None
     if client is None:
+        check_finite(x, y, lambda row: "the data" if row < count else "the test set")
         clients = options["clients"]
         return deal(x, y, test=test, **{**options, "clients": _CLIENTS if clients is None else clients})
     natural = {key: options[key] for key in ("unseen", "heldout", "seed", "prepare", "name")}

@@ -1,9 +1,10 @@
 """The data sets by name: `accord.data.mnist(clients=100, split="labels", unseen=20)`, or `name = "mnist"` in an
 experiment file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from accord.core.errors import AccordError
 from accord.data import cache
@@ -13,7 +14,7 @@ from accord.data.federated import Scale
 from accord.data.readers.bundled import bundled_digits
 from accord.data.readers.femnist import only_digits
 from accord.data.readers.npz import read_npz
-from accord.data.readers.table import read_table
+from accord.data.readers.table import Categories, read_table
 from accord.data.readers.tree import read_tree, tree_digest
 from accord.data.readers.writers import by_writer
 from accord.data.recipes import CIFAR10, CIFAR100, FASHION_MNIST, FEMNIST, MNIST, TINY_IMAGENET, WRITERS
@@ -97,8 +98,18 @@ def _arrays(source: Source, progress: Progress | None) -> Samples:
     return read_npz(_file(source, "a .npz file with x, y and, for natural clients, client"))
 
 
-def _table(source: Source, progress: Progress | None, client: str = "client", label: str = "label") -> Samples:
-    return read_table(_file(source, "a .csv or .parquet file with a column of clients"), client, label, progress)
+def _table(
+    source: Any,
+    progress: Progress | None,
+    client: str = "client",
+    label: str = "label",
+    missing: str = "mean",
+    categories: Categories = (),
+    drop: Sequence[str] = (),
+) -> Samples:
+    if source is None or isinstance(source, str | Path):
+        source = _file(source, "a .csv or .parquet file with a column of clients, or a folder with a file for each")
+    return read_table(source, client, label, progress, missing=missing, categories=categories, drop=drop)
 
 
 def _folder(source: Source, progress: Progress | None, size: int | None = None, channels: int = 3) -> Samples:
@@ -229,7 +240,7 @@ folder = DataSet(
 )
 table = DataSet(
     name="table",
-    about="your table: a .csv or .parquet file of numbers, with a column of clients and one of labels",
+    about="your table: a .csv or .parquet file with a column of clients and one of labels, or a folder of such files",
     load=_table,
     split="natural",
 )

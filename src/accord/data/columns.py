@@ -109,7 +109,7 @@ class Columns:
                         )
             except OSError as error:
                 raise AccordError(f"a picture in or after row {first:,} of {who} cannot be decoded: {error}") from None
-            yield first, finite(samples if what == "pictures" else samples.float(), who, first)
+            yield first, finite(samples if what == "pictures" else samples.float(), who, first, self.features)
 
     def _labels(self, who: str, data: Any) -> Tensor:
         values, what = _filled(who, data, self.label), kind(data.features[self.label])
@@ -117,7 +117,7 @@ class Columns:
             number = {name: place for place, name in enumerate(self.classes)}
             return torch.tensor([number[value] for value in values])
         if what == "numbers":
-            return finite(torch.tensor(values, dtype=torch.float32), who, 0)
+            return finite(torch.tensor(values, dtype=torch.float32), who, 0, [self.label])
         if (lowest := min(values)) < 0:
             row = values.index(lowest)
             raise AccordError(
@@ -173,13 +173,14 @@ def tensor(what: str, value: Any) -> Tensor:
     return value.float() if value.dtype == torch.float64 else value
 
 
-def finite(values: Tensor, who: str, first: int) -> Tensor:
+def finite(values: Tensor, who: str, first: int, columns: Sequence[str]) -> Tensor:
     """The same numbers, once they are seen to be numbers; what is missing has become NaN on its way here."""
     if values.is_floating_point() and not (good := values.isfinite()).all():
-        row = int((~good).flatten(1).any(1).nonzero()[0]) if values.ndim > 1 else int((~good).nonzero()[0])
+        row, *within = (~good).nonzero()[0].tolist()
+        column = columns[within[0]] if within and len(columns) > 1 else columns[0]
         raise AccordError(
-            f"row {first + row:,} of {who} has a number that is missing, infinite or NaN: fill it in or leave the"
-            " row out"
+            f"row {first + row:,} of {who} has a number that is missing, infinite or NaN in column {column}: fill it in"
+            " or leave the row out"
         )
     return values
 

@@ -73,7 +73,8 @@ class DataSet:
                 raise AccordError(
                     f"share is for clients that are made up, got {share}: natural ones keep what is theirs"
                 )
-            fed = natural(self._with_owners(source, progress, own), clients=clients, unseen=unseen, **common, **options)
+            samples = self._with_owners(source, progress, own)
+            fed = natural(samples, clients=clients, unseen=unseen, **common, **options)
         else:
             samples = self.load(source, progress, **own)
             clients, unseen, test = MADE_UP if clients is None else clients, unseen or 0, self._test(samples)
@@ -89,6 +90,7 @@ class DataSet:
                 **options,
             )
             fed = replace(fed, classes=samples.classes)
+        fed = samples.ready(fed)
         if tests:
             fed = with_tests(fed, _further(tests))
         chosen = _made("shift", self.shift if shift is None else shift, SHIFTS)

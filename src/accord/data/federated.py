@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,6 +21,9 @@ from torch.func import vmap
 
 from accord.core import draws
 from accord.data.shift import Shift
+
+if TYPE_CHECKING:
+    from accord.data.preparation import Column
 
 _READ = 256  # samples read at a time: pictures of that many stay in a core's cache
 
@@ -93,6 +97,8 @@ class Federation:
     augment: Augment | None = None
     populations: Mapping[str, str] = field(default_factory=dict)  # client -> the group of people it comes from
     classes: tuple[str, ...] = ()  # the classes' names, where they have any
+    columns: "tuple[Column, ...]" = ()  # of a table: how each became inputs of the model
+    notes: tuple[str, ...] = ()  # what a person should know of them
     pooled: bool = False  # all training data in one place: see `pool`
 
     def pool(self) -> "Federation":

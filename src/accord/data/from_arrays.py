@@ -6,6 +6,7 @@ Everything ends up in one tensor, so it must fit in memory (on a GPU: in its mem
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,10 @@ from accord.core import draws
 from accord.core.errors import AccordError
 from accord.data.federate import assemble, check_counts
 from accord.data.federated import Federation, Prepare
+from accord.data.finite import check_finite
+from accord.data.labels import Labels
+
+_TEST = ("the test set",)  # among clients, whose ids are never tuples
 
 
 def from_arrays(
@@ -32,7 +37,7 @@ def from_arrays(
     """`clients` maps an id to `(x, y)` or to a map-style `Dataset` of such pairs; `test` is one more of either.
 
     `unseen` says how many clients are unseen (drawn by `seed`), or which. A client without samples stays in the
-    federation with no rows. float64 becomes float32, whole-number labels int64.
+    federation with no rows. float64 becomes float32, whole-number labels int64; labels that are text name the classes.
 
     >>> fed = from_arrays({"a": ([[0.0], [1.0]], [0, 1]), "b": ([[2.0]], [1])}, unseen=["b"], heldout=0)
     >>> fed.x.shape, fed.clients, list(fed.unseen)
@@ -40,6 +45,7 @@ def from_arrays(
     """
     if not isinstance(clients, Mapping) or not clients:
         raise AccordError("from_arrays got no clients: give a dict from client id to (x, y)")
+    clients, test, classes = _with_numbered_labels(clients, test)
     pairs = {str(client): _pair(f"client {client}", data) for client, data in clients.items()}
     if len(pairs) < len(clients):
         raise AccordError("two client ids are the same when written as text: give each client an id of its own")
@@ -47,12 +53,15 @@ def from_arrays(
     groups = {f"client {client}": pair for client, pair in pairs.items()}
     if test is not None:
         groups["the test set"] = _pair("the test set", test)
+    for who, (samples, labels) in groups.items():
+        check_finite(samples, labels, lambda row, who=who: who)  # type: ignore[misc]
     x, y = _joined(groups)
     ends = np.cumsum([len(labels) for _, labels in groups.values()]).tolist()
     spans = [torch.arange(start, end) for start, end in zip([0, *ends], ends, strict=False)]
     owned = dict(zip(pairs, spans, strict=False))  # the test set's span, if there is one, is the last and nobody's
     test_rows = spans[-1] if test is not None else None
-    return assemble(x, y, owned, apart, heldout=heldout, seed=seed, test=test_rows, prepare=prepare, name=name)
+    fed = assemble(x, y, owned, apart, heldout=heldout, seed=seed, test=test_rows, prepare=prepare, name=name)
+    return replace(fed, classes=classes)
 
 
 def from_samples(
@@ -68,7 +77,7 @@ def from_samples(
     name: str = "samples",
 ) -> Federation:
     """All samples at once: `x[i]` with label `y[i]` belongs to client `client[i]`, whatever the order. Nothing is
-    copied but float64, which becomes float32: a file of it would be read whole.
+    copied but float64, which becomes float32: a file of it would be read whole. Labels that are text name the classes.
 
     Rows marked in `test` (true or false for each, or row numbers) are the test set, and nobody's. `unseen` as in
     `from_arrays`.
@@ -77,6 +86,7 @@ def from_samples(
     >>> fed.clients, fed.train["b"]
     (['a', 'b'], tensor([0, 2]))
     """
+    y, classes = _numbered("the data", y)
     x, y = _pair("the data", (x, y))
     ids, owner = np.unique(np.asarray(client), return_inverse=True)
     if owner.shape != (len(y),):
@@ -95,8 +105,42 @@ def from_samples(
     }
     if not owned:
         raise AccordError("no client has a sample: give at least one client data")
+    check_finite(x, y, lambda row: "the test set" if owner[row] < 0 else f"client {ids[owner[row]]}")
     apart = _which_unseen(list(owned), unseen, seed)
-    return assemble(x, y, owned, apart, heldout=heldout, seed=seed, test=rows, prepare=prepare, name=name)
+    fed = assemble(x, y, owned, apart, heldout=heldout, seed=seed, test=rows, prepare=prepare, name=name)
+    return replace(fed, classes=classes)
+
+
+def _is_text(y: Any) -> bool:
+    """Whether labels are text, of which a CSV file's are read the same way."""
+    if isinstance(y, Tensor) or not hasattr(y, "__len__") or (isinstance(y, np.ndarray) and y.dtype.kind not in "UO"):
+        return False
+    return len(y) > 0 and all(isinstance(label, str) for label in y)
+
+
+def _numbered(who: str, y: Any) -> tuple[Any, tuple[str, ...]]:
+    """Labels that are text as numbers, and the classes' names; others as they are."""
+    if not _is_text(y):
+        return y, ()
+    labels = Labels("y")
+    labels.extend([str(label) for label in y], lambda place: f"row {place} of {who}")
+    return labels.targets()
+
+
+def _with_numbered_labels(
+    clients: Mapping[str | int, Any], test: Any
+) -> tuple[Mapping[str | int, Any], Any, tuple[str, ...]]:
+    """The same clients with labels of text as numbers, the same for all of them."""
+    given: dict[Any, Any] = {**clients, **({} if test is None else {_TEST: test})}
+    pairs = {who: data for who, data in given.items() if isinstance(data, tuple | list) and len(data) == 2}
+    texts = {who: list(y) for who, (_, y) in pairs.items() if _is_text(y)}
+    numbers, classes = _numbered("all clients", [label for labels in texts.values() for label in labels])
+    if not texts:
+        return clients, test, ()
+    parts = dict(zip(texts, numbers.split([len(labels) for labels in texts.values()]), strict=True))
+    given |= {who: (pairs[who][0], part) for who, part in parts.items()}
+    given |= {who: (x, numbers[:0]) for who, (x, y) in pairs.items() if who not in parts and not len(y)}
+    return {who: given[who] for who in clients}, given.get(_TEST), classes
 
 
 def _marked(test: Any, count: int) -> Tensor:

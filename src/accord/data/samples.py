@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from accord.data.federated import Federation
+
 
 @dataclass(frozen=True, eq=False)
 class Samples:
@@ -19,3 +21,7 @@ class Samples:
     apart: frozenset[str] = frozenset()  # natural clients that are there to be tested on, and never train
     populations: Mapping[str, str] = field(default_factory=dict)  # natural client -> the group of people it comes from
     classes: tuple[str, ...] = ()  # the classes' names, where they have any
+
+    def ready(self, fed: Federation) -> Federation:
+        """A federation of these samples as numbers that a model can read; most are so already."""
+        return fed

@@ -24,13 +24,15 @@ class Standardise:
 
 
 def fitted(fed: Federation) -> Prepare:
-    """Columns of a table and channels of whole-number pictures get mean 0 and spread 1 over the training data; the rest
-    stays as it is."""
+    """Columns of a table and channels of whole-number pictures get mean 0 and spread 1 over the training data; the
+    rest, such as inputs that say which category a row is of, stays as it is."""
     if fed.x.dtype == torch.uint8 and fed.x.ndim == 4:
         mean, std = _statistics(fed)
         return Scale(tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
     if fed.x.is_floating_point() and fed.x.ndim == 2:
         mean, std = _statistics(fed)
+        if flags := [flag for column in fed.columns for flag in column.flags]:
+            mean, std = (torch.where(torch.tensor(flags), usual, own) for usual, own in ((0.0, mean), (1.0, std)))
         return Standardise(tuple(mean.tolist()), tuple(std.tolist()))
     return AsIs()
 

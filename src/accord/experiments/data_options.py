@@ -21,7 +21,7 @@ from accord.runs.fingerprint import describe
 SPLIT_KEYS = ("classes", "noise", "alpha", "beta", "population")
 SHIFT_KEYS = ("palette", "palettes", "colours", "background", "flip_low", "flip_high", "flip_test", "angles", "by")
 AUGMENT_KEYS = ("pad",)
-FILE_KEYS = ("client", "label", "size", "channels")
+FILE_KEYS = ("client", "label", "missing", "categories", "drop", "size", "channels")
 
 WAYS: Makers = {**SPLITS, "natural": natural}
 NO_SHIFT: Makers = {"none": none, **SHIFTS}

@@ -97,6 +97,21 @@ class DataSection(Section):
     tests: Words = Field([], description="further test sets: .npz files with x and y, reported under the files' names")
     client: str | None = Field(None, description="table: the column of clients")
     label: str | None = Field(None, description="table: the column of labels")
+    missing: str | None = Field(
+        None,
+        description=(
+            "table: what stands for a missing number: mean, median (of the training clients), zero, or refuse; a"
+            " further input says where it stands"
+        ),
+    )
+    categories: Annotated[list[str], OneOrMore] | dict[str, list[str]] | None = Field(
+        None,
+        description=(
+            "table: columns of categories, whose levels may be numbers, or their levels by column; columns of text need"
+            " not be named"
+        ),
+    )
+    drop: Words | None = Field(None, description="table: columns that are not read, such as ids and dates")
     size: int | None = Field(
         None, ge=1, description="folder: width and height of pictures in pixels, which are resized to it"
     )

@@ -170,6 +170,9 @@ def carry_out(
     job = make_job(
         model, fed, algorithm, training, plan, device, speed=speed, attack=attack, loss=loss, metrics=metrics
     )
+    if tell:
+        for line in fed.notes:
+            tell(line)
     if tell and algorithm.privacy:
         masked, clients = algorithm.mask is not None, len(fed.clients)
         for line in algorithm.privacy.sentences(masked, clients, plan.sample, plan.rounds, job.layout.size):
