@@ -12,8 +12,8 @@ def test_public_names() -> None:
     expected = """AccordError Algorithm Average Conditions Local Mask Run Server __version__ aggregate and_mask
     attack audit causal causalfed combine
     corrective data draws
-    fedadagrad fedadam fedavg fedavgm fedgma fedprox fedsgd fedyogi fit geometric_mean gma krum local local_only logs
-    magnitude masked mean median metrics models native pooled privacy sand scaffold scaled schedule server
+    fedadagrad fedadam fedavg fedavgm fedgma fedprox fedsgd fedyogi fit geometric_mean gma krum load local local_only
+    logs magnitude masked mean median metrics models native pooled privacy sand scaffold scaled schedule server
     smaller_is_better trimmed_mean"""
     assert dir(accord) == expected.split()
     assert all(getattr(accord, name) is not None for name in dir(accord))

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from accord.rules.named import local_only as local_only
     from accord.rules.named import pooled as pooled
     from accord.rules.named import scaffold as scaffold
+    from accord.runs.load import load as load
     from accord.runs.run import Run as Run
     from accord.training import loggers as _logs
     from accord.training.cohort import Conditions as Conditions
@@ -104,6 +105,7 @@ _HOME = {
     **dict.fromkeys(("fedadagrad", "fedadam", "fedavg", "fedavgm", "fedgma", "fedprox"), "rules.named"),
     **dict.fromkeys(("fedsgd", "fedyogi", "local_only", "pooled", "scaffold"), "rules.named"),
     "Run": "runs.run",
+    "load": "runs.load",
     "Conditions": "training.cohort",
     "fit": "training.fit",
 }

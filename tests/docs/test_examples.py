@@ -1,10 +1,12 @@
 """The scripts a newcomer copies: each runs as it would from a terminal, and says what it promises to."""
 
 import ast
+import csv
 import importlib
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,9 +19,10 @@ import accord
 from accord.core.layout import Layout
 from accord.core.reports import Reports
 from accord.core.round import Round
+from command import run_command
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-COPIED = ("own_model_and_data", "new_rule", "hospitals", "sweep", "custom_shift")
+COPIED = ("own_model_and_data", "new_rule", "hospitals/train", "sweep", "custom_shift")
 
 
 def run_example(name: str, folder: Path, *arguments: str) -> str:
@@ -87,9 +90,29 @@ def test_the_new_rule_on_other_engines(engine: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_hospitals(tmp_path: Path) -> None:
-    lines = run_example("hospitals", tmp_path, "--rounds", "3").splitlines()
-    assert [line.split()[0] for line in lines[2:]] == ["north", "east", "south", "west", "centre"]
-    assert all(80.0 <= float(figure) <= 100.0 for line in lines[2:] for figure in line.split()[1:])
+    text = run_example("hospitals/train", tmp_path, "--rounds", "4")
+    assert text.startswith("table: 920 samples, 3 participating clients (")
+    assert len(unseen(text)) == 2 and all(60.0 <= figure <= 100.0 for figure in unseen(text))
+    ill, well = (ast.literal_eval(line) for line in text.splitlines()[-2:])
+    assert ill["p(ill)"] > 0.5 > well["p(ill)"]
+    assert len(list((tmp_path / "runs").glob("table-fedavg-*/preparation.json"))) == 2
+
+
+def test_hospitals_from_a_file_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "hospitals"
+    shutil.copytree(EXAMPLES / "hospitals", folder)
+    assert run_command(folder, "run", "experiment.toml", "train.rounds=2").returncode == 0
+    (run,) = (folder / "runs").glob("table-*")
+    patients = (folder / "patients.csv").rename(folder / "new.csv")
+    assert run_command(folder, "predict", str(run), "new.csv", "-o", "out.csv").returncode == 0
+    assert len((folder / "out.csv").read_text().splitlines()) == len(patients.read_text().splitlines())
+
+
+def test_the_hospitals_table_is_what_its_script_makes() -> None:
+    rows = runpy.run_path(str(EXAMPLES / "hospitals" / "make_patients.py"))["patients"]()
+    with (EXAMPLES / "hospitals" / "patients.csv").open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert written == [{name: "" if cell is None else str(cell) for name, cell in row.items()} for row in rows]
 
 
 def test_sweep(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from accord.cli.compare import compare
 from accord.cli.data import data_app
 from accord.cli.demo import demo
 from accord.cli.membership import membership
+from accord.cli.predict import predict
 from accord.cli.report import report
 from accord.cli.reproduce import reproduce
 from accord.cli.run import run
@@ -38,6 +39,8 @@ Start here:
 * `accord sweep experiments/sweep.toml` trains a grid of settings
 
 * `accord show runs` prints the results of all runs in a folder
+
+* `accord predict runs/RUN new.csv` predicts for the rows of a table
 
 * `accord report runs` makes an HTML page of them
 
@@ -69,7 +72,7 @@ def _accord(
     check_torch()
 
 
-for command in (run, sweep, reproduce, verdicts, compare, membership, report, demo, show, settings):
+for command in (run, sweep, reproduce, verdicts, compare, membership, predict, report, demo, show, settings):
     app.command()(command)
 
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from accord.core.errors import AccordError
 
 LARGEST = float(np.finfo(np.float32).max)
-MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none"})  # whatever their case
+# what pandas takes for missing too, and the question mark of older tables; `none` is an answer
+MISSING = frozenset(["", "?", "NA", "N/A", "n/a", "nan", "NaN", "NAN", "null", "NULL", "None", "<NA>", "#N/A"])
 LEVELS = 1000  # more are ids or free text, which tell a model nothing as categories
 _TRUTH = {"true": 1.0, "false": 0.0}
 _DATE = re.compile(
@@ -152,7 +153,7 @@ def _read(cell: Any, column: str, place: int, at: At) -> float | str | None:
         cell = cell.decode("utf-8", "replace")
     if isinstance(cell, str):
         text = cell.strip()
-        if text.lower() in MISSING:
+        if text in MISSING:
             return None
         number = _TRUTH.get(text.lower(), number_of(text))
         if number is None and _DATE.fullmatch(text):

@@ -178,7 +178,7 @@ def _pair(who: str, data: Any) -> tuple[Tensor, Tensor]:
         raise AccordError(
             f"{who} must come as a pair (x, y) or a torch Dataset of such pairs, got {type(data).__name__}"
         )
-    x, y = _tensor(f"x of {who}", data[0]), _tensor(f"y of {who}", data[1])
+    x, y = as_tensor(f"x of {who}", data[0]), as_tensor(f"y of {who}", data[1])
     if x.ndim == 0 or y.ndim == 0:
         raise AccordError(
             f"{who} has a single number where a list of samples belongs: x and y need one entry per sample"
@@ -196,10 +196,11 @@ def _items(who: str, data: Dataset[Any]) -> tuple[list[Any], list[Any]]:
     items = [data[i] for i in range(len(data))]
     if not all(isinstance(item, (tuple, list)) and len(item) == 2 for item in items):
         raise AccordError(f"{who} is a Dataset whose items are not pairs (x, y)")
-    return [_tensor(f"a sample of {who}", x) for x, _ in items], [_tensor(f"a label of {who}", y) for _, y in items]
+    return [as_tensor(f"a sample of {who}", x) for x, _ in items], [as_tensor(f"a label of {who}", y) for _, y in items]
 
 
-def _tensor(what: str, values: Any) -> Tensor:
+def as_tensor(what: str, values: Any) -> Tensor:
+    """Numbers of one shape for all samples as a tensor, without a copy where that can be."""
     try:
         if isinstance(values, list) and values and all(isinstance(value, Tensor) for value in values):
             values = torch.stack(values)

@@ -109,6 +109,11 @@ class Preparation:
         by_name = dict(zip(cells.names, cells.values.unbind(1), strict=True))
         return encoded(self.columns, by_name, cells.levels)
 
+    @property
+    def keeps_shape(self) -> bool:
+        """Whether scaling leaves the shape of samples as it is; a function of the user's may not."""
+        return type(self.scaling).__name__ in _SCALINGS
+
     def scale(self, x: Tensor) -> Tensor:
         if self.scaling is None:
             raise AccordError(
@@ -119,14 +124,15 @@ class Preparation:
 
     def to_json(self) -> Json:
         scaling: Any = self.scaling
-        known = type(scaling).__name__ in _SCALINGS
         return {
             "shape": list(self.shape),
             "outputs": self.outputs,
             "regression": self.regression,
             "classes": list(self.classes),
             "columns": [{f.name: getattr(column, f.name) for f in fields(column)} for column in self.columns],
-            "scaling": {"name": type(scaling).__name__, **(vars(scaling) if known else {})} if scaling else None,
+            "scaling": {"name": type(scaling).__name__, **(vars(scaling) if self.keeps_shape else {})}
+            if scaling
+            else None,
         }
 
     @classmethod

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from accord.core import draws
 from accord.core.errors import AccordError
 from accord.core.measure import Measure
+
+
+from accord.core.losses import cross_entropy
 from accord.engines.contract import Job, PerSample
 from accord.engines.measuring import NAN, OUTPUT, TARGET
 
@@ -32,6 +35,7 @@ def probe(job: Job) -> Probed:
     with torch.no_grad(), torch.random.fork_rng(devices=[job.device] if job.device.type == "cuda" else []):
         model = copied(job.module).to(job.device).train()
         output, drops_out = _run(model, x)
+        _check_classes(job, output)
         _per_sample("loss", job.loss, output, y)
         for name, measure in job.measures.items():
             _fits(name, measure, output, y)
@@ -99,6 +103,24 @@ def _fits(name: str, measure: Measure, output: Any, y: Tensor) -> None:
             raise AccordError(f"the metric {name} {error}") from None
     if not measure.of_group:
         _per_sample(f"metric {name}", measure, output, y)
+
+
+def _check_classes(job: Job, output: Any) -> None:
+    """Refuses labels that the model has no output for, where the loss is the usual one of classes."""
+    if job.loss is not cross_entropy or not isinstance(output, Tensor) or output.ndim != 2:
+        return
+    fed, outputs = job.fed, output.shape[1]
+    if not len(fed.y) or (int(fed.y.min()) >= 0 and int(fed.y.max()) < outputs):
+        return
+    for _, client, rows in fed.groups():
+        labels = fed.y[rows.to(fed.y.device)]
+        bad = (labels < 0) | (labels >= outputs)
+        if bad.any():
+            place = int(bad.nonzero()[0])
+            raise AccordError(
+                f"the model has {outputs} outputs, one for each class from 0 to {outputs - 1}, but client {client} has"
+                f" label {int(labels[place])} in row {int(rows[place])}"
+            )
 
 
 def _per_sample(what: str, function: PerSample, output: Any, y: Tensor) -> None:

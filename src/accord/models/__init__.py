@@ -17,6 +17,7 @@ from accord.models.cnn import cnn
 from accord.models.femnist import corrective_cnn, leaf_cnn
 from accord.models.lenet import lenet
 from accord.models.logistic import logistic, mlp
+from accord.models.recipe import recipe_of as recipe_of
 from accord.models.resnet import resnet18
 
 __all__ = [

@@ -5,9 +5,11 @@ from torch import nn
 
 from accord.core.errors import AccordError
 from accord.models.block import Sequential
+from accord.models.recipe import named
 from accord.models.seeded import seeded
 
 
+@named("cnn")
 def cnn(
     *,
     channels: int = 1,

@@ -5,9 +5,11 @@ from torch import nn
 
 from accord.core.errors import AccordError
 from accord.models.block import Sequential
+from accord.models.recipe import named
 from accord.models.seeded import seeded
 
 
+@named("leaf-cnn")
 def leaf_cnn(*, channels: int = 1, size: int = 28, classes: int = 62, seed: int = 0) -> nn.Module:
     """LEAF's network (Caldas et al., 2018): padded convolutions, 6,603,710 parameters on 28x28x1 with 62 classes."""
     if size < 4:
@@ -15,6 +17,7 @@ def leaf_cnn(*, channels: int = 1, size: int = 28, classes: int = 62, seed: int 
     return _build(channels, size // 2 // 2, classes, "same", seed)
 
 
+@named("corrective-cnn")
 def corrective_cnn(*, channels: int = 1, size: int = 28, classes: int = 62, seed: int = 0) -> nn.Module:
     """The network of the corrective gradient weights' public code: no padding, 2,278,334 parameters on 28x28x1 with 62
     classes."""

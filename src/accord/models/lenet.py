@@ -4,9 +4,11 @@ from torch import nn
 
 from accord.core.errors import AccordError
 from accord.models.block import Sequential
+from accord.models.recipe import named
 from accord.models.seeded import seeded
 
 
+@named("lenet")
 def lenet(*, channels: int = 1, size: int = 28, classes: int = 10, seed: int = 0) -> nn.Module:
     """44,426 parameters on 28x28x1, 62,006 on 32x32x3."""
     side = ((size - 4) // 2 - 4) // 2

@@ -3,9 +3,11 @@ layer more."""
 
 from torch import nn
 
+from accord.models.recipe import named
 from accord.models.seeded import seeded
 
 
+@named("logistic")
 def logistic(
     *, features: int | None = None, channels: int = 1, size: int = 28, classes: int = 10, seed: int = 0
 ) -> nn.Module:
@@ -14,6 +16,7 @@ def logistic(
         return nn.Sequential(nn.Flatten(), nn.Linear(features or channels * size * size, classes))
 
 
+@named("mlp")
 def mlp(
     *,
     features: int | None = None,

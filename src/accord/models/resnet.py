@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from accord.core.errors import AccordError, check_whole
+from accord.models.recipe import named
 from accord.models.seeded import seeded
 
 WIDTHS = (64, 128, 256, 512)
@@ -29,6 +30,7 @@ class Block(nn.Module):
         return F.relu(self.body(x) + self.around(x))
 
 
+@named("resnet18")
 def resnet18(
     *, channels: int = 3, size: int = 32, classes: int = 10, norm: str = "group", groups: int = 2, seed: int = 0
 ) -> nn.Module:

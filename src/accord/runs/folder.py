@@ -3,6 +3,7 @@ is whole.
 
     experiment.toml      what the user wrote, word for word (runs of the command line)
     experiment.json      the settings with every default filled in
+    preparation.json     what the model reads and its classes' names, so that it can be used without the data
     environment.json     versions, engine, processor, threads: one entry for every environment the run has seen
     metrics.jsonl        a line per round; no clock in it, so equal runs write equal files
     timing.jsonl         a line per round with its seconds
@@ -32,6 +33,12 @@ from accord.core.locks import remove_locked, take_lock
 from accord.runs.environment import OtherEnvironment, changes
 from accord.runs.fingerprint import SCHEMA
 from accord.runs.rows import Log, Rows, json_line, lines_of, parsed, read_json
+
+
+def client_file(folder: Path, number: int, round: int) -> Path:
+    """Where what a client remembers since a round is kept. Clients go by number: ids may hold characters that a file
+    name cannot."""
+    return folder / f"{number:06d}-{round:06d}.safetensors"
 
 
 class RunFolder:
@@ -90,7 +97,7 @@ class RunFolder:
                 " start over"
             )
 
-    def begin(self, environment: Json, last: int = 1) -> dict[str, Tensor]:
+    def begin(self, environment: Json, last: int = 1, preparation: Json | None = None) -> dict[str, Tensor]:
         """Readies the folder for writing: settings in place, metrics cut back to the checkpoint. Gives the checkpoint's
         tensors, if any. The `last` rounds of a run are evaluated whatever its schedule; what it was evaluated for when
         it was to end earlier stays until it has gone on."""
@@ -103,6 +110,8 @@ class RunFolder:
         if self._toml is not None:
             write_text(self.path / "experiment.toml", self._toml)
         write_json(self.path / "experiment.json", self._settings)
+        if preparation is not None:
+            write_json(self.path / "preparation.json", preparation)
         self._note_environment(environment)
         reached = self.state["round"] if self.state else 0
         for path in (self.path / "metrics.jsonl", self.path / "timing.jsonl"):

@@ -2,7 +2,8 @@
 
 import copy
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,12 @@ from accord.core.errors import AccordError
 from accord.core.files import write_tensors
 from accord.core.jsonable import Json
 from accord.core.layout import Layout
+from accord.core.metrics import TITLES
+from accord.core.record import State
 from accord.core.reports import LOST
+from accord.data.preparation import Preparation
 from accord.runs.evaluation import Evaluation
+from accord.runs.predictor import Predictions, frame, predict
 from accord.runs.rows import Rows
 from accord.runs.selection import Selected, select
 from accord.runs.text import in_words, run_text
@@ -44,8 +49,11 @@ class Run:
     flat: int | None = None  # the round since which it was flat, if it ended for that
     spared: int = 0  # rounds that were left when it ended for that
     alone: bool = False  # every client has a model of its own, and there is no common one
+    preparation: Preparation | None = field(default=None, repr=False)  # what the model reads, and its classes' names
     _module: nn.Module = field(repr=False, kw_only=True)
     _layout: Layout = field(repr=False, kw_only=True)
+    # what a client remembers, of a run whose clients have models of their own
+    _client_state: Callable[[str], State] | None = field(default=None, repr=False, kw_only=True)
 
     @property
     def rows(self) -> list[Json]:
@@ -61,13 +69,36 @@ class Run:
         """The run's figures by a named selection rule: `held-out`, `last10`, `window(a,b)` or `oracle`."""
         return select(self.history, rule)
 
-    def model(self, which: str = "last") -> nn.Module:
-        """The trained module, a fresh copy in evaluation mode: the `last` round's, or the one best on `held-out`
-        data."""
-        snapshot = self._snapshot(which)
+    def model(self, which: str = "last", client: str | None = None) -> nn.Module:
+        """The trained module, a fresh copy in evaluation mode: the `last` round's, or the one best on `held-out` data;
+        of a run whose clients have models of their own, that of `client`."""
+        snapshot = self._snapshot(which) if client is None else self._own(client)
         return self._layout.load(
             copy.deepcopy(self._module).cpu(), snapshot.vector.cpu(), snapshot.buffers.cpu()
         ).eval()
+
+    def predict(self, data: Any, which: str = "last", client: str | None = None) -> Predictions:
+        """Predictions for new rows, prepared as the training data was: a data frame, a dict of columns, a list with a
+        dict for each row, the path of a CSV or Parquet file, or an array where the run had arrays.
+
+        >>> run.predict({"age": [54, 61], "cp": ["typical", None]}).labels
+        ['no', 'yes']
+        """
+        return predict(self.model(which, client), self._prepared(), data)
+
+    def export(self, path: str | Path, which: str = "last", client: str | None = None) -> Path:
+        """Writes the trained model as ONNX, with its scaling and the names of its inputs and classes."""
+        from accord.runs.export import export
+
+        return export(self.model(which, client), self._prepared(), Path(path))
+
+    def _prepared(self) -> Preparation:
+        if self.preparation is None:
+            raise AccordError(
+                f"{self.folder} does not say how its data was prepared (preparation.json), as folders of accord 0.1 do"
+                " not: train it again, or use run.model() on samples that you prepare"
+            )
+        return self.preparation
 
     def save(self, path: str | Path, which: str = "last") -> Path:
         """Writes the trained model's state dict as safetensors."""
@@ -98,9 +129,39 @@ class Run:
             figure.savefig(path, dpi=150)
         return figure
 
+    def to_pandas(self) -> Any:
+        """A data frame with a row for every evaluated round and group: splits, parts of them, further test sets."""
+        rows = []
+        for number, evaluation in self.history:
+            for name, row in {**evaluation.splits, **evaluation.parts}.items():
+                told = {
+                    "round": number,
+                    "group": TITLES.get(name, name),
+                    "clients": row.clients,
+                    "samples": row.samples,
+                }
+                for metric, figures in row.metrics.items():
+                    told |= {f"{metric} {key}".removesuffix(" by_sample"): of for key, of in asdict(figures).items()}
+                rows.append(told)
+        names = dict.fromkeys(name for row in rows for name in row)
+        return frame({name: [row.get(name) for row in rows] for name in names})
+
+    def _repr_html_(self) -> str:
+        from accord.runs.notebook import run_html
+
+        return run_html(self.title, self.history)
+
+    def _own(self, client: str) -> Snapshot:
+        if not self.alone or self._client_state is None:
+            raise AccordError(f"this run has one model for all clients, so there is none of client {client} alone")
+        state = self._client_state(client)
+        return Snapshot(self.rounds, state["w"], state["b"])
+
     def _snapshot(self, which: str) -> Snapshot:
         if self.alone:
-            raise AccordError("this run trained no common model: every client went on from its own")
+            raise AccordError(
+                "this run trained no common model: every client went on from its own, so name one (client=...)"
+            )
         if which not in ("last", "held-out"):
             raise AccordError(f"which must be 'last' or 'held-out', got {which!r}")
         if which == "held-out" and self.best is None:

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from accord.core.errors import AccordError
 from accord.core.files import sync_folder, tensor_bytes
 from accord.core.record import State
+from accord.runs.folder import client_file
 
 Versions = dict[str, int]  # client -> round of the version that counts
 
@@ -23,7 +24,6 @@ class ClientStore:
     memory."""
 
     def __init__(self, clients: list[str], folder: Path | None = None, versions: Versions | None = None) -> None:
-        # ids may hold characters a file name cannot
         self._number = {client: number for number, client in enumerate(clients)}
         self._folder = folder
         self._memory: dict[tuple[str, int], State] = {}
@@ -102,7 +102,7 @@ class ClientStore:
 
     def _file(self, client: str, round: int) -> Path:
         assert self._folder is not None
-        return self._folder / f"{self._number[client]:06d}-{round:06d}.safetensors"
+        return client_file(self._folder, self._number[client], round)
 
     def _remove(self, client: str, round: int) -> None:
         self._memory.pop((client, round), None)

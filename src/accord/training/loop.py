@@ -10,6 +10,7 @@ from torch import Tensor
 
 from accord.core.record import State
 from accord.core.schedule import as_schedule
+from accord.data.preparation import Preparation
 from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
 from accord.rules.label import label_of
 from accord.runs.environment import environment
@@ -51,15 +52,14 @@ class Loop:
     def __init__(self, job: Job, plan: Plan, engine: Engine, folder: RunFolder | None, hooks: Sequence[Hook]) -> None:
         self.job, self.plan, self.engine, self.folder, self.hooks = job, plan, engine, folder, hooks
         self._clients, self._remembers = job.fed.clients, bool(job.algorithm.local.remembers)
-        self._lr = as_schedule(job.training.lr)
+        self._lr, self.store = as_schedule(job.training.lr), ClientStore(self._clients)
         self._needed = 1 if job.fed.pooled else max(plan.min_clients, job.algorithm.average.least)
         self.cohorts = Cohorts(job, plan.sample, plan.conditions, self._own)
-        self.store = ClientStore(self._clients)
         vector = job.layout.pack(job.module).to(job.device)
         buffers = job.layout.pack_buffers(dict(job.module.named_buffers())).to(job.device)
         self.progress = Progress(0, vector, buffers, job.algorithm.init(job.layout, len(self._clients), vector))
         self._fresh = partial(job.algorithm.local.fresh, vector, buffers)
-        self.rows, self.rise = Rows(), EarlyStopping(plan.min_delta)
+        self._preparation, self.rows, self.rise = Preparation.of(job.fed), Rows(), EarlyStopping(plan.min_delta)
         self.last_table: Table | None = None
         self.stopped: str | None = None  # why it ends before its rounds, if it does
         self._result: Run | None = None  # once it is done
@@ -93,7 +93,7 @@ class Loop:
             return
         if self.folder:
             here = environment(self.job.device, self.engine.name, self.job.speed)
-            self._restore(self.folder.begin(here, self.plan.last))
+            self._restore(self.folder.begin(here, self.plan.last, self._preparation.to_json()))
         self._began = time.monotonic()
         if self.progress.round > self.plan.rounds:
             self.stopped = f"it had run {self.progress.round} rounds already"
@@ -249,7 +249,8 @@ class Loop:
     # ------------------------------------------------------------------------------------------------ on disk
 
     def _checkpoint(self, folder: RunFolder) -> None:
-        folder.checkpoint(self.progress.tensors(), {**self.progress.numbers(), "clients": self.store.sync()})
+        own = {"own_models": self._clients} if self.job.algorithm.local.own_models else {}
+        folder.checkpoint(self.progress.tensors(), {**self.progress.numbers(), "clients": self.store.sync(), **own})
         self.store.committed()
         self._saved = time.monotonic()
 
@@ -281,7 +282,6 @@ class Loop:
         # the last round may be the best, though a longer run would not have looked
         if last is not None and last.off_schedule:
             progress = progress.judged(last.evaluation)
-        flat = self.flat
         return Run(
             title=f"{label_of(job.algorithm)} · {job.fed.name} · seed {job.seed}",
             rounds=progress.round,
@@ -292,9 +292,11 @@ class Loop:
             clients=per_client(self.last_table) if self.last_table else [],
             folder=self.folder.path if self.folder else None,
             stopped=self.stopped,
-            flat=self.rise.round if flat else None,
-            spared=max(0, self.plan.rounds - progress.round) if flat else 0,
+            flat=self.rise.round if self.flat else None,
+            spared=max(0, self.plan.rounds - progress.round) if self.flat else 0,
             alone=job.algorithm.local.own_models,
+            preparation=self._preparation,
             _module=job.module,
             _layout=job.layout,
+            _client_state=self._own,
         )

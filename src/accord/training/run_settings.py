@@ -7,6 +7,7 @@ from typing import Any
 from accord.causal.rule import causalfed
 from accord.core.jsonable import Json
 from accord.engines.contract import Job
+from accord.models import recipe_of
 from accord.rules import named
 from accord.rules.algorithm import Algorithm
 from accord.rules.label import label_of
@@ -30,7 +31,7 @@ def run_settings(job: Job, plan: Plan, engine: str, device: str) -> RunSettings:
         label=label_of(algorithm),
         seed=plan.seed,
         data={"name": fed.name, "clients": len(fed.clients), "unseen": len(fed.unseen)},
-        model={"name": type(job.module).__name__},
+        model=recipe_of(job.module) or {"name": type(job.module).__name__},
         train=train_table(job.training, plan),
         algorithm=_json(algorithm_table(algorithm, ALGORITHMS.get(algorithm.name))),
         attack=part_fields(job.attack.attack) if job.attack else None,

@@ -1,0 +1,45 @@
+"""`accord predict`: a trained model on new rows."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)],
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="A .csv or .parquet file with the columns of the training data.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="The CSV file to write; left out: standard output."),
+    ] = None,
+    which: Annotated[
+        str, typer.Option("--model", metavar="WHICH", help="The `last` round's model, or the best on `held-out` data.")
+    ] = "last",
+    client: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Whose model, of a run whose clients have their own.", show_default=False),
+    ] = None,
+) -> None:
+    """Predict labels and probabilities for the rows of a table, one row out for each row in.
+
+    Examples:
+
+    * `accord predict runs/table-fedavg-1f0c2d3e4b-s0 new-patients.csv -o predicted.csv`
+
+    * `accord predict runs/table-local_only-1f0c2d3e4b-s0 new-patients.csv --client north`
+    """
+    from accord.core.files import write_text
+    from accord.runs.load import load
+
+    predictions = load(run).predict(data, which, client)
+    if predictions.ignored:
+        print(f"columns that the model does not read: {', '.join(predictions.ignored)}", file=sys.stderr)
+    if out is None:
+        print(predictions.to_csv(), end="")
+        return
+    write_text(out, predictions.to_csv())
+    print(f"{len(predictions):,} predictions: {out}", file=sys.stderr)

@@ -1,0 +1,146 @@
+"""`accord.load`: a run from its folder, with its model and all that is needed to use it. The data may be gone.
+
+A model that accord or a package registers is made again from its settings; a `module:object` of the user's is imported
+here, and by nothing else that reads folders; any other is handed in."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from accord.core.errors import AccordError
+from accord.core.layout import Layout
+from accord.core.record import State
+from accord.data.federated import Prepare
+from accord.data.preparation import Preparation
+from accord.models import shaped, warm_start
+from accord.rules.registry import NETWORKS, imported
+from accord.runs.folder import client_file
+from accord.runs.reader import Recorded, find
+from accord.runs.reader import load as read
+from accord.runs.rows import read_json, read_rows
+from accord.runs.run import Run, Snapshot
+from accord.runs.selection import select
+
+
+def load(folder: str | Path, model: nn.Module | None = None, prepare: Prepare | None = None) -> Run:
+    """The run in a folder, as `accord.fit` and `accord run` leave it.
+
+    `model` is needed where the run was given a module that is not one of accord's own; its weights are replaced.
+    `prepare` is needed where the run scaled its samples by a function of the user's.
+
+    >>> run = accord.load("runs/patients-fedavg-1f0c2d3e4b-s0")
+    >>> run.predict("new-patients.csv").labels
+    """
+    path = _one_run(Path(folder).expanduser())
+    recorded = read(path)
+    if recorded.damaged:
+        raise AccordError(f"{path} is {recorded.status}")
+    preparation = _preparation(path)
+    module = _made(recorded, preparation) if model is None else model
+    layout = Layout.of(module)
+    state, tensors = _checkpoint(path)
+    own = state.get("own_models")
+    last, best = _last(path, recorded, module, layout, tensors), None
+    if own is None and (path / "best.safetensors").exists():
+        chosen = select(recorded.history, "held-out").rounds[0]
+        best = _snapshot(path / "best.safetensors", chosen, module, layout)
+    if preparation is not None and prepare is not None:
+        preparation = replace(preparation, scaling=prepare)
+    settings = recorded.settings
+    return Run(
+        title=f"{settings.label} · {settings.data.get('name', 'data')} · seed {recorded.seed}",
+        rounds=recorded.rounds,
+        recorded=read_rows(path),
+        last=last,
+        best=best,
+        clients=read_json(path / "clients.json") if (path / "clients.json").exists() else [],
+        folder=path,
+        stopped=None if recorded.status == "done" else recorded.status,
+        flat=recorded.flat,
+        alone=own is not None,
+        preparation=preparation,
+        _module=module,
+        _layout=layout,
+        _client_state=partial(_client_state, path, own or [], state.get("clients", {})),
+    )
+
+
+def _one_run(folder: Path) -> Path:
+    runs = find([folder])
+    if len(runs) > 1:
+        listed = ", ".join(run.name for run in runs[:5])
+        raise AccordError(f"{folder} holds {len(runs)} runs ({listed} ...): name one of them")
+    return runs[0]
+
+
+def _preparation(path: Path) -> Preparation | None:
+    """None for a folder of accord 0.1, which has none."""
+    file = path / "preparation.json"
+    if not file.exists():
+        return None
+    try:
+        return Preparation.from_json(read_json(file))
+    except (KeyError, TypeError, ValueError) as error:
+        raise AccordError(f"{file} is damaged: {type(error).__name__}: {error}") from None
+
+
+def _made(recorded: Recorded, preparation: Preparation | None) -> nn.Module:
+    """The module that the settings describe, with any weights."""
+    options = {key: value for key, value in recorded.settings.model.items() if key not in ("name", "start")}
+    name, hint = str(recorded.settings.model.get("name")), f'accord.load("{recorded.folder}", model=...)'
+    if ":" in name:
+        make = imported(name)
+    elif name in NETWORKS:
+        make = NETWORKS[name]
+    else:
+        raise AccordError(f"the model of {recorded.folder} is a module of yours, {name}: hand it in, {hint}")
+    if "classes" in options:
+        return make(**options)
+    if preparation is None:
+        raise AccordError(f"{recorded.folder} does not say what its model reads (preparation.json): hand it in, {hint}")
+    return shaped(make, preparation.shape, preparation.outputs, seed=0, **options)
+
+
+def _checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if not (path / "state.json").exists():
+        return {}, {}
+    state = read_json(path / "state.json")
+    file = path / state["tensors"]
+    return state, _tensors(file) if file.exists() else {}
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise AccordError(f"{path} cannot be read: {error}") from None
+
+
+def _last(path: Path, recorded: Recorded, module: nn.Module, layout: Layout, tensors: dict[str, Tensor]) -> Snapshot:
+    """The last model: of a run that is done, as it was written; of another, its checkpoint's."""
+    if (path / "model.safetensors").exists() and recorded.status == "done":
+        return _snapshot(path / "model.safetensors", recorded.rounds, module, layout)
+    if "vector" not in tensors:
+        raise AccordError(f"{path} holds no model: it has no checkpoint yet, or was imported without one")
+    if len(tensors["vector"]) != layout.size:
+        raise AccordError(
+            f"the model has {layout.size:,} parameters, and that of {path} {len(tensors['vector']):,}: hand in the one"
+            " it was trained with"
+        )
+    return Snapshot(recorded.rounds, tensors["vector"], tensors["buffers"])
+
+
+def _snapshot(file: Path, round: int, module: nn.Module, layout: Layout) -> Snapshot:
+    loaded = warm_start(module, _tensors(file))
+    return Snapshot(round, layout.pack(loaded), layout.pack_buffers(dict(loaded.named_buffers())))
+
+
+def _client_state(path: Path, clients: list[str], versions: dict[str, int], client: str) -> State:
+    if client not in versions:
+        raise AccordError(f"client {client} has no model in {path}: those that have one are {', '.join(versions)}")
+    return _tensors(client_file(path / "clients", clients.index(client), versions[client]))
