@@ -38,7 +38,7 @@ def table(rows: Any = ROWS, unseen: str = "c", **options: Any) -> Federation:
     away = {unseen: fed.train[unseen]}
     train = {client: rows for client, rows in fed.train.items() if client != unseen}
     bare = Federation(sample.x, sample.y, train, {}, away, classes=sample.classes)
-    ready = sample.ready(bare)
+    ready = sample.ready(bare, natural=True)
     return replace(ready, prepare=accord.data.fitted(ready))
 
 
@@ -246,6 +246,31 @@ def test_classes_are_those_of_clients_that_take_part() -> None:
         fed = accord.data.table(source=rows, client="site", label="ill", clients=2, unseen=0, heldout=0.0, seed=seed)
         assert fed.classes == (("a", "no", "yes") if "d" in fed.clients else ("no", "yes"))
         assert fed.outputs == len(fed.classes)
+
+
+def test_a_client_of_one_class_trains() -> None:
+    rows = [{**row, "ill": "yes"} if row["site"] == "b" else row for row in ROWS]
+    fed = table(rows)
+    run = accord.fit(accord.models.logistic(features=fed.shape[0], classes=2), fed, rounds=2)
+    assert all(row["accepted"] == 2 and not row["left_out"] for row in run.rows)
+
+
+def test_clients_that_are_made_up_may_leave_a_class_to_the_unseen() -> None:
+    rows = [{"client": "a", "age": age, "label": age // 4} for age in range(12)]
+    made_up = [accord.data.table(source=rows, split="exact", classes=1, clients=2, unseen=1, seed=s) for s in range(9)]
+    assert {fed.outputs for fed in made_up} == {3}
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
+def test_a_model_whose_output_does_not_fit_the_labels(engine: str) -> None:
+    fed = accord.data.from_arrays(
+        {"a": ([[0.0], [1.0]], [0, 1]), "b": ([[2.0], [3.0]], [1, 2])}, unseen=["b"], heldout=0
+    )
+    with sentence("the model has 2 outputs, one for each class from 0 to 1, but client b has label 2 in row 3"):
+        accord.fit(accord.models.logistic(features=1, classes=2), fed, rounds=1, engine=engine)
+    with sentence("but client a has label -1 in row 0"):
+        accord.fit(accord.models.logistic(features=1, classes=3), replace(fed, y=fed.y - 1), rounds=1, engine=engine)
+    assert accord.fit(accord.models.logistic(features=1, classes=3), fed, rounds=1, engine=engine).rounds == 1
 
 
 # ------------------------------------------------------------------------------------------------------ arrays

@@ -43,6 +43,7 @@ def test_a_finished_run_has_its_files_and_no_clock_in_the_metrics(tmp_path) -> N
     assert names == {
         *(
             "experiment.json",
+            "preparation.json",
             "environment.json",
             "metrics.jsonl",
             "timing.jsonl",

@@ -90,7 +90,7 @@ class DataSet:
                 **options,
             )
             fed = replace(fed, classes=samples.classes)
-        fed = samples.ready(fed)
+        fed = samples.ready(fed, split == "natural")
         if tests:
             fed = with_tests(fed, _further(tests))
         chosen = _made("shift", self.shift if shift is None else shift, SHIFTS)

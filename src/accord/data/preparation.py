@@ -159,7 +159,6 @@ def encoded(columns: Sequence[Column], values: Mapping[str, Tensor], levels: Map
 
 def fit_columns(fed: Federation, cells: Cells, missing: str, declared: Mapping[str, Sequence[str]]) -> Federation:
     """The federation over a table's cells with its samples as numbers that a model can read."""
-    fed = _with_known_classes(fed)
     rows = torch.cat([torch.zeros(0, dtype=torch.int64), *fed.train.values()])
     by_name = dict(zip(cells.names, cells.values.unbind(1), strict=True))
     if missing == "refuse":
@@ -200,7 +199,7 @@ def _refuse_missing(fed: Federation, cells: Cells) -> None:
                 )
 
 
-def _with_known_classes(fed: Federation) -> Federation:
+def with_known_classes(fed: Federation) -> Federation:
     """The federation with the classes that participating clients have, and no others."""
     if fed.y.is_floating_point() or not fed.classes:
         return fed

@@ -22,6 +22,7 @@ class Samples:
     populations: Mapping[str, str] = field(default_factory=dict)  # natural client -> the group of people it comes from
     classes: tuple[str, ...] = ()  # the classes' names, where they have any
 
-    def ready(self, fed: Federation) -> Federation:
-        """A federation of these samples as numbers that a model can read; most are so already."""
+    def ready(self, fed: Federation, natural: bool) -> Federation:
+        """A federation of these samples, whose clients are natural or made up, as numbers that a model can read; most
+        are so already."""
         return fed

@@ -43,7 +43,9 @@ def read_npz(path: str | Path) -> Samples:
             )
     test = _test(arrays["test"], rows, path) if "test" in arrays else None
     owner, owners = _owners(_names(arrays["client"], path), test) if "client" in arrays else (None, ())
-    return Samples(_x(arrays["x"], path), _y(arrays["y"], path), test=test, owner=owner, owners=owners)
+    whose = arrays.get("client")
+    x, y = _x(arrays["x"], path, whose), _y(arrays["y"], path, whose)
+    return Samples(x, y, test=test, owner=owner, owners=owners)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -98,7 +100,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _x(x: np.ndarray, path: Path) -> Tensor:
+def _x(x: np.ndarray, path: Path, whose: np.ndarray | None) -> Tensor:
     where = f"x in {path}"
     if x.dtype != np.uint8 and x.dtype.kind != "f":
         raise AccordError(f"{where} holds {x.dtype}: uint8 (pictures) or floats (features) are right")
@@ -109,7 +111,7 @@ def _x(x: np.ndarray, path: Path) -> Tensor:
             f"{where} has shape {_shape(x)}: a sample needs a dimension of its own, [N, F] or [N, C, H, W]"
         )
     if x.dtype.kind == "f":
-        return _finite(x, where)
+        return _finite(x, where, whose)
     if x.ndim == 2:
         return torch.from_numpy(x.astype(np.float32))  # bytes in a row are features
     if x.ndim == 3:
@@ -121,10 +123,10 @@ def _x(x: np.ndarray, path: Path) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(x))
 
 
-def _y(y: np.ndarray, path: Path) -> Tensor:
+def _y(y: np.ndarray, path: Path, whose: np.ndarray | None) -> Tensor:
     where = f"y in {path}"
     if y.dtype.kind == "f":
-        return _finite(y, where)
+        return _finite(y, where, whose)
     if y.dtype.kind not in "iub":
         raise AccordError(
             f"{where} holds {y.dtype}: whole numbers (classes) or floats (a regression's targets) are right"
@@ -137,15 +139,18 @@ def _y(y: np.ndarray, path: Path) -> Tensor:
     return torch.from_numpy(y.astype(np.int64))
 
 
-def _finite(values: np.ndarray, where: str) -> Tensor:
+def _finite(values: np.ndarray, where: str, whose: np.ndarray | None) -> Tensor:
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is found
         single = np.ascontiguousarray(values, dtype=np.float32)
     for row in range(0, len(single), 10_000):  # some at a time: a mask of all may not fit in memory
         bad = ~np.isfinite(single[row : row + 10_000])
         if bad.any():
             first = np.argwhere(bad)[0]
+            column = f", column {', '.join(map(str, first[1:]))}" if len(first) > 1 else ""
+            client = "" if whose is None else f" of client {whose[row + first[0]]}"
             raise AccordError(
-                f"{where} has {values[row:][tuple(first)]} in row {row + first[0]}: finite float32 numbers are right"
+                f"{where} has {values[row:][tuple(first)]} in row {row + first[0]}{column}{client}: finite float32"
+                " numbers are right"
             )
     return torch.from_numpy(single)
 

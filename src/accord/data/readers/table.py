@@ -11,7 +11,7 @@ from accord.data.cache import Progress
 from accord.data.cells import CellColumn, Cells, joined
 from accord.data.federated import Federation
 from accord.data.labels import Labels, missing
-from accord.data.preparation import MISSING, fit_columns
+from accord.data.preparation import MISSING, fit_columns, with_known_classes
 from accord.data.readers.npz import owned
 from accord.data.readers.sheets import SUFFIXES, Sheet, open_sheet
 from accord.data.samples import Samples
@@ -29,7 +29,8 @@ class Table(Samples):
     declared: Mapping[str, tuple[str, ...]] | None = None  # levels that the user names, in their order
     missing: str = MISSING[0]
 
-    def ready(self, fed: Federation) -> Federation:
+    def ready(self, fed: Federation, natural: bool) -> Federation:
+        fed = with_known_classes(fed) if natural else fed
         cells = Cells(self.features, self.x, self.levels or {})
         return fit_columns(fed, cells, self.missing, self.declared or {})
 
