@@ -138,8 +138,14 @@ SPOILT: list[tuple[dict[str, Any], str]] = [
         "x in PATH has shape [3, 8, 9, 3]: pictures are [N, H, W] or [N, C, H, W], with the",
     ),
     ({"x": np.ones((3, 1, 2, 2, 2), dtype=np.uint8)}, "x in PATH has shape [3, 1, 2, 2, 2]: pictures are"),
-    ({"x": np.array([[1.0], [2.0], [np.nan]])}, "x in PATH has nan in row 2, column 0: finite float32 numbers are right"),
-    ({"x": np.array([[1.0], [1e39], [0.0]])}, "x in PATH has 1e+39 in row 1, column 0: finite float32 numbers are right"),
+    (
+        {"x": np.array([[1.0], [2.0], [np.nan]])},
+        "x in PATH has nan in row 2, column 0: finite float32 numbers are right",
+    ),
+    (
+        {"x": np.array([[1.0], [1e39], [0.0]])},
+        "x in PATH has 1e+39 in row 1, column 0: finite float32 numbers are right",
+    ),
     ({"y": LABELS[:2]}, "y in PATH has shape [2]: [3] is right, one entry for each sample in x"),
     ({"y": LABELS[:, None]}, "y in PATH has shape [3, 1]: [3] is right"),
     ({"y": np.array([0, -2, 1])}, "y in PATH has a label of -2: classes are whole numbers from 0 on"),

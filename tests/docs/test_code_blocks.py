@@ -8,6 +8,7 @@ import ast
 import os
 import re
 import shlex
+import shutil
 import signal
 import tomllib
 from collections.abc import Callable, Iterator
@@ -73,6 +74,7 @@ GIVEN: dict[str, Callable[[], Any]] = {
     "client": lambda: [f"hospital-{n % 6}" for n in range(60)],
     **{f"x_{name}": lambda seed=seed: _patients(20, seed)[0] for seed, name in enumerate("abc")},
     **{f"y_{name}": lambda seed=seed: _patients(20, seed)[1] for seed, name in enumerate("abc")},
+    "patients": lambda: shutil.copy(ROOT / "examples/hospitals/patients.csv", "patients.csv"),
     "accord": lambda: accord,
     "torch": lambda: torch,
     "Path": lambda: Path,
