@@ -85,7 +85,7 @@ def test_declared_categories() -> None:
     assert by_numbers.columns == (Column("kind", fill=1.75),)
     named = accord.data.table(source=rows, heldout=0.0, categories=["kind"])
     assert named.columns[0].levels == ("1", "2", "3")
-    levels = accord.data.table(source=rows, heldout=0.0, categories={"kind": ["3", "1", "9"]})
+    levels = accord.data.table(source=rows, heldout=0.0, categories={"kind": ["3", "01", "9"]})
     assert levels.columns[0].inputs == ["kind=3", "kind=1", "kind=9", "kind=(other)"]
     assert levels.x.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]]
 
@@ -129,6 +129,8 @@ def test_the_unseen_client_changes_nothing_of_the_preparation(seed: int) -> None
     rows = torch.cat(list(fed.train.values()))
     assert torch.equal(fed.read(rows)[0], other.read(rows)[0])
     assert fed.notes == other.notes
+    runs = [accord.fit(accord.models.mlp(features=6, classes=2, hidden=4), one, rounds=2) for one in (fed, other)]
+    assert torch.equal(runs[0].last.vector, runs[1].last.vector)
 
 
 def test_held_out_rows_change_nothing_of_the_preparation() -> None:

@@ -137,6 +137,12 @@ def as_text(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
+def level_name(level: Any) -> str:
+    """A level that the user names, as a cell that holds it is read."""
+    number = number_of(str(level))
+    return str(level).strip() if number is None else as_text(number)
+
+
 def number_of(text: str) -> float | None:
     """The number a text is, exactly where it is whole; Python's own way of writing 1_000 does not count."""
     for kind in (int, float):

@@ -27,7 +27,7 @@ class Labels:
         for place, label in enumerate(labels):
             if label not in self._numbers:
                 if not label.strip():
-                    raise AccordError(missing(at(place), self._column))
+                    raise AccordError(missing_cell(at(place), self._column))
                 number = self._numbers[label] = number_of(label)
                 if number is not None and not abs(number) <= LARGEST:
                     raise AccordError(
@@ -49,5 +49,5 @@ class Labels:
         return torch.tensor([place[named[label]] for label in self._given], dtype=torch.int64), tuple(classes)
 
 
-def missing(at: str, column: str) -> str:
+def missing_cell(at: str, column: str) -> str:
     return f"{at} has no value in column {column}: every row needs one there"

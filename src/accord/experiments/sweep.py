@@ -152,6 +152,8 @@ def _train(
             if not interrupt.asked:
                 execute_seed(run.experiment, run.seed, watcher, interrupt, resume=True, fresh=False)
         return
+    for line in engine.job.fed.notes:
+        tell(line)
     try:
         watcher.begin(str(group), len(runs), sum(run.rounds for run in runs), so_far)
         _in_lockstep(group, engine, jobs, watcher, interrupt)

@@ -52,7 +52,7 @@ class Run:
     preparation: Preparation | None = field(default=None, repr=False)  # what the model reads, and its classes' names
     _module: nn.Module = field(repr=False, kw_only=True)
     _layout: Layout = field(repr=False, kw_only=True)
-    # what a client remembers, of a run whose clients have models of their own
+    # what a client remembers, of a run whose clients have models of their own; it may keep the run's data in memory
     _client_state: Callable[[str], State] | None = field(default=None, repr=False, kw_only=True)
 
     @property

@@ -298,5 +298,5 @@ class Loop:
             preparation=self._preparation,
             _module=job.module,
             _layout=job.layout,
-            _client_state=self._own,
+            _client_state=self._own if job.algorithm.local.own_models else None,
         )

@@ -8,12 +8,12 @@ from typing import Any
 
 from accord.core.errors import AccordError, nearest
 from accord.data.cache import Progress
-from accord.data.cells import CellColumn, Cells, joined
+from accord.data.cells import CellColumn, Cells, joined, level_name
 from accord.data.federated import Federation
-from accord.data.labels import Labels, missing
+from accord.data.labels import Labels, missing_cell
 from accord.data.preparation import MISSING, fit_columns, with_known_classes
 from accord.data.readers.npz import owned
-from accord.data.readers.sheets import SUFFIXES, Sheet, open_sheet
+from accord.data.readers.sheets import SUFFIXES, Block, Sheet, open_sheet
 from accord.data.samples import Samples
 
 Categories = Sequence[str] | Mapping[str, Sequence[str]]  # columns, or their levels by column
@@ -63,26 +63,23 @@ def read_table(
             raise AccordError(f"categories names column {name}, which is no feature: {_hint(name, features)}")
     columns = [CellColumn(name, declared=name in categories) for name in features]
     clients, labels = list[str](), Labels(label)
-    for sheet in sheets:
+    for sheet, owner in sheets:
         for block in sheet.blocks(progress):
-            clients += _clients(sheet, block, client)
+            clients += [owner] * len(block) if client not in sheet.header else _clients(block, client)
             labels.extend(block.texts(label), block.at)
             for column in columns:
                 block.feed(column)
     where = source if isinstance(source, str | Path) else "the table"
     if not clients:
         raise AccordError(f"{where} has a header but no rows: each sample is one row")
-    (owner, owners), (y, classes) = owned(clients), labels.targets()
+    (numbers, owners), (y, classes) = owned(clients), labels.targets()
     cells = joined(columns, len(clients))
-    declared = (
-        {name: tuple(map(str, levels)) for name, levels in dict(categories).items()}
-        if isinstance(categories, Mapping)
-        else {}
-    )
+    fixed = categories if isinstance(categories, Mapping) else {}
+    declared = {name: tuple(map(level_name, levels)) for name, levels in fixed.items()}
     return Table(
         cells.values,
         y,
-        owner=owner,
+        owner=numbers,
         owners=owners,
         classes=classes,
         features=features,
@@ -114,29 +111,23 @@ def read_cells(source: Any, features: Mapping[str, bool]) -> tuple[Cells, tuple[
     return joined(columns, rows), tuple(name for name in sheet.header if name not in features)
 
 
-def _sheets(source: Any, client: str, label: str) -> list[Sheet]:
+def _sheets(source: Any, client: str, label: str) -> list[tuple[Sheet, str]]:
+    """The tables, and whose each is; nobody's (an empty name) where a column must say so."""
     folder = Path(source).expanduser() if isinstance(source, str | Path) else None
     if folder is None or not folder.is_dir():
-        return [open_sheet(source, (client, label))]
+        return [(open_sheet(source, (client, label)), "")]
     files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.name[0] != ".")
     if not files:
         raise AccordError(f"{folder} holds no tables: it should have a .csv or .parquet file for each client")
-    return [_Named(open_sheet(file, (label,)), file.stem) for file in files]
+    return [(open_sheet(file, (label,)), file.stem) for file in files]
 
 
-class _Named:
-    """The table of one client, in a file with its name."""
-
-    def __init__(self, sheet: Sheet, client: str) -> None:
-        self.where, self.header, self.blocks, self.client = sheet.where, sheet.header, sheet.blocks, client
-
-
-def _features(sheets: Sequence[Sheet], client: str, label: str, drop: Sequence[str]) -> tuple[str, ...]:
+def _features(sheets: Sequence[tuple[Sheet, str]], client: str, label: str, drop: Sequence[str]) -> tuple[str, ...]:
     """The columns that are neither client nor label, the same in every file."""
-    first = sheets[0]
-    for sheet in sheets:
+    first = sheets[0][0]
+    for sheet, owner in sheets:
         for name, role in ((client, "client"), (label, "label")):
-            if name not in sheet.header and not (role == "client" and isinstance(sheet, _Named)):
+            if name not in sheet.header and not (role == "client" and owner):
                 raise AccordError(f"{sheet.where} has no column {name!r} for the {role}: {_hint(name, sheet.header)}")
         for name in first.header:
             if name not in sheet.header:
@@ -158,13 +149,11 @@ def _features(sheets: Sequence[Sheet], client: str, label: str, drop: Sequence[s
     return features
 
 
-def _clients(sheet: Any, block: Any, client: str) -> list[str]:
-    """Whose each row of the block is."""
-    if client not in sheet.header:
-        return [sheet.client] * len(block)
+def _clients(block: Block, client: str) -> list[str]:
+    """Whose each row of the block is, by its column of clients."""
     names = [name.strip() for name in block.texts(client)]
     if "" in names:
-        raise AccordError(missing(block.at(names.index("")), client))
+        raise AccordError(missing_cell(block.at(names.index("")), client))
     return names
 
 
