@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import accord
 from accord.data import AsIs, Federation, Scale, Standardise
-from accord.data.preparation import Column, Preparation
+from accord.data.preparation import Column, Preparation, refitted
 from accord.data.readers.table import read_cells
 from conftest import sentence
 
@@ -131,6 +131,21 @@ def test_the_unseen_client_changes_nothing_of_the_preparation(seed: int) -> None
     assert fed.notes == other.notes
     runs = [accord.fit(accord.models.mlp(features=6, classes=2, hidden=4), one, rounds=2) for one in (fed, other)]
     assert torch.equal(runs[0].last.vector, runs[1].last.vector)
+
+
+def test_a_federation_whose_clients_change_is_prepared_anew() -> None:
+    everybody = accord.data.table(source=ROWS, client="site", label="ill", heldout=0.0)
+    train = {client: rows for client, rows in everybody.train.items() if client != "c"}
+    fed = refitted(replace(everybody, train=train, unseen={"c": everybody.train["c"]}), everybody)
+    assert [column.fill for column in fed.columns] == [50, 0]
+    assert fed.prepare == Standardise((50, *[0] * 6), (table().prepare.std[0], *[1] * 6))  # type: ignore[attr-defined]
+    assert [column.inputs for column in fed.columns] == [column.inputs for column in everybody.columns]
+    assert fed.x[1].tolist() == [50, 1, 1, 0, 0, 0, 0]
+
+
+def test_samples_that_were_prepared_ahead_keep_their_scaling() -> None:
+    fed = table()
+    assert Preparation.of(fed.prepared(1 << 20)) == Preparation.of(fed)
 
 
 def test_held_out_rows_change_nothing_of_the_preparation() -> None:

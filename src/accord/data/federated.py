@@ -99,6 +99,9 @@ class Federation:
     classes: tuple[str, ...] = ()  # the classes' names, where they have any
     columns: "tuple[Column, ...]" = ()  # of a table: how each became inputs of the model
     notes: tuple[str, ...] = ()  # what a person should know of them
+    # of a table: the same federation prepared by the clients that train now; see `refitted`
+    refit: "Callable[[Federation], Federation] | None" = None
+    applied: Prepare | None = None  # what `prepared` did ahead
     pooled: bool = False  # all training data in one place: see `pool`
 
     def pool(self) -> "Federation":
@@ -196,7 +199,7 @@ class Federation:
         x = first.new_empty(len(self.y), *first.shape[1:])
         for rows in torch.arange(len(self.y), device=self.x.device).split(8192):
             x[rows] = self.read(rows)[0]
-        return replace(self, x=x, shift=None, prepare=AsIs())
+        return replace(self, x=x, shift=None, prepare=AsIs(), applied=self.prepare)
 
     def fingerprint(self) -> str:
         """A hash of every sample and every client's rows, as stored: before shift, augmentation and preparation."""

@@ -6,6 +6,7 @@ Means, levels and scales are those of the training clients' samples: neither uns
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from accord.core.jsonable import Json
 from accord.data.cells import Cells
 from accord.data.federated import AsIs, Federation, Prepare, Scale
 from accord.data.readers.npz import in_order
-from accord.data.standardise import Standardise
+from accord.data.standardise import Standardise, fitted
 
 MISSING = ("mean", "median", "zero", "refuse")  # what stands for a missing number, or nothing may be missing
 _AS_IS = AsIs()
@@ -87,7 +88,8 @@ class Preparation:
 
     @classmethod
     def of(cls, fed: Federation) -> "Preparation":
-        return cls(fed.shape, fed.outputs, fed.y.is_floating_point(), fed.classes, fed.columns, fed.prepare)
+        scaling = fed.prepare if fed.applied is None else fed.applied
+        return cls(fed.shape, fed.outputs, fed.y.is_floating_point(), fed.classes, fed.columns, scaling)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -157,8 +159,15 @@ def encoded(columns: Sequence[Column], values: Mapping[str, Tensor], levels: Map
 # ------------------------------------------------------------------------------------------------------ fitting
 
 
-def fit_columns(fed: Federation, cells: Cells, missing: str, declared: Mapping[str, Sequence[str]]) -> Federation:
-    """The federation over a table's cells with its samples as numbers that a model can read."""
+def fit_columns(
+    fed: Federation,
+    cells: Cells,
+    missing: str,
+    declared: Mapping[str, Sequence[str]],
+    like: Sequence[Column] = (),
+) -> Federation:
+    """The federation over a table's cells with its samples as numbers that a model can read, by the clients that train.
+    Inputs are those of the columns it should be `like`, where there are any."""
     rows = torch.cat([torch.zeros(0, dtype=torch.int64), *fed.train.values()])
     by_name = dict(zip(cells.names, cells.values.unbind(1), strict=True))
     if missing == "refuse":
@@ -167,8 +176,21 @@ def fit_columns(fed: Federation, cells: Cells, missing: str, declared: Mapping[s
         _fitted(name, values[rows], cells.levels.get(name), missing, declared.get(name))
         for name, values in by_name.items()
     )
-    x = encoded(columns, by_name, cells.levels)
-    return replace(fed, x=x, columns=columns, notes=tuple(_notes(columns, by_name, rows)))
+    if like:
+        pairs = zip(columns, like, strict=True)
+        columns = tuple(replace(own, levels=other.levels, indicator=other.indicator) for own, other in pairs)
+    x, notes = encoded(columns, by_name, cells.levels), tuple(_notes(columns, by_name, rows))
+    again = partial(fit_columns, cells=cells, missing=missing, declared=declared, like=columns)
+    return replace(fed, x=x, columns=columns, notes=notes, refit=again)
+
+
+def refitted(fed: Federation, before: Federation) -> Federation:
+    """A federation whose clients were others before, prepared by those that train now. Where its samples are of a table
+    it keeps the number of its inputs, so that one model reads both."""
+    scaled = before.prepare == fitted(before)
+    if fed.refit is not None:
+        fed = fed.refit(with_known_classes(fed))
+    return replace(fed, prepare=fitted(fed)) if scaled else fed
 
 
 def _fitted(
