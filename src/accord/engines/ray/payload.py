@@ -110,7 +110,7 @@ def packed(job: Job) -> Parcel:
     none: Any = {}
     rows: Any = Sliced(job.fed.train)
     # workers are told what to evaluate
-    light = replace(job, fed=replace(job.fed, train=rows, heldout=none, unseen=none, populations=none))
+    light = replace(job, fed=replace(job.fed, train=rows, heldout=none, unseen=none, populations=none, refit=None))
     settings = (
         torch.get_default_dtype(),
         torch.get_float32_matmul_precision(),
