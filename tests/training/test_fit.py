@@ -439,8 +439,10 @@ def test_a_loss_that_averages_is_refused() -> None:
 def test_a_model_that_does_not_fit_the_data_is_refused() -> None:
     with pytest.raises(AccordError, match=r"cannot read samples of shape \(6,\)"):
         accord.fit(nn.Linear(5, 4), blobs(), rounds=1)
-    with pytest.raises(AccordError, match="the loss cannot take outputs of shape"):
+    with pytest.raises(AccordError, match="the model has 2 outputs, .*, but client c00 has label"):
         accord.fit(nn.Linear(6, 2), blobs(), rounds=1)
+    with pytest.raises(AccordError, match="the loss cannot take outputs of shape"):
+        accord.fit(nn.Linear(6, 2), blobs(), rounds=1, loss=lambda output, target: F.nll_loss(output, target))
 
 
 def test_batchnorm_never_meets_a_batch_of_one() -> None:
@@ -469,8 +471,8 @@ def test_data_that_breaks_the_loss_names_the_client(split: str) -> None:
         if split == "train"
         else "evaluation failed at or soon after .*: Target 7"
     )
-    with pytest.raises(AccordError, match=says):
-        train(fed=broken, sample=None)
+    with pytest.raises(AccordError, match=says):  # of a loss that accord does not know, and so cannot check ahead
+        train(fed=broken, sample=None, loss=lambda output, target: F.cross_entropy(output, target, reduction="none"))
 
 
 # --------------------------------------------------------------------------------------------- the run object
