@@ -181,6 +181,18 @@ def test_a_module_by_its_name_is_imported_for_load_alone(tmp_path: Path, monkeyp
     assert (tmp_path / "imported").exists()
 
 
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x
+
+
+def test_a_scaling_of_the_users_is_handed_in(tmp_path: Path) -> None:
+    fed = replace(arrays(), prepare=doubled)
+    run = accord.fit(accord.models.logistic(features=3, classes=2), fed, rounds=1, folder=tmp_path)
+    with sentence("scaled its samples by a function that its folder does not hold"):
+        accord.load(tmp_path).predict(fed.x)
+    assert accord.load(tmp_path, prepare=doubled).predict(fed.x).to_csv() == run.predict(fed.x).to_csv()
+
+
 def test_regressions_give_values(tmp_path: Path) -> None:
     fed = arrays(regression=True)
     run = accord.fit(accord.models.logistic(features=3, classes=1), fed, rounds=2, folder=tmp_path)
