@@ -124,8 +124,7 @@ class Loop:
         self.record(row, table, seconds + trained - started, time.monotonic() - trained)
 
     def learn(self, asked: Asked, outcome: Outcome) -> Learned:
-        """Applies what a cohort agreed on: where the run stands then, and the round's row. A round with too few reports
-        changes nothing."""
+        """Applies what enough reports agree on: where the run stands then, and the round's row."""
         if outcome.record is None or self.skips(outcome):
             return self.settle(asked, outcome, (None, {}))
         step = take_step(self.job, self.plan.sample, asked.work.round, self.progress, outcome.record)
@@ -203,8 +202,7 @@ class Loop:
         return self.plan.patience is not None and self.rise.is_over(self.plan.patience)
 
     def stop(self, why: str) -> None:
-        """Ends the run where it stands, so that it can go on later; one that has all its rounds is completed
-        instead."""
+        """Ends the run where it stands, to go on later; one that has all its rounds is completed instead."""
         if self.complete or self.stopped:
             return
         self.stopped = why
