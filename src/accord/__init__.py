@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from accord.core.protocols import Mask as Mask
     from accord.core.protocols import Server as Server
     from accord.core.version import __version__ as __version__
+    from accord.experiments.leave_one_out import leave_one_out as leave_one_out
     from accord.rules import combine as _aggregate
     from accord.rules import local as local
     from accord.rules import servers as _server
@@ -108,6 +109,7 @@ _HOME = {
     "load": "runs.load",
     "Conditions": "training.cohort",
     "fit": "training.fit",
+    "leave_one_out": "experiments.leave_one_out",
 }
 
 __all__ = sorted([*_MODULES, *_HOME])

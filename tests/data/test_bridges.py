@@ -199,7 +199,11 @@ BAD_TORCH = [
     ),
     ((DATA, ["a", "b", "a", "b"]), {"split": "labels"}, "split is about clients that are made up"),
     ((DATA, ["a", "b", "a", "b"]), {"alpha": 0.5}, "alpha is about clients that are made up"),
-    ((DATA, ["a", "b", "a", "b"]), {"unseen": ["c"]}, "unseen names client c, which is not among the 2 clients given"),
+    (
+        (DATA, ["a", "b", "a", "b"]),
+        {"unseen": ["c"]},
+        "unseen names client 'c', which is not among the 2 clients of torch: choose one of a, b",
+    ),
     ((DATA,), {"clients": 2, "unseen": ["a"]}, "unseen must be a whole number of at least 0, got ['a']"),
     ((DATA,), {"clients": 5}, "clients must be at most the 4 samples, unseen ones included, got 5"),
     ((DATA,), {"clients": 2, "alpha": 0.5}, "split 'iid' takes no options, not alpha"),

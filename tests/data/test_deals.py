@@ -207,7 +207,11 @@ BAD_ARRAYS: list[tuple[dict, dict, str]] = [
     ({"a": np.zeros(3)}, {}, "client a must come as a pair (x, y) or a torch Dataset of such pairs, got ndarray"),
     ({"a": _Endless()}, {}, "client a is a Dataset without a length"),
     ({"a": _Triples()}, {}, "client a is a Dataset whose items are not pairs"),
-    ({"a": _GOOD, "b": _GOOD}, {"unseen": ["c"]}, "unseen names client c, which is not among the 2 clients given"),
+    (
+        {"a": _GOOD, "b": _GOOD},
+        {"unseen": ["c"]},
+        "unseen names client 'c', which is not among the 2 clients of arrays: choose one of a, b",
+    ),
     ({"a": _GOOD, "b": _GOOD}, {"unseen": 2}, "2 clients with 2 unseen leave nobody to train"),
     ({"a": _GOOD, "b": _GOOD}, {"unseen": 5}, "2 clients with 5 unseen leave nobody to train"),
     ({1: _GOOD, "1": _GOOD}, {}, "two client ids are the same when written as text"),

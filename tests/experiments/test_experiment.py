@@ -264,7 +264,10 @@ def test_weights_to_start_from_count_by_content(tmp_path: Path) -> None:
         ),
         # range
         ("data.clients=0", "data.clients must be a whole number of at least 1, got 0"),
-        ("data.unseen=-1", "data.unseen must be a whole number of at least 0, got -1"),
+        (
+            "data.unseen=-1",
+            "data.unseen must be a whole number of at least 0 or 'each' or one or more, each text in quotes, got -1",
+        ),
         ("data.heldout=1", "data.heldout must be a number of at least 0 and below 1, got 1"),
         ("data.split=labels data.noise=2", "data.noise must be a number of at least 0 and at most 1, got 2"),
         ("data.split=labels data.classes=0", "data.classes must be a whole number of at least 1, got 0"),

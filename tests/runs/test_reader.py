@@ -135,7 +135,7 @@ def test_a_damaged_run_is_told_as_such_beside_the_others(
     assert load(run).status.startswith(told)
     lines = printed(run, *find([runs]))
     assert told in lines[1] and lines[1].split()[0] in (run.name, "fedavg")
-    assert len(lines) == 1 + 3 + 4, "the others are there as well"
+    assert len(lines) == 1 + 3 + 1 + 4, "the others are there as well, and who was unseen"
     assert [
         result["status"] == "done" for result in results([load(folder) for folder in [run, *find([runs])]], None)
     ] == [False] + [True] * 3

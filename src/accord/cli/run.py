@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from accord.cli.shared import AsJson, Overrides, Rule, train_experiments
+from accord.cli.sweep import sweep
 from accord.core.errors import AccordError
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ def run(
     continued with `--resume`; the result is the same as without the stop. With a larger `train.rounds`, `--resume`
     extends a finished run.
 
+    With `data.unseen = "each"` there is a run for every client, which that run leaves out, and one table of them all;
+    runs that are done are not repeated, and stopped ones are continued, as by `accord sweep`.
+
     Examples:
 
     * `accord run my.toml`
@@ -50,6 +54,8 @@ def run(
     * `accord run my.toml algorithm.mask.tau=0.6 run.seeds=0,1,2,3`
 
     * `accord run my.toml train.rounds=400 --resume`
+
+    * `accord run my.toml data.unseen=each`
 
     * `accord run my.toml --dry-run`
 
@@ -60,16 +66,20 @@ def run(
     from accord.experiments.experiment import read
     from accord.experiments.selection_check import rehearse
 
-    experiment = read(file, [*(overrides or []), *(["run.engine=ray"] if ray is not None else [])])
+    given = [*(overrides or []), *(["run.engine=ray"] if ray is not None else [])]
+    experiment = read(file, given)
+    if experiment.settings.data.unseen == "each":
+        if ray is not None and not dry_run:
+            _connect(ray)
+        sweep(file, given, fresh=fresh, dry_run=dry_run, select=select, as_json=as_json)
+        return
     if select is not None:
         rehearse(select, experiment)
     if dry_run:
         _print_preview(experiment, as_json)
         return
     if ray is not None:
-        from accord.engines.ray import connect
-
-        connect(ray)
+        _connect(ray)
     options = [
         *(["--ray", ray] if ray is not None else []),
         *(["--select", select] if select else []),
@@ -77,6 +87,12 @@ def run(
     ]
     again = shlex.join(["accord", "run", str(file), *(overrides or []), "--resume", *options])
     train_experiments([experiment], resume=resume, fresh=fresh, rule=select, as_json=as_json, hint=f"To go on: {again}")
+
+
+def _connect(cluster: str) -> None:
+    from accord.engines.ray import connect  # here, because Ray may not be installed
+
+    connect(cluster)
 
 
 def _print_preview(experiment: "Experiment", as_json: bool) -> None:

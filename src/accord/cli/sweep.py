@@ -32,6 +32,9 @@ def sweep(
     trained with every seed of `run.seeds`. On a GPU, runs with the same model, data and batch size train in lockstep,
     as lanes of one batch; others, and runs on a CPU unless `run.engine` is vectorised, train one after another.
 
+    With `data.unseen = "each"` every combination is trained once per client, which is left out, and results are one
+    table: a row per method, a column per client.
+
     Each run has the folder that `accord run` with its values would give it. Finished runs are not repeated, and stopped
     ones are continued, without `--resume`.
 

@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from accord.runs.comparison import by_kind, comparison, notes, results
+from accord.runs.comparison import by_kind, comparison, notes, results, same_unseen
+from accord.runs.left_out import left_out, split_off
 from accord.runs.reader import Recorded
 from accord.runs.selection import by_rules, rule_for
-from accord.runs.text import Cells, align, evaluation_cells, numeric, privacy_lines, selection_lines
+from accord.runs.text import Cells, align, evaluation_cells, numeric, privacy_lines, selection_lines, unseen_lines
 
 
 def show_results(runs: Sequence[Recorded], rule: str | None, as_json: bool) -> None:
@@ -31,16 +33,38 @@ def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) 
         title = f"{run.label} · seed {run.seed} · round {number} · {run.ending}"
         print_cells(console, evaluation_cells(evaluation), title)
         chosen = by_rules(history, rule, "held-out", "last10", "oracle")
-        for line in [*selection_lines(chosen, evaluation.metric), *privacy_lines(history), *evaluation.notes]:
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        lines = [*selection_lines(chosen, evaluation.metric), *unseen_lines(run.unseen), *privacy_lines(history)]
+        _print_lines(console, [*lines, *evaluation.notes])
+        folders = [run.folder]
     else:
-        kinds = by_kind(runs)
-        for kind, members in kinds.items():
-            print_cells(console, comparison(members, rule), kind if len(kinds) > 1 else None)
-        for line in notes(runs):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
-    for run in runs:
-        console.print(str(run.folder), style="dim", highlight=False, markup=False, soft_wrap=True)
+        folders = _print_kinds(runs, rule, console)
+    for folder in folders:
+        console.print(str(folder), style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def _print_kinds(runs: Sequence[Recorded], rule: str, console: Console) -> list[Path]:
+    """A table for each kind of run, and where the runs lie."""
+    kinds = by_kind(runs)
+    folders: list[Path] = []
+    for kind, members in kinds.items():
+        several, others = split_off(members)
+        title = kind if len(kinds) > 1 else None
+        if several:  # which would be a screen of folders
+            print_cells(console, left_out(several, rule).cells(), title)
+            unfinished = sum(run.status != "done" for run in several)
+            _print_lines(console, [f"{unfinished} of {len(several)} runs are not done"] if unfinished else [])
+            folders += dict.fromkeys(run.folder.parent for run in several)
+        if others:
+            print_cells(console, comparison(others, rule), title)
+            _print_lines(console, unseen_lines(same_unseen(others)))
+            folders += [run.folder for run in others]
+    _print_lines(console, notes(runs))
+    return folders
+
+
+def _print_lines(console: Console, lines: Sequence[str]) -> None:
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_cells(console: Console, cells: Cells, title: str | None = None) -> None:

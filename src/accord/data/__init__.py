@@ -32,6 +32,7 @@ from accord.data.partition import SPLITS
 from accord.data.samples import Samples
 from accord.data.shift import SHIFTS, rotated
 from accord.data.standardise import Standardise, fitted
+from accord.data.unseen import leave_out
 
 __all__ = [
     "AUGMENTS",
@@ -68,6 +69,7 @@ __all__ = [
     "from_samples",
     "from_torch",
     "get",
+    "leave_out",
     "mnist",
     "multi_colour_mnist",
     "natural",

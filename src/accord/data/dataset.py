@@ -12,12 +12,13 @@ from accord.core import draws
 from accord.core.errors import AccordError
 from accord.data.augment import AUGMENTS
 from accord.data.cache import Progress
-from accord.data.federate import deal, natural, shifted, with_tests
+from accord.data.federate import deal, may_participate, natural, shifted, with_tests
 from accord.data.federated import Augment, Federation, Prepare
 from accord.data.readers.npz import read_npz
 from accord.data.samples import Samples
 from accord.data.shift import SHIFTS, Shift
 from accord.data.standardise import fitted
+from accord.data.unseen import as_count
 
 MADE_UP = 100  # clients, where they are made up and nobody says how many
 Source = str | Path | None
@@ -45,7 +46,7 @@ class DataSet:
         *,
         clients: int | None = None,
         split: str | None = None,
-        unseen: int | None = None,
+        unseen: int | str | Sequence[str] | None = None,
         heldout: float = 0.1,
         seed: int = 0,
         source: Source = None,
@@ -56,7 +57,8 @@ class DataSet:
         share: float = 1.0,
         **options: Any,
     ) -> Federation:
-        """The data set given to `clients` participating and `unseen` other clients; its own test set is `test`.
+        """The data set given to `clients` participating and `unseen` other clients; its own test set is `test`. Natural
+        clients may be unseen by their names.
 
         Got from `source` (a folder, or the user's file), mirrors or packages when it is needed for the first time.
         `split` is one of `SPLITS` (100 clients unless said) or "natural" (all there are), with its own `options`:
@@ -77,13 +79,13 @@ class DataSet:
             fed = natural(samples, clients=clients, unseen=unseen, **common, **options)
         else:
             samples = self.load(source, progress, **own)
-            clients, unseen, test = MADE_UP if clients is None else clients, unseen or 0, self._test(samples)
+            clients, test = MADE_UP if clients is None else clients, self._test(samples)
             fed = deal(
                 samples.x,
                 samples.y,
                 split=split,
                 clients=clients,
-                unseen=unseen,
+                unseen=as_count(unseen, split),
                 test=test,
                 share=share,
                 **common,
@@ -97,6 +99,12 @@ class DataSet:
         if chosen is not None:
             fed = shifted(fed, chosen, seed)
         return replace(fed, augment=_made("augment", augment, AUGMENTS), prepare=self.prepare or fitted(fed))
+
+    def client_names(
+        self, *, source: Source = None, population: str | None = None, progress: Progress | None = None, **options: Any
+    ) -> list[str]:
+        """The natural clients that may participate."""
+        return may_participate(self._with_owners(source, progress, options), population, self.name)
 
     def _with_owners(self, source: Source, progress: Progress | None, own: Mapping[str, Any]) -> Samples:
         if self.owners is None:

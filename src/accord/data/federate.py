@@ -20,6 +20,7 @@ from accord.data.federated import AsIs, Federation, Prepare, Rows, Shifted
 from accord.data.partition import SPLITS, Parts
 from accord.data.samples import Samples
 from accord.data.shift import Shift
+from accord.data.unseen import check_named
 
 
 def deal(
@@ -81,7 +82,7 @@ def natural(
     samples: Samples,
     *,
     clients: int | None = None,
-    unseen: int | None = None,
+    unseen: int | Sequence[str] | None = None,
     population: str | None = None,
     heldout: float = 0.1,
     seed: int = 0,
@@ -93,32 +94,21 @@ def natural(
     Where some are there to be tested on (the writers of MNIST's test set), those are the unseen ones; with a
     `population`, its members alone participate, and everybody else is unseen. Left out, `clients` is everybody who may
     participate, less the `unseen` asked for, and `unseen` everybody who may be: those set apart, or, where nobody is,
-    those who do not participate.
+    those who do not participate. `unseen` may also name clients, and then nobody else is.
     """
     owned = _owned(samples, name)
-    pool = [client for client in owned if client not in samples.apart]
-    if population is not None:
-        groups = sorted(set(samples.populations.values()))
-        if population not in groups:
-            known = f"one of {', '.join(groups)}" if groups else f"left out: {name} has none"
-            raise AccordError(f"population must be {known}, got {population!r}")
-        pool = [client for client in pool if samples.populations[client] == population]
-    if not pool:
-        raise AccordError(
-            f"nobody can participate: every sample of {name} is in a test set, or of a client that is there to be"
-            " tested on"
-        )
-    others = [client for client in owned if client not in set(pool)]
-    if clients is None:
-        clients = len(pool) if others else len(pool) - (unseen or 0)
-        if clients < 1:
-            raise AccordError(
-                f"unseen must be at most {len(pool) - 1}, got {unseen}: one of the {len(pool)} clients must participate"
-            )
-    check_counts(clients, unseen or 0)
-    taking_part = _drawn(pool, clients, seed, "clients", f"clients of {name} may participate")
-    away = others or [client for client in pool if client not in set(taking_part)]
-    apart = away if unseen is None else _drawn(away, unseen, seed, "unseen", f"clients of {name} are left to be unseen")
+    pool = may_participate(samples, population, name)
+    if unseen is None or isinstance(unseen, int):
+        others = [client for client in owned if client not in set(pool)]
+        taking_part, apart = _counted(pool, others, clients, unseen, seed, name)
+    else:
+        apart = check_named(unseen, list(owned), name)
+        pool = [client for client in pool if client not in set(apart)]
+        if not pool:
+            raise AccordError(f"unseen leaves nobody of {name} to train: at least one client must participate")
+        count = len(pool) if clients is None else clients
+        check_counts(count, 0)
+        taking_part = _drawn(pool, count, seed, "clients", f"clients of {name} may participate")
     test = samples.test
     if test is not None and samples.owner is not None:
         test = test[samples.owner[test] < 0]  # a test sample with an owner is one of that owner's
@@ -135,6 +125,41 @@ def natural(
     )
     populations = {c: samples.populations[c] for c in [*taking_part, *apart] if c in samples.populations}
     return replace(fed, populations=populations, classes=samples.classes)
+
+
+def may_participate(samples: Samples, population: str | None, name: str) -> list[str]:
+    """The natural clients that are not there to be tested on; with a population, its members alone."""
+    pool = [client for client in _owned(samples, name) if client not in samples.apart]
+    if population is not None:
+        groups = sorted(set(samples.populations.values()))
+        if population not in groups:
+            known = f"one of {', '.join(groups)}" if groups else f"left out: {name} has none"
+            raise AccordError(f"population must be {known}, got {population!r}")
+        pool = [client for client in pool if samples.populations[client] == population]
+    if not pool:
+        raise AccordError(
+            f"nobody can participate: every sample of {name} is in a test set, or of a client that is there to be"
+            " tested on"
+        )
+    return pool
+
+
+def _counted(
+    pool: list[str], others: list[str], clients: int | None, unseen: int | None, seed: int, name: str
+) -> tuple[list[str], list[str]]:
+    """Who participates, and who is unseen, where only their numbers are given, if anything is."""
+    if clients is None:
+        clients = len(pool) if others else len(pool) - (unseen or 0)
+        if clients < 1:
+            raise AccordError(
+                f"unseen must be at most {len(pool) - 1}, got {unseen}: one of the {len(pool)} clients must participate"
+            )
+    check_counts(clients, unseen or 0)
+    taking_part = _drawn(pool, clients, seed, "clients", f"clients of {name} may participate")
+    away = others or [client for client in pool if client not in set(taking_part)]
+    if unseen is None:
+        return taking_part, away
+    return taking_part, _drawn(away, unseen, seed, "unseen", f"clients of {name} are left to be unseen")
 
 
 def _owned(samples: Samples, name: str) -> Rows:

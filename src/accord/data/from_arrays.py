@@ -20,6 +20,7 @@ from accord.data.federate import assemble, check_counts
 from accord.data.federated import Federation, Prepare
 from accord.data.finite import check_finite
 from accord.data.labels import Labels
+from accord.data.unseen import check_named
 
 _TEST = ("the test set",)  # among clients, whose ids are never tuples
 
@@ -49,7 +50,7 @@ def from_arrays(
     pairs = {str(client): _pair(f"client {client}", data) for client, data in clients.items()}
     if len(pairs) < len(clients):
         raise AccordError("two client ids are the same when written as text: give each client an id of its own")
-    apart = _which_unseen(list(pairs), unseen, seed)
+    apart = _which_unseen(list(pairs), unseen, seed, name)
     groups = {f"client {client}": pair for client, pair in pairs.items()}
     if test is not None:
         groups["the test set"] = _pair("the test set", test)
@@ -106,7 +107,7 @@ def from_samples(
     if not owned:
         raise AccordError("no client has a sample: give at least one client data")
     check_finite(x, y, lambda row: "the test set" if owner[row] < 0 else f"client {ids[owner[row]]}")
-    apart = _which_unseen(list(owned), unseen, seed)
+    apart = _which_unseen(list(owned), unseen, seed, name)
     fed = assemble(x, y, owned, apart, heldout=heldout, seed=seed, test=rows, prepare=prepare, name=name)
     return replace(fed, classes=classes)
 
@@ -155,19 +156,15 @@ def _marked(test: Any, count: int) -> Tensor:
     return torch.from_numpy(np.unique(marks).astype(np.int64))
 
 
-def _which_unseen(ids: list[str], unseen: int | Sequence[str | int], seed: int) -> set[str]:
-    if isinstance(unseen, int):
-        check_counts(len(ids), unseen)
-        apart = {ids[i] for i in draws.choose(len(ids), unseen, seed, "partition", "unseen")}
-    else:
-        apart = {str(client) for client in ([unseen] if isinstance(unseen, str) else unseen)}
-        for client in sorted(apart - set(ids)):
-            raise AccordError(f"unseen names client {client}, which is not among the {len(ids)} clients given")
-    if len(apart) == len(ids):
+def _which_unseen(ids: list[str], unseen: int | Sequence[str | int], seed: int, name: str) -> set[str]:
+    if not isinstance(unseen, int):
+        return set(check_named(unseen, ids, name))
+    check_counts(len(ids), unseen)
+    if unseen >= len(ids):
         raise AccordError(
             f"{len(ids)} clients with {unseen} unseen leave nobody to train: at least one must participate"
         )
-    return apart
+    return {ids[i] for i in draws.choose(len(ids), unseen, seed, "partition", "unseen")}
 
 
 def _pair(who: str, data: Any) -> tuple[Tensor, Tensor]:

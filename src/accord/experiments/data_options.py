@@ -12,6 +12,7 @@ from accord.data.dataset import MADE_UP, DataSet
 from accord.data.federated import Augment
 from accord.data.readers.tree import tree_digest
 from accord.data.shift import Shift
+from accord.data.unseen import EACH, as_count, check_each
 from accord.experiments.options import Choice, Makers, blamed, chosen, none, unknown
 from accord.experiments.settings import DataSection
 from accord.rules.registry import DATA
@@ -45,6 +46,11 @@ class Supply:
     def federation(self, seed: int, progress: Progress | None = None) -> Federation:
         """The data set, given to its clients. Fetches it first if it is not there yet."""
         section = self.section
+        if section.unseen == EACH:
+            raise AccordError(
+                "data.unseen = 'each' stands for a run per client, which `accord run` and `accord sweep` train: name"
+                " one here, such as data.unseen=north"
+            )
         try:
             return self.data(
                 clients=section.clients,
@@ -63,6 +69,17 @@ class Supply:
             )
         except AccordError as error:
             raise blamed(error, "data") from None
+
+    def left_out_in_turn(self, progress: Progress | None = None) -> list[str]:
+        """The clients that are unseen one after another, where `unseen` says each."""
+        try:
+            names = self.data.client_names(
+                source=self.section.source, population=self.section.population, progress=progress, **self.file.given
+            )
+            check_each(names, self.data.name)
+        except AccordError as error:
+            raise blamed(error, "data") from None
+        return names
 
     def identity(self) -> dict[str, Any]:
         """What changes the result: choices that differ from the defaults, and the user's own files by their content."""
@@ -121,6 +138,11 @@ def make_supply(section: DataSection) -> Supply:
         raise AccordError(
             f"data.share is for clients that are made up, got {section.share}: natural ones keep what is theirs"
         )
+    if section.split != "natural":
+        try:
+            as_count(section.unseen, section.split or "")
+        except AccordError as error:
+            raise blamed(error, "data") from None
     if data.kept is None and section.source is None:
         raise AccordError(f"data.source is missing: data.name = {section.name!r} is {data.about}")
     clients = section.clients if section.clients or section.split == "natural" else MADE_UP

@@ -12,8 +12,9 @@ from accord.engines.contract import Job
 from accord.engines.device import pick_device
 from accord.engines.vectorised import CannotBatch, Vectorised
 from accord.experiments.experiment import Experiment
-from accord.experiments.lockstep import Shared, alike, room
+from accord.experiments.lockstep import STACKED, Shared, alike, room, stacked
 from accord.runs.folder import read_json
+from accord.training.engine_choice import soon_done
 from accord.training.fit import make_job
 
 
@@ -38,6 +39,11 @@ class PlannedRun:
         return mark["rounds"] >= self.rounds or "flat_since" in mark
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether it is one of several that differ in whom they leave out."""
+        return "data.unseen" in self.values
+
+    @property
     def title(self) -> str:
         """`fedadam + gma(0.4) · algorithm.server.lr=0.02 · seed 1`."""
         words = [f"{key}={value}" for key, value in self.values.items() if key != "run.seeds"]
@@ -52,19 +58,33 @@ class Jobs:
         # each lives as long as runs that use it
         self._feds: WeakValueDictionary[Hashable, Federation] = WeakValueDictionary()
         self._alike: dict[Hashable, Hashable] = {}
+        self._stacked: dict[Hashable, Federation] = {}
+
+    def stack(self, runs: Sequence[PlannedRun]) -> None:
+        """Lets runs that leave out one client after another share a batch: their samples are prepared differently."""
+        by_data = {self._key(run): run for run in runs if run.leaves_out}
+        feds = []
+        for run in by_data.values():
+            feds.append(self._shared.federation(run.experiment.federation(run.seed, self._progress)))
+            if feds[0].x.nbytes * len(by_data) > STACKED:
+                return
+        self._stacked = dict(zip(by_data, stacked(feds), strict=True)) if feds else {}
 
     def job(self, run: PlannedRun) -> Job:
         """The run as an engine gets it."""
         experiment, seed = run.experiment, run.seed
-        data = experiment.settings.data
-        key = data.model_dump_json(), seed if data.seed is None else data.seed
-        fed = self._feds.get(key)
+        key = self._key(run)
+        fed = self._stacked.get(key) or self._feds.get(key)
         if fed is None:
             fed = self._feds[key] = self._shared.federation(experiment.federation(seed, self._progress))
         module, plan = experiment.module(fed, seed), experiment.plan(seed)
         where = experiment.settings.run
         parts = module, fed, experiment.algorithm, experiment.training, plan, where.device
         return make_job(*parts, speed=where.speed, attack=experiment.attack, metrics=experiment.metrics)
+
+    def _key(self, run: PlannedRun) -> Hashable:
+        data = run.experiment.settings.data
+        return data.model_dump_json(), run.seed if data.seed is None else data.seed
 
     def alike(self, run: PlannedRun) -> Hashable:
         """What the run must share with others to go along with them. Looked into once for all runs that differ in rates
@@ -99,11 +119,11 @@ def grouped(runs: Sequence[PlannedRun], jobs: Jobs) -> list[list[PlannedRun]]:
     """The runs by what they can share."""
     groups: dict[Hashable, list[PlannedRun]] = {}
     for run in runs:
-        groups.setdefault(_apart(run) or jobs.alike(run), []).append(run)
+        groups.setdefault(_apart(run, jobs) or jobs.alike(run), []).append(run)
     return list(groups.values())
 
 
-def _apart(run: PlannedRun) -> str | None:
+def _apart(run: PlannedRun, jobs: Jobs) -> str | None:
     """Why the run is to be trained by itself, whatever others there are."""
     where = run.experiment.settings.run
     if run.experiment.algorithm.local.engine is not None:
@@ -112,7 +132,8 @@ def _apart(run: PlannedRun) -> str | None:
         return None
     if where.engine != "auto":
         return f"run.engine = {where.engine!r} trains a run by itself"
-    if pick_device(where.device).type == "cpu":
+    # Many small runs that leave out one client after another are most of all overhead, which they share in lockstep.
+    if pick_device(where.device).type == "cpu" and not (run.leaves_out and soon_done(jobs.job(run))):
         return (
             "on a CPU a run by itself uses all cores, and is faster than as a part of a batch (run.engine ="
             " 'vectorised' has it in one)"
@@ -123,7 +144,7 @@ def _apart(run: PlannedRun) -> str | None:
 def packed(runs: list[PlannedRun], jobs: Jobs) -> tuple[Group, Vectorised | None]:
     """Runs that can share a batch, as many of them at a time as there is room for, and the engine that they share, if
     there is one."""
-    apart = _apart(runs[0])
+    apart = _apart(runs[0], jobs)
     if apart is not None:
         return Group(runs, apart=apart), None
     job = jobs.job(runs[0])

@@ -11,9 +11,9 @@ import gc
 import json
 import os
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ _RUNS = 256  # at a time; by then a device is full, and each holds a file open, 
 _CHECKPOINT_SECONDS = 0.5  # a run, between two checkpoints of all
 _COHORT = 16  # runs from which they go as two cohorts: half of fewer does not keep a device busy
 _MEMORY = 4 << 30  # bytes, assumed where the system does not say (Windows)
+STACKED = 256 << 20  # bytes that federations may take which are stacked
 # of the model's size, that a run holds (progress, best model, moments), and that a lane holds while it trains
 _VECTORS = 8
 
@@ -60,6 +61,34 @@ class Shared:
                 return other
         alike.append(tensor)
         return tensor
+
+
+def stacked(feds: Sequence[Federation]) -> list[Federation]:
+    """Federations over small data whose samples are prepared differently, as one over all that their models read: their
+    runs can then be lanes of one batch. Others are given back as they are."""
+    shared = Shared()
+    if any(fed.augment is not None for fed in feds) or sum(map(_bytes_read, feds)) > STACKED:
+        return list(feds)
+    ready = [shared.federation(fed.prepared(STACKED)) for fed in feds]
+    parts = {(id(fed.x), id(fed.y)): fed for fed in ready}
+    if len(parts) == 1:
+        return list(feds)
+    x, y = torch.cat([fed.x for fed in parts.values()]), torch.cat([fed.y for fed in parts.values()])
+    begins = dict(zip(parts, accumulate((len(fed.y) for fed in parts.values()), initial=0), strict=False))
+    moved = []
+    for fed in ready:
+        first = begins[id(fed.x), id(fed.y)]
+        train, heldout, unseen, others = (
+            {name: rows + first for name, rows in of.items()} for of in (fed.train, fed.heldout, fed.unseen, fed.others)
+        )
+        test = None if fed.test is None else fed.test + first
+        own = replace(fed, train=train, heldout=heldout, unseen=unseen, others=others, test=test)
+        moved.append(replace(own, x=x, y=y))
+    return moved
+
+
+def _bytes_read(fed: Federation) -> int:
+    return fed.read(torch.zeros(1, dtype=torch.int64))[0].nbytes * len(fed.y)
 
 
 def _bits(tensor: Tensor) -> Tensor:

@@ -16,8 +16,17 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str | int | float) and not isinstance(value, bool) else value
 
 
+def _named(value: Any) -> Any:
+    """Clients by name: a single one is a list of one, and a number in a list is a name."""
+    if isinstance(value, list):
+        return [str(name) if isinstance(name, int) and not isinstance(name, bool) else name for name in value]
+    return [value] if isinstance(value, str) and value != "each" else value
+
+
 OneOrMore = BeforeValidator(_listed)  # a single number or word where a list belongs is a list of one
 Words = Annotated[list[str], OneOrMore]
+Count = Annotated[int, Field(ge=0)]
+Names = Annotated[list[str], Field(min_length=1)]
 
 
 class Section(BaseModel):
@@ -53,11 +62,11 @@ class DataSection(Section):
     population: str | None = Field(
         None, description="natural: only clients of this group take part; the others are unseen"
     )
-    unseen: int | None = Field(
+    unseen: Annotated[Count | Literal["each"] | Names | None, BeforeValidator(_named)] = Field(
         None,
-        ge=0,
         description=(
-            "further clients that never train and are only evaluated on; left out: none, or all other natural ones"
+            "clients that never train and are only evaluated on: how many further ones, which by name, or each in turn"
+            " (each: one run per client); left out: none, or all other natural ones"
         ),
     )
     share: float | None = Field(

@@ -18,14 +18,16 @@ from typing import Any, Protocol
 from accord.core.errors import AccordError, did_you_mean
 from accord.core.files import flat
 from accord.data.cache import Progress
+from accord.data.unseen import EACH
 from accord.engines.determinism import steady
+from accord.engines.threads import take_threads
 from accord.engines.vectorised import Vectorised
 from accord.experiments.execute import Interrupt, Watcher, discard, execute_seed, loggers, opened, quiet, reached
-from accord.experiments.experiment import assemble, override, tables_of, text_of
+from accord.experiments.experiment import Experiment, assemble, override, tables_of, text_of
 from accord.experiments.groups import Group, Jobs, PlannedRun, grouped, packed
 from accord.experiments.lockstep import together
 from accord.experiments.settings import SECTIONS, shown
-from accord.rules.old_spelling import canonical
+from accord.rules.old_spelling import Given, canonical
 from accord.runs.run import Run
 from accord.training.loop import Event, Hook, Loop
 
@@ -50,10 +52,7 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> list[PlannedRun]:
             )
     _check_size(math.prod(map(len, grid.values())))
     runs: dict[Path, PlannedRun] = {}
-    for combination in product(*grid.values()):
-        values = dict(zip(grid, combination, strict=True))
-        more = [(*key.split(".", 1), value) for key, value in values.items()]
-        experiment = assemble(copy.deepcopy(tables), [*given, *more], text, Path(path).parent)
+    for experiment, values in _experiments(tables, grid, given, text, Path(path).parent):
         seeds = experiment.settings.run.seeds
         if not runs:
             _check_size(math.prod(map(len, grid.values())) * len(seeds))
@@ -65,7 +64,29 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> list[PlannedRun]:
                     f"{_spelled(values)} and {_spelled(runs[run.folder].values)} do not change the result"
                 )
             runs[run.folder] = run
+        _check_size(len(runs))
     return list(runs.values())
+
+
+def _experiments(
+    tables: Mapping[str, Any], grid: Mapping[str, list[Any]], given: Sequence[Given], text: str, folder: Path
+) -> Iterator[tuple[Experiment, dict[str, Any]]]:
+    """Every combination of the grid; where each client is to be unseen in turn, one for each of them."""
+    clients: dict[str, list[str]] = {}  # by the data section, which is read once
+    for combination in product(*grid.values()):
+        values = dict(zip(grid, combination, strict=True))
+        more = [*given, *((*key.split(".", 1), value) for key, value in values.items())]
+        experiment = assemble(copy.deepcopy(dict(tables)), more, text, folder)
+        data = experiment.settings.data
+        if data.unseen != EACH:
+            yield experiment, values
+            continue
+        key = data.model_dump_json()
+        if key not in clients:
+            clients[key] = experiment.supply.left_out_in_turn()
+        for client in clients[key]:
+            one = assemble(copy.deepcopy(dict(tables)), [*more, ("data", "unseen", [client])], text, folder)
+            yield one, {**values, "data.unseen": client}
 
 
 def _grid(table: Any) -> dict[str, list[Any]]:
@@ -130,6 +151,7 @@ def sweep(
     if len(left) < len(runs):
         tell(f"{len(runs) - len(left)} of {len(runs)} runs are done already.")
     jobs = Jobs(watcher.data)
+    jobs.stack(left)
     for group in grouped(left, jobs):
         if not interrupt.asked:
             _train(group, sum(before[run.folder].reached for run in group), jobs, watcher, interrupt, tell)
@@ -180,6 +202,8 @@ def _standing(run: PlannedRun) -> _Standing:
 def _in_lockstep(group: Group, engine: Vectorised, jobs: Jobs, watcher: Audience, interrupt: Interrupt) -> None:
     titles: dict[Loop, str] = {}
     with ExitStack() as folders, interrupt.watching(), quiet(watcher), steady(engine.job.speed):
+        if group.runs[0].experiment.settings.run.engine == "auto":
+            take_threads("sequential", engine.job)  # on a CPU, where only small steps go in lockstep unless asked to
 
         def loops() -> Iterator[Loop]:
             for run in group.runs:
@@ -199,6 +223,7 @@ def preview(runs: Sequence[PlannedRun], progress: Progress | None = None) -> dic
     """What a sweep would do: its runs, how they go together, and where they go."""
     groups = []
     jobs = Jobs(progress)
+    jobs.stack(runs)
     for members in grouped(runs, jobs):
         group, engine = packed(members, jobs)
         if engine is not None:

@@ -56,13 +56,15 @@ def comparison(runs: Sequence[Recorded], rule: str) -> Cells:
     groups = by_setting(runs)
     evaluated = [run for run in runs if run.history]
     splits = [split for split in TITLES if any(split in run.history[0][1].splits for run in evaluated)]
+    tests = list(dict.fromkeys(name for run in evaluated for name in run.history[0][1].tests))
     gaps = [gap for gap in GAPS.values() if {gap.first, gap.second} <= set(splits)]
     metric = evaluated[0].history[0][1].metric if evaluated else Metric("accuracy")
     unit = f"{metric.title}, by {rule}"
     seeds = "seed" if all(len(members) == 1 for members in groups) else "seeds"  # `seeds 0` would read as none
-    cells: Cells = [[unit, seeds, "rounds", *(TITLES[s] for s in splits), *(gap.difference for gap in gaps), "status"]]
+    titles = [*(TITLES[s] for s in splits), *tests, *(gap.difference for gap in gaps)]
+    cells: Cells = [[unit, seeds, "rounds", *titles, "status"]]
     for label, members in zip(labels([members[0] for members in groups]), groups, strict=True):
-        cells.append([label, *_row(members, rule, splits, gaps, metric)])
+        cells.append([label, *_row(members, rule, splits, tests, gaps, metric)])
     all_done = all(run.status == "done" for run in runs)
     return [row[:-1] for row in cells] if all_done else cells
 
@@ -77,19 +79,32 @@ def notes(runs: Sequence[Recorded]) -> list[str]:
 
 
 def _row(
-    members: Sequence[Recorded], rule: str, splits: Sequence[str], gaps: Sequence[Gap], metric: Metric
+    members: Sequence[Recorded],
+    rule: str,
+    splits: Sequence[str],
+    tests: Sequence[str],
+    gaps: Sequence[Gap],
+    metric: Metric,
 ) -> list[str]:
-    chosen = [selected.values for run in members if (selected := run.chosen(rule))]
+    selected = [one for run in members if (one := run.chosen(rule))]
+    chosen = [one.values for one in selected]
 
     def cell(values: list[float]) -> str:
         return spread(values, metric) if values else "-"
 
     figures = [cell([values[s] for values in chosen if s in values]) for s in splits]
+    figures += [cell([one.tests[test] for one in selected if test in one.tests]) for test in tests]
     figures += [cell([value for values in chosen if (value := gap.of(values)) is not None]) for gap in gaps]
     rounds = sorted({run.rounds for run in members})
     span = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}-{rounds[-1]}"
     status = sorted({run.status for run in members})
     return [",".join(run.seed for run in members), span, *figures, "; ".join(status)]
+
+
+def same_unseen(runs: Sequence[Recorded]) -> list[str]:
+    """The unseen clients by name, where all runs have the same."""
+    evaluated = [run for run in runs if run.history and "unseen" in run.history[0][1].splits]
+    return evaluated[0].unseen if evaluated and all(run.unseen == evaluated[0].unseen for run in evaluated) else []
 
 
 def labels(runs: Sequence[Recorded]) -> list[str]:

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,7 @@ def _processor() -> str:
     return " ".join(known[key] for key in wanted if key in known) or platform.machine()
 
 
+@cache  # the code that runs is that of the process's start, and to ask takes longer than many rounds of a small model
 def _commit() -> str | None:
     """The commit of accord's own source, where it runs from a checkout of it."""
     here = Path(__file__).resolve()

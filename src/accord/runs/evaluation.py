@@ -59,6 +59,7 @@ class SplitRow:
 
 
 _FIGURES = tuple(Figures.__slots__)
+_TEST = "test, "  # begins the part that is a further test set
 _MEANS = ("by_sample", "by_client")  # what a gap is told of
 
 
@@ -79,6 +80,11 @@ class Evaluation(Jsonable):
         judge = next((name for name in names if name != "loss"), "loss")
         object.__setattr__(self, "metrics", names)
         object.__setattr__(self, "metric", Metric(judge, judge in self.smaller_is_better))
+
+    @property
+    def tests(self) -> dict[str, SplitRow]:
+        """Further test sets by their names."""
+        return {name.removeprefix(_TEST): row for name, row in self.parts.items() if name.startswith(_TEST)}
 
     def score(self, split: str) -> float:
         """How good the model is on a split; larger is better."""
@@ -130,7 +136,7 @@ def summarise(table: Table, parts: Parts | None = None, privacy: dict[str, float
     """The evaluation of one model. Clients without samples in a split do not count in it."""
     of_split = np.array([split for split, _ in table.groups])
     there = table.samples > 0
-    others: Parts = {f"test, {name}": {(split, name)} for split, name in table.groups if split == "other"}
+    others: Parts = {f"{_TEST}{name}": {(split, name)} for split, name in table.groups if split == "other"}
     of_parts = {
         name: np.array([group in members for group in table.groups])
         for name, members in {**(parts or {}), **others}.items()

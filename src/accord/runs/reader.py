@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from accord.core.errors import AccordError
@@ -10,7 +11,7 @@ from accord.runs.evaluation import History
 from accord.runs.rows import read_history, read_json
 from accord.runs.selection import Selected, by_rules
 from accord.runs.settings import RunSettings
-from accord.runs.text import in_words
+from accord.runs.text import in_words, unseen_of
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,22 @@ class Recorded:
     def label(self) -> str:
         """`fedadam + gma(0.4)`."""
         return self.folder.name if self.damaged else self.settings.label
+
+    @property
+    def named_unseen(self) -> list[str]:
+        """The unseen clients, where the settings name them."""
+        named = self.settings.data.get("unseen")
+        return named if isinstance(named, list) else []
+
+    @cached_property
+    def unseen(self) -> list[str]:
+        """The unseen clients: as the settings name them, or as a run that is done lists them."""
+        if self.named_unseen or self.status != "done":
+            return self.named_unseen
+        try:
+            return unseen_of(read_json(self.folder / "clients.json"))
+        except (AccordError, KeyError, TypeError):  # a run that was imported, or damaged, has its figures all the same
+            return []
 
     def chosen(self, rule: str) -> Selected | None:
         """The run's figures by a selection rule, if it has any."""

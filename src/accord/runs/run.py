@@ -21,7 +21,7 @@ from accord.runs.evaluation import Evaluation
 from accord.runs.predictor import Predictions, frame, predict
 from accord.runs.rows import Rows
 from accord.runs.selection import Selected, select
-from accord.runs.text import in_words, run_text
+from accord.runs.text import in_words, run_text, unseen_of
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class Run:
 
     def __str__(self) -> str:
         ended = self.stopped if self.flat is None else in_words(self.flat)
-        return "\n".join([run_text(self.title, self.history, ended), *self._left_out()])
+        return "\n".join([run_text(self.title, self.history, ended, unseen_of(self.clients)), *self._left_out()])
 
     def _left_out(self) -> list[str]:
         """Who was left out, and in how many rounds, other than by chance."""

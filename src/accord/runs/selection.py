@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,11 +16,12 @@ from accord.runs.evaluation import History
 @dataclass(frozen=True)
 class Selected:
     """A figure and how it was chosen: the rule's name, the rounds it rests on, and per split the metric averaged over
-    samples."""
+    samples; so too per further test set."""
 
     rule: str
     rounds: list[int]
     values: dict[str, float]
+    tests: dict[str, float] = field(default_factory=dict)
 
 
 def _last10(history: History) -> History:
@@ -67,9 +68,10 @@ def select(history: History, rule: str = "held-out") -> Selected:
     metric = shape.metric.name
     splits = [split for split in TITLES if split in shape.splits]
     values = {split: _mean([e.splits[split].metrics[metric].by_sample for _, e in chosen]) for split in splits}
+    tests = {name: _mean([e.tests[name].metrics[metric].by_sample for _, e in chosen]) for name in shape.tests}
     # best of those that were looked at: a round that was not may have been better
     some = rule == "oracle" and len(history) < history[-1][0]
-    return Selected(f"{rule} of evaluated rounds" if some else rule, [number for number, _ in chosen], values)
+    return Selected(f"{rule} of evaluated rounds" if some else rule, [number for number, _ in chosen], values, tests)
 
 
 def _mean(values: Sequence[float | None]) -> float:

@@ -1,7 +1,8 @@
 """Results as rows of text, for `print(run)` and for the terminal."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from accord.core.metrics import GAPS, TITLES, Metric
 from accord.privacy.accounting import spent_text
@@ -9,6 +10,7 @@ from accord.runs.evaluation import Evaluation, Figures, History
 from accord.runs.selection import Selected, by_rules
 
 Cells = list[list[str]]  # the first row is the header
+_NAMED = 5  # unseen clients that a line names
 _COLUMNS = {
     "by_sample": "by sample",
     "by_client": "by client",
@@ -46,7 +48,7 @@ def _numbers(figures: Figures) -> list[float | None]:
     return [getattr(figures, column) for column in _COLUMNS]
 
 
-def run_text(title: str, history: History, stopped: str | None = None) -> str:
+def run_text(title: str, history: History, stopped: str | None = None, unseen: Sequence[str] = ()) -> str:
     """A run in plain text: its last evaluation, and its figures by each selection rule."""
     if not history:
         return f"{title}: nothing was evaluated yet"
@@ -56,10 +58,27 @@ def run_text(title: str, history: History, stopped: str | None = None) -> str:
         f"{title} · round {number}" + (f" ({stopped})" if stopped else ""),
         *align(evaluation_cells(evaluation)),
         *selection_lines(chosen, evaluation.metric),
+        *unseen_lines(unseen),
         *privacy_lines(history),
         *evaluation.notes,
     ]
     return "\n".join(lines)
+
+
+def unseen_of(clients: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The unseen ones of the clients that a run evaluated, by name."""
+    return [row["client"] for row in clients if row["split"] == "unseen"]
+
+
+def unseen_lines(names: Sequence[str]) -> list[str]:
+    """`unseen clients: north, south`."""
+    return [f"unseen client{'s' * (len(names) > 1)}: {listed(names)}"] if names else []
+
+
+def listed(names: Sequence[str]) -> str:
+    """`north, south`; of many, the first few and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def privacy_lines(history: History) -> list[str]:

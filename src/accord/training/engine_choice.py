@@ -70,6 +70,12 @@ def _cluster(job: Job) -> Engine:
     return Cluster(job)
 
 
+def soon_done(job: Job) -> bool:
+    """Whether a client is done sooner than it would be handed to another process."""
+    sizes = [len(rows) for rows in job.fed.train.values()]
+    return job.layout.size * sum(sizes) / len(sizes) < _WORTH_A_PROCESS
+
+
 def choose(job: Job) -> tuple[str, str]:
     """The engine for a job, and why: by device, model and clients."""
     sizes = [len(rows) for rows in job.fed.train.values()]
@@ -82,6 +88,6 @@ def choose(job: Job) -> tuple[str, str]:
         return "sequential", "there is one core"
     if not hasattr(os, "fork"):
         return "sequential", "this system cannot fork a process for each core"
-    if job.layout.size * sum(sizes) / len(sizes) < _WORTH_A_PROCESS:
+    if soon_done(job):
         return "sequential", f"clients are done too soon to be handed out ({job.layout.size:,} parameters)"
     return "processes", f"{cores} cores train a client each ({job.layout.size:,} parameters)"

@@ -20,17 +20,19 @@ from accord.training.plan import Plan, identity
 ALGORITHMS: Mapping[str, Callable[..., Any]] = {**named.ALGORITHMS, "causalfed": causalfed}
 _WHOLE = ("sample", "batch")  # None means all, and a file says so
 _OF_RUN = ("checkpoint_every", "budget")  # what of a plan changes no result
+_NAMED = 20  # unseen clients that the settings name; of more they say how many
 _BY_NAME = ("algorithm", "training", "plan", "attack", "precision")  # what settings can say; the rest is content
 
 
 def run_settings(job: Job, plan: Plan, engine: str, device: str) -> RunSettings:
     """The settings of a run made in Python."""
     fed, algorithm = job.fed, job.algorithm
+    unseen = list(fed.unseen) if 0 < len(fed.unseen) <= _NAMED else len(fed.unseen)
     asked = {"seeds": [plan.seed], "engine": engine, "device": device, "speed": list(job.speed)}
     return RunSettings(
         label=label_of(algorithm),
         seed=plan.seed,
-        data={"name": fed.name, "clients": len(fed.clients), "unseen": len(fed.unseen)},
+        data={"name": fed.name, "clients": len(fed.clients), "unseen": unseen},
         model=recipe_of(job.module) or {"name": type(job.module).__name__},
         train=train_table(job.training, plan),
         algorithm=_json(algorithm_table(algorithm, ALGORITHMS.get(algorithm.name))),
