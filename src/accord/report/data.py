@@ -20,9 +20,11 @@ from accord.core.version import __version__
 from accord.report.grids import grids
 from accord.report.papers import holds_results, paper, runs_of
 from accord.runs.comparison import by_kind, by_setting, labels, notes
+from accord.runs.left_out import left_out, split_off
 from accord.runs.reader import Recorded, find, load
 from accord.runs.rows import RoundRow, lines_of, parsed, read_json
 from accord.runs.selection import rule_for
+from accord.runs.text import listed
 
 RULES = {
     "held-out": "the round best on participating clients' held-out data",
@@ -69,10 +71,13 @@ def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[st
     kinds = {kind: by_setting(members) for kind, members in by_kind(runs).items()}
     settings: list[dict[str, Any]] = []
     maps: list[dict[str, Any]] = []
+    in_turn: dict[str, Any] = {}
     notices = [f"{run.folder} is {run.status}" for run in runs if run.damaged] + notes(runs)
     most = max(40, min(400, _POINTS // max(1, sum(map(len, kinds.values())))))
     for kind, groups in kinds.items():
         leaders = [next((run for run in members if not run.damaged), members[0]) for members in groups]
+        several, _ = split_off([run for members in groups for run in members])
+        in_turn |= {kind: {rule: left_out(several, rule).cells() for rule in RULES}} if several else {}
         maps += [{"kind": kind, **grid} for grid in grids(leaders, len(settings))]
         for label, leader, members in zip(labels(leaders), leaders, groups, strict=True):
             told = {key: value for key, value in leader.settings.items() if key not in ("seed", "schema")}
@@ -89,6 +94,8 @@ def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[st
             "metrics": {name: Metric(name).to_json() for name in _measured(runs)},
             "kinds": list(kinds),
             "settings": settings,
+            "tests": list(dict.fromkeys(name for run in runs if run.history for name in run.history[0][1].tests)),
+            "left_out": in_turn,
             "grids": maps,
             "papers": [one for one in papers if one],
             "notices": notices,
@@ -112,6 +119,7 @@ def _setting(members: Sequence[Recorded], most: int, notices: list[str]) -> dict
                 "rounds": run.rounds,
                 "status": run.status,
                 "ending": run.ending,
+                "unseen": listed(run.unseen),
             }
             for run in members
         ],
@@ -128,7 +136,8 @@ def _figures(runs: Sequence[Recorded], rule: str) -> dict[str, Any]:
     of_seeds: dict[str, list[float]] = {}
     for selected in chosen:
         gaps = {name: gap.of(selected.values) for name, gap in GAPS.items()}
-        for name, value in {**selected.values, **gaps}.items():
+        tests = {f"test, {name}": value for name, value in selected.tests.items()}  # which may be called as a split is
+        for name, value in {**selected.values, **tests, **gaps}.items():
             if value is not None:
                 of_seeds.setdefault(name, []).append(value)
     spreads = {

@@ -25,7 +25,7 @@ function whole(one, open) {
   const box = el("details", { "data-id": one.id, open }, el("summary", { "data-key": `whole ${one.id}` }, one.label));
   const fill = () => {
     if (!box.open || box.querySelector("table")) return;
-    const runs = one.runs.map((run) => [`seed ${run.seed}`, `${run.folder} (${run.ending})`]);
+    const runs = one.runs.map((run) => [`seed ${run.seed}`, `${run.folder} (${run.ending}${run.unseen ? `, unseen: ${run.unseen}` : ""})`]);
     const rows = [...runs, ...flattened(one.settings).map(([key, value]) => [key, written(value)])];
     box.append(el("table", {}, el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((cell) => el("td", {}, cell)))))));
   };

@@ -4,6 +4,7 @@ function columns() {
   const all = settings();
   const splits = splitsOf(all);
   const gaps = Object.entries(data.gaps).filter(([, gap]) => gap.splits.every((split) => splits.includes(split)));
+  const tests = data.tests.map((name) => [`test, ${name}`, name]).filter(([key]) => all.some((one) => key in figures(one, "last10")));
   const value = (name) => (one) => (figures(one)[name] || [null])[0];
   const cell = (name) => (one) => spread(figures(one)[name], one.metric);
   const rounds = (one) => one.runs.map((run) => run.rounds);
@@ -13,6 +14,7 @@ function columns() {
     { key: "seeds", lines: [all.every((one) => one.runs.length === 1) ? "seed" : "seeds"], minor: true, sort: (one) => one.runs.length, cell: (one) => one.runs.map((run) => run.seed).join(",") },
     { key: "rounds", lines: ["rounds"], minor: true, sort: (one) => Math.max(...rounds(one)), cell: (one) => told(rounds(one)) },
     ...splits.map((split) => ({ key: split, lines: [data.splits[split]], sort: value(split), cell: cell(split) })),
+    ...tests.map(([key, name]) => ({ key, lines: [name], sort: value(key), cell: cell(key) })),
     ...gaps.map(([gap, { difference }]) => ({ key: gap, lines: inTwo(difference), sort: value(gap), cell: cell(gap) })),
   ];
   if (all.some((one) => one.runs.some((run) => run.status !== "done")))
@@ -77,8 +79,20 @@ function drawTable() {
   const line = (one) => el("tr", { "data-id": one.id }, ...list.map(cellOf(one)));
   byId("table").replaceChildren(el("thead", {}, el("tr", {}, ...list.map(heading))), el("tbody", {}, ...rows.map(line)));
   byId("rule-about").textContent =
-    `By ${chosen.rule}: ${data.rules[chosen.rule]}. Mean and standard deviation over seeds. Ticked rows are drawn below.`;
+    `By ${chosen.rule}: ${data.rules[chosen.rule]}. Mean and standard deviation over seeds. Ticked rows are drawn below.${unseenByAll()}`;
   drawPick();
+}
+
+// Who is unseen, where it is the same in all runs.
+function unseenByAll() {
+  const names = new Set(settings().flatMap((one) => one.runs.map((run) => run.unseen)));
+  return names.size === 1 && [...names][0] ? ` Unseen: ${[...names][0]}.` : "";
+}
+
+function drawLeftOut() {
+  const [head, ...rows] = data.left_out[chosen.kind]?.[chosen.rule] || [];
+  byId("left-out").hidden = !head;
+  if (head) byId("left-out-table").replaceChildren(...plainTable(head, rows).childNodes);
 }
 
 function drawPick() {
