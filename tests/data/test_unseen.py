@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,15 +52,22 @@ def pictures(folder: Path) -> Callable[..., Federation]:
     return lambda **more: accord.data.folder(source=folder / "sites", channels=1, **more)
 
 
-def huggingface(folder: Path) -> Callable[..., Federation]:
-    datasets = pytest.importorskip("datasets")
+def dataset() -> Any:
     x, y, client = samples()
     columns = {"site": client.tolist(), "a": x[:, 0].tolist(), "b": x[:, 1].tolist(), "label": y.tolist()}
-    rows = datasets.Dataset.from_dict(columns)
-    return lambda **more: accord.data.from_huggingface(rows, "site", **more)
+    return pytest.importorskip("datasets").Dataset.from_dict(columns)
 
 
-@pytest.mark.parametrize("kind", [table, arrays, pictures, huggingface])
+def huggingface(folder: Path) -> Callable[..., Federation]:
+    return lambda **more: accord.data.from_huggingface(dataset(), "site", **more)
+
+
+def saved(folder: Path) -> Callable[..., Federation]:
+    dataset().save_to_disk(str(folder / "sites"))
+    return lambda **more: accord.data.huggingface(source=folder / "sites", client="site", **more)
+
+
+@pytest.mark.parametrize("kind", [table, arrays, pictures, huggingface, saved])
 def test_clients_are_unseen_by_name_and_left_out_of_a_federation_alike(
     kind: Callable[[Path], Callable[..., Federation]], tmp_path: Path
 ) -> None:
@@ -100,3 +108,21 @@ def test_as_many_of_the_others_participate_as_are_asked_for(tmp_path: Path) -> N
         table(tmp_path)(unseen=["south"], clients=4)
     with sentence("unseen names client 'each'", "accord.leave_one_out leaves out each of them in turn"):
         table(tmp_path)(unseen="each")
+
+
+def test_a_saved_dataset_is_read_as_it_is_in_python(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = dataset()
+    datasets.DatasetDict({"train": rows, "test": rows.select(range(8))}).save_to_disk(str(tmp_path / "both"))
+    ours = accord.data.huggingface(source=tmp_path / "both", client="site", seed=3)
+    theirs = accord.data.from_huggingface(rows, "site", test=rows.select(range(8)), seed=3)
+    assert torch.equal(ours.x, theirs.x) and torch.equal(ours.y, theirs.y) and ours.prepare == theirs.prepare
+    assert ours.test is not None and torch.equal(ours.test, theirs.test)
+    assert all(torch.equal(ours.train[client], theirs.train[client]) for client in SITES)
+    with sentence("is no dataset that save_to_disk wrote"):
+        accord.data.huggingface(source=tmp_path, client="site")
+    with sentence("the data has no column hospital: its columns are site, a, b, label"):
+        accord.data.huggingface(source=tmp_path / "both", client="hospital")
+    datasets.DatasetDict({"valid": rows}).save_to_disk(str(tmp_path / "other"))
+    with sentence("has no split train: its splits are valid"):
+        accord.data.huggingface(source=tmp_path / "other", client="site")

@@ -26,7 +26,7 @@ from accord.data.finite import check_finite
 from accord.data.from_arrays import from_samples
 from accord.data.standardise import fitted
 
-_AT_ONCE = 1000  # samples between two calls of progress
+AT_ONCE = 1000  # samples between two calls of progress
 _CLIENTS = 10  # made up, unless said
 
 
@@ -61,7 +61,7 @@ def from_torch(
     groups = {"the data": dataset} | ({} if test is None else {"the test set": test})
     sizes = [_size(who, data) for who, data in groups.items()]
     blocks = (block for who, data in groups.items() for block in _items(who, data))
-    x, y = _joined(blocks, sum(sizes), progress)
+    x, y = joined(blocks, sum(sizes), progress)
     options = {
         "split": split,
         "clients": clients,
@@ -109,7 +109,7 @@ def from_huggingface(
     groups = {"the data": dataset} | ({} if test is None else {"the test set": test})
     columns = Columns.of(groups, features, label, without=client)
     owners = None if client is None else columns.owners(client)
-    x, y = _joined(columns.blocks(_AT_ONCE), columns.rows, progress)
+    x, y = joined(columns.blocks(AT_ONCE), columns.rows, progress)
     options = {
         "split": split,
         "clients": clients,
@@ -170,7 +170,7 @@ def from_flwr_datasets(
     owners = np.repeat(list(groups), [len(part) for part in parts])
     natural = getattr(partitioner, "_partition_by", None) if "NaturalId" in type(partitioner).__name__ else None
     columns = Columns.of(groups | ({} if test is None else {"the test set": test}), features, label, without=natural)
-    x, y = _joined(columns.blocks(_AT_ONCE), columns.rows, progress)
+    x, y = joined(columns.blocks(AT_ONCE), columns.rows, progress)
     options = {"unseen": unseen, "heldout": heldout, "seed": seed, "prepare": prepare, "name": name}
     fed = _given(x, y, owners, len(owners), options)
     return replace(fed, classes=columns.classes, prepare=prepare or fitted(fed))
@@ -190,8 +190,8 @@ def _items(who: str, data: Any) -> Iterator[Block]:
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         yield who, 0, tensor(f"x of {who}", data.tensors[0]), tensor(f"y of {who}", data.tensors[1])
         return
-    for first in range(0, len(data), _AT_ONCE):
-        items = [data[number] for number in range(first, min(first + _AT_ONCE, len(data)))]
+    for first in range(0, len(data), AT_ONCE):
+        items = [data[number] for number in range(first, min(first + AT_ONCE, len(data)))]
         for number, item in enumerate(items, first):
             if not isinstance(item, (tuple, list)) or len(item) != 2:
                 raise AccordError(f"sample {number:,} of {who} must be a pair (x, y), got {type(item).__name__}")
@@ -203,7 +203,7 @@ def _items(who: str, data: Any) -> Iterator[Block]:
         )
 
 
-def _joined(blocks: Iterable[Block], total: int, progress: Progress | None) -> tuple[Tensor, Tensor]:
+def joined(blocks: Iterable[Block], total: int, progress: Progress | None) -> tuple[Tensor, Tensor]:
     """All samples and all labels, each written once to where it stays: the peak is one tensor and one block. A single
     block is no copy."""
     x = y = torch.empty(0)

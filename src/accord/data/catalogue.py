@@ -112,6 +112,12 @@ def _table(
     return read_table(source, client, label, progress, missing=missing, categories=categories, drop=drop)
 
 
+def _huggingface(source: Source, progress: Progress | None, client: str = "client", label: str = "label") -> Samples:
+    from accord.data.readers.huggingface import read_saved  # here: few have such data
+
+    return read_saved(_file(source, "a folder that a dataset's save_to_disk wrote"), client, label, progress)
+
+
 def _folder(source: Source, progress: Progress | None, size: int | None = None, channels: int = 3) -> Samples:
     folder = _file(source, "a folder of pictures, as client/class/picture")
     name = f"folder-{tree_digest(folder)}-{size or 'as-is'}-{channels}"
@@ -250,10 +256,16 @@ arrays = DataSet(
     load=_arrays,
     split="natural",
 )
+huggingface = DataSet(
+    name="huggingface",
+    about="your Hugging Face dataset: a folder that save_to_disk wrote, with a column of clients and one of labels",
+    load=_huggingface,
+    split="natural",
+)
 
 _ALL = (
     *(mnist, fashion_mnist, cifar10, cifar100, tiny_imagenet, femnist, femnist_digits, digits),
     *(fedcmnist, multi_colour_mnist, binary_cmnist, fedrotmnist, fedrotfmnist),
-    *(folder, table, arrays),
+    *(folder, table, arrays, huggingface),
 )
 DATASETS: dict[str, DataSet] = {data.name: data for data in _ALL}

@@ -104,8 +104,8 @@ class DataSection(Section):
     augment: str | None = Field(None, description="augmentation of training pictures: none, crop, flip or crop-flip")
     pad: int | None = Field(None, description="crop, crop-flip: black pixels around a picture before it is cropped")
     tests: Words = Field([], description="further test sets: .npz files with x and y, reported under the files' names")
-    client: str | None = Field(None, description="table: the column of clients")
-    label: str | None = Field(None, description="table: the column of labels")
+    client: str | None = Field(None, description="table, huggingface: the column of clients")
+    label: str | None = Field(None, description="table, huggingface: the column of labels")
     missing: str | None = Field(
         None,
         description=(
