@@ -271,7 +271,7 @@ for attempt in (accord.data.digits, lambda: cifar_from_pictures(".")):
 
 def test_the_package_exports_what_it_says() -> None:
     expected = """mnist fashion-mnist cifar10 cifar100 tiny-imagenet femnist femnist-digits digits fedcmnist
-    multi-colour-mnist binary-cmnist fedrotmnist fedrotfmnist folder table arrays"""
+    multi-colour-mnist binary-cmnist fedrotmnist fedrotfmnist folder table arrays huggingface"""
     assert list(accord.data.DATASETS) == expected.split()
     assert all(hasattr(accord.data, name) for name in accord.data.__all__)
     assert all(entry.about and entry.size for entry in accord.data.DATASETS.values())
