@@ -11,7 +11,7 @@ from torch import nn
 
 from accord.attacks import Attack
 from accord.core.errors import AccordError, did_you_mean
-from accord.core.losses import PerSample
+from accord.core.measure import Metrics, PerSample
 from accord.data.federated import Federation
 from accord.data.unseen import check_each, leave_out
 from accord.engines.contract import Job
@@ -94,7 +94,7 @@ def leave_one_out(
     folder: str | Path | None = None,
     resume: bool = True,
     loss: PerSample | None = None,
-    metrics: Mapping[str, PerSample] | None = None,
+    metrics: Metrics | Sequence[str] | None = None,
     verbose: bool | None = None,
     **options: Any,
 ) -> LeaveOneOut:
