@@ -8,7 +8,7 @@ import torch
 
 from accord.core.errors import AccordError, did_you_mean, nearest
 from accord.data.federated import Federation
-from accord.data.standardise import fitted
+from accord.data.preparation import refitted
 
 EACH: Literal["each"] = "each"  # in place of names: every client in turn
 _LISTED = 20  # clients that a sentence names
@@ -76,4 +76,4 @@ def leave_out(fed: Federation, clients: str | Iterable[str]) -> Federation:
         heldout=heldout,
         unseen={client: torch.cat(rows).sort().values for client, rows in theirs.items()},
     )
-    return replace(rest, prepare=fitted(rest)) if fed.prepare == fitted(fed) else rest
+    return refitted(rest, fed)
