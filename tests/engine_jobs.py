@@ -30,7 +30,15 @@ def make_job(
     algorithm, fed = algorithm or accord.fedavg(), fed or blobs()
     metrics = {"accuracy": accuracy}
     return Job(
-        module, Layout.of(module), fed, algorithm, Training(**training), cross_entropy, metrics, 0, torch.device("cpu")
+        module,
+        Layout.of(module, algorithm.personal),
+        fed,
+        algorithm,
+        Training(**training),
+        cross_entropy,
+        metrics,
+        0,
+        torch.device("cpu"),
     )
 
 

@@ -11,7 +11,7 @@ import accord
 def test_public_names() -> None:
     expected = """AccordError Algorithm Average Conditions Local Mask Run Server __version__ aggregate and_mask
     attack audit causal causalfed combine
-    corrective data draws
+    corrective data ditto draws
     fedadagrad fedadam fedavg fedavgm fedgma fedprox fedsgd fedyogi fit geometric_mean gma krum leave_one_out load local
     local_only logs magnitude masked mean median metrics models native pooled privacy sand scaffold scaled schedule
     server smaller_is_better trimmed_mean"""

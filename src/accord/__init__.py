@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from accord.rules.masks.gma import gma as gma
     from accord.rules.masks.magnitude import magnitude as magnitude
     from accord.rules.masks.sand import sand as sand
+    from accord.rules.named import ditto as ditto
     from accord.rules.named import fedadagrad as fedadagrad
     from accord.rules.named import fedadam as fedadam
     from accord.rules.named import fedavg as fedavg
@@ -103,7 +104,7 @@ _HOME = {
     "causalfed": "causal.rule",
     "combine": "rules.combine",
     **dict.fromkeys(("and_mask", "gma", "magnitude", "masked", "sand", "scaled"), "rules.masks"),
-    **dict.fromkeys(("fedadagrad", "fedadam", "fedavg", "fedavgm", "fedgma", "fedprox"), "rules.named"),
+    **dict.fromkeys(("ditto", "fedadagrad", "fedadam", "fedavg", "fedavgm", "fedgma", "fedprox"), "rules.named"),
     **dict.fromkeys(("fedsgd", "fedyogi", "local_only", "pooled", "scaffold"), "rules.named"),
     "Run": "runs.run",
     "load": "runs.load",

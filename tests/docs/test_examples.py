@@ -59,6 +59,13 @@ def test_own_model_and_data(tmp_path: Path) -> None:
     assert load_file(tmp_path / "bakeries.safetensors")["last.weight"].shape == (1, 16)
 
 
+@pytest.mark.slow
+def test_bert_learns_with_adamw_and_stays_at_chance_with_sgd(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    adamw, sgd = unseen(run_example("bert", tmp_path))
+    assert adamw == 100.0 and sgd < 65.0
+
+
 def test_new_rule(tmp_path: Path) -> None:
     plain, clipped = unseen(run_example("new_rule", tmp_path, "--rounds", "8"))
     assert clipped > plain + 30.0  # four of twenty clients shout the opposite of what they learnt

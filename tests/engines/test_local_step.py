@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from accord.core.layout import Layout
-from accord.engines.local_step import Piece, clipping, gradient_of, step_, step_of
+from accord.engines.local_step import Piece, Steps, clipping, gradient_of, step_
 from accord.rules.local import Training
+from accord.rules.local.optimisers import sgd_
 
 
 def number(value: float) -> torch.Tensor:
@@ -17,12 +18,12 @@ def test_two_steps_by_hand() -> None:
     """w = 2, start = 1, gradient 4 clipped by a half: 2 + 0.1 * 2 + 0.5 * (2 - 1) + 3 = 5.7; then with momentum."""
     w, velocity, start = (number(value).expand(1).clone() for value in (2.0, 0.0, 1.0))
     drift, gradients = number(3.0).expand(1), torch.zeros(1, dtype=torch.float64)
-    step = step_of(Training(momentum=0.5, weight_decay=0.1), number, mu=0.5)
-    piece = Piece(w, velocity, start, drift, gradients)
-    step([number(4.0).expand(1)], [piece], lr=number(0.1), factor=number(0.5))
+    (step,) = Steps(Training(momentum=0.5, weight_decay=0.1), number, mu=0.5).of_round(0.1, 1)
+    piece = Piece(w, start, drift, gradients, [velocity])
+    step([number(4.0).expand(1)], [piece], factor=number(0.5))
     assert (w.item(), velocity.item()) == pytest.approx((2.0 - 0.57, 5.7))
     assert gradients.item() == pytest.approx(2.2), "what the local rule adds is not summed"
-    step([number(0.0).expand(1)], [piece], lr=number(0.1), factor=number(0.5))
+    step([number(0.0).expand(1)], [piece], factor=number(0.5))
     along = 0.1 * 1.43 + 0.5 * 0.43 + 3.0
     assert velocity.item() == pytest.approx(0.5 * 5.7 + along)
     assert w.item() == pytest.approx(1.43 - 0.1 * (0.5 * 5.7 + along))
@@ -40,8 +41,10 @@ def test_pieces_lanes_and_one_vector_take_the_same_step() -> None:
     def taken(lanes: bool, by_parameter: bool) -> list[torch.Tensor]:
         mine = [vector.clone()[None] if lanes else vector.clone() for vector in vectors]
         numbers = {name: value.view(1, 1) if lanes else value for name, value in rates.items()}
-        pieces = list(map(Piece._make, layout.by_parameter(*mine))) if by_parameter else [Piece(*mine)]
-        step_(layout.pieces(gradient) if by_parameter else [gradient[None] if lanes else gradient], pieces, **numbers)
+        views = layout.by_parameter(*mine) if by_parameter else [tuple(mine)]
+        pieces = [Piece(*view[:4], kept=view[4:]) for view in views]
+        parts = layout.pieces(gradient) if by_parameter else [gradient[None] if lanes else gradient]
+        step_(parts, pieces, sgd_, **numbers)
         return [vector.view(-1) for vector in mine]
 
     whole = taken(lanes=False, by_parameter=False)

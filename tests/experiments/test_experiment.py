@@ -395,6 +395,15 @@ def test_weights_to_start_from_count_by_content(tmp_path: Path) -> None:
         ("train.zzz=1", "train.zzz is not a known key, got 1: choose one of rounds, sample, "),
         ("train.lr.x=1", "train.lr must be a number, got {'x': 1}"),
         ("algoritm.tau=0.5", "[algoritm] is not a section of an experiment: did you mean 'algorithm'?"),
+        # optimisers
+        ("train.optimiser=adam train.momentum=0.9", "train.momentum has no meaning with train.optimiser = 'adam', got"),
+        ("train.eps=0.1", "train.eps has no meaning with train.optimiser = 'sgd', got 0.1: it belongs to adam, adamw"),
+        ("train.optimiser=adma", "train.optimiser must be one of sgd, adam, adamw, got 'adma': did you mean 'adam'?"),
+        ("train.optimiser=adam train.betas=0.9,1", "train.betas must be two numbers of at least 0 and below 1"),
+        (
+            "algorithm.name=scaffold algorithm.local.option=II train.optimiser=adam",
+            "train.optimiser must be 'sgd' for SCAFFOLD's option II",
+        ),
         ("nosuch.key=1", "[nosuch] is not a section of an experiment: choose one of data, model, train, algorithm"),
         # overrides that are none
         ("tau=0.6", "'tau=0.6' is not a setting: write section.key=value"),
@@ -405,6 +414,15 @@ def test_weights_to_start_from_count_by_content(tmp_path: Path) -> None:
 )
 def test_a_bad_setting_is_one_sentence(overrides: str, told: str) -> None:
     assert sentence(*overrides.split()).startswith(told)
+
+
+def test_a_local_optimiser_from_a_file_has_its_own_settings_and_leaves_those_of_another_behind() -> None:
+    adamw = Training(batch=32, optimiser="adamw", betas=(0.8, 0.99), eps=1e-8, weight_decay=0.01)
+    assert of("train.optimiser=adamw", "train.betas=0.8,0.99").training == adamw
+    text = '[train]\noptimiser = "sgd"\nmomentum = 0.5\nweight_decay = 0.1'
+    resolved = parse(text, ["train.optimiser=adam"]).resolved()["train"]
+    assert (resolved["optimiser"], resolved["weight_decay"], resolved["betas"]) == ("adam", 0.1, [0.9, 0.999])
+    assert "momentum" not in resolved and "betas" not in parse(text).resolved()["train"]
 
 
 def test_option_two_of_scaffold_refuses_momentum_and_names_it() -> None:

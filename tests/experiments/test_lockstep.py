@@ -143,6 +143,27 @@ def test_metrics_of_a_whole_group_equal_those_of_the_run_alone(tmp_path: Path) -
     assert_as_alone(cases, tmp_path)
 
 
+def test_runs_with_adam_of_different_settings_each_equal_their_own_run_bit_for_bit(tmp_path: Path) -> None:
+    fed = blobs()
+    cases = [
+        Case("adam", fed=fed, training={"optimiser": "adam"}),
+        Case("adamw", accord.fedprox(0.1), fed, training={"optimiser": "adamw", "weight_decay": 0.3, "epochs": 2}),
+        Case("scaffold", accord.scaffold(), fed, training={"optimiser": "adam", "betas": (0.5, 0.9), "clip": 0.5}),
+    ]
+    assert len({alike(case.job()[0]) for case in cases}) == 1
+    lockstep(cases, tmp_path / "together")
+    assert_as_alone(cases, tmp_path)
+
+
+def test_runs_whose_clients_keep_a_part_each_equal_their_own_run_bit_for_bit(tmp_path: Path) -> None:
+    fed, algorithm = blobs(), accord.fedavg(mask=gma(0.4)).with_personal("last")
+    cases = [Case(f"seed {seed}", algorithm, fed, mlp(seed=seed), plan={"seed": seed}) for seed in (0, 1)]
+    cases.append(Case("scaffold", accord.scaffold().with_personal("last"), fed))
+    assert len({alike(case.job()[0]) for case in cases}) == 1
+    lockstep(cases, tmp_path / "together")
+    assert_as_alone(cases, tmp_path)
+
+
 def test_runs_that_go_together_are_told_how_they_ended(tmp_path: Path) -> None:
     told: list[str] = []
 
@@ -392,6 +413,7 @@ def test_whatever_changes_shapes_samples_or_how_they_are_read_goes_apart() -> No
     frozen, other_frozen = ([p.requires_grad_(False) for p in m[1].parameters()] and m for m in (_twice(0), _twice(1)))
     others = {
         "batch": key(fed, batch=16),
+        "optimiser": key(fed, optimiser="adam"),
         "whole batches": key(fed, algorithm=accord.fedsgd()),
         "structure": key(fed, module=nn.Sequential(nn.Flatten(), nn.Linear(64, 4, bias=False))),
         "the same shapes": key(fed, module=nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(64, 4))),

@@ -291,6 +291,17 @@ def test_a_label_has_the_rules_that_stand_in_for_the_presets_own(here: Path, tex
     assert made.folder(0).name.startswith(f"mnist-{made.algorithm.name}-"), "which a label changes nothing of"
 
 
+def test_what_stays_with_clients_is_a_list_of_the_file_and_part_of_the_name() -> None:
+    made = algorithm('name = "fedavg"\nmask = "gma"\npersonal = ["head.*", "batchnorm"]')
+    assert made == accord.fedavg(mask=accord.gma()).with_personal("head.*", "batchnorm")
+    assert label_of(made) == "fedavg keeping head.*, batchnorm + gma(0.4)"
+    one, other = (parse("", overrides) for overrides in (["algorithm.personal=last"], []))
+    assert one.resolved()["algorithm"]["personal"] == ["last"] and "personal" not in other.resolved()["algorithm"]
+    assert one.folder(0) != other.folder(0)
+    with sentence("algorithm", "personal has no meaning with local_only"):
+        algorithm('name = "local_only"\npersonal = "last"')
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_presets_label_is_its_name(name: str) -> None:
     assert label_of(ALGORITHMS[name]()) == name

@@ -131,6 +131,34 @@ def test_every_round_equals_the_simulated_one(name: str) -> None:
     same_metrics(found, expected)
 
 
+@pytest.mark.parametrize("personal", [("batchnorm",), ("body.3",)], ids=["FedBN", "FedPer"])
+@pytest.mark.parametrize("sums", [None, Sums()], ids=["reports", "sums"])
+def test_what_is_personal_never_travels_and_every_round_equals_the_simulated_one(
+    personal: tuple[str, ...], sums: Sums | None
+) -> None:
+    fed, algorithm = blobs(), accord.fedavg(mask=accord.gma(0.4)).with_personal(*personal)
+    grid = grid_of(fed, model=Normed(), sums=sums, algorithm=algorithm if sums else None)
+    replies: list[Message] = []
+    grid.tamper = dict.fromkeys(grid.apps, lambda reply: replies.append(reply) or reply)
+    found = finished(strategy_of(fed, algorithm, model=Normed(), sums=sums), grid)
+    expected = simulated(fed, algorithm, model=Normed())
+    assert torch.equal(found.last.vector, expected.last.vector)
+    same_metrics(found, expected)
+    shared = {0, 1, len(expected.last.vector), len(expected.last.buffers)}
+    records = [record for message in (*grid.sent, *replies) for record in message.content.array_records.values()]
+    sizes = {array.numpy().size for record in records for array in record.values()}
+    assert len(expected.last.vector) in sizes and sizes <= shared
+
+
+def test_clients_take_the_steps_of_adamw_that_a_simulation_takes() -> None:
+    fed, settings = blobs(), {"optimiser": "adamw", "lr": 0.01, "betas": (0.8, 0.99)}
+    strategy = Strategy(
+        accord.fedavg(), mlp(), clients=fed.clients, training=Training(**settings), plan=Plan(rounds=2), timeout=1.0
+    )
+    expected = accord.fit(mlp(), fed, rounds=2, engine="sequential", verbose=False, **settings)
+    assert torch.equal(finished(strategy, grid_of(fed)).last.vector, expected.last.vector)
+
+
 def test_buffers_and_more_clients_than_shards() -> None:
     fed = blobs(clients=40, unseen=2)
     algorithm = accord.fedavg(mask=accord.gma(0.4))

@@ -5,7 +5,9 @@ import importlib.util
 import itertools
 import os
 from collections.abc import Callable
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,12 +15,14 @@ from torch.nn import functional as F
 
 from accord.core.layout import Layout
 from accord.core.losses import cross_entropy
+from accord.engines.local_step import Piece
 from accord.engines.vectorised import lane_layers
 from accord.engines.vectorised.fuse import fused, made_for_lanes
 from accord.engines.vectorised.lane_layers import ConvReluPool, LaneLinear
 from accord.engines.vectorised.lanes import Model, gather, gradients, lanes_step_
-from accord.kernels import lane_block, lane_linear, lane_norms, lane_step, segments
+from accord.kernels import lane_block, lane_linear, lane_norms, segments
 from accord.models import lenet
+from accord.rules.local.optimisers import SGD, Adam, Optimiser
 from conftest import blobs, mlp
 
 CUDA = torch.cuda.is_available()
@@ -115,23 +119,27 @@ def test_bias_and_relu_there_and_back(relu: bool, rows: int) -> None:
         ("factor", "weight_decay", "gradients", "mu", "drift"),
     ],
 )
-def test_a_step_is_that_of_plain_torch(given: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("optimiser", [SGD(), Adam()], ids=["sgd", "adam"])
+def test_a_step_is_that_of_plain_torch(given: tuple[str, ...], optimiser: Optimiser) -> None:
     torch.manual_seed(0)
-    lanes, size = 3, 1500
+    lanes, size, steps = 3, 1500, np.ones(1)
+    kept = [f"kept {number}" for number in range(optimiser.vectors)]
     matrices = {
-        name: torch.randn(lanes, size, device=DEVICE)
-        for name in ("w", "velocity", "gradient", "gradients", "drift", "start")
+        name: torch.rand(lanes, size, device=DEVICE) + 0.1
+        for name in ("w", *kept, "gradient", "gradients", "drift", "start")
     }
-    columns = {name: torch.rand(lanes, 1, device=DEVICE) for name in ("lr", "momentum", "factor", "weight_decay", "mu")}
+    numbers = [*optimiser.constants(0.1), *optimiser.corrections(0.1, steps)]
+    columns = {name: torch.rand(lanes, 1, device=DEVICE) for name in ("factor", "weight_decay", "mu", *numbers)}
     count = torch.tensor([[4.0], [0.0], [1.0]], device=DEVICE)
     matrices["gradient"][1] = float("nan")  # the lane that rests may hold anything
     results = []
-    for step in (lanes_step_, lane_step.step_):
+    for step in (partial(lanes_step_, optimiser), optimiser.fused):
         m = {name: value.clone() for name, value in matrices.items()}
-        extra = {name: m.get(name, columns.get(name)) for name in given}
-        rates = {"count": count, "lr": columns["lr"], "momentum": columns["momentum"]}
-        step(m["gradient"], m["w"], m["velocity"], m["start"], **rates, **extra)
-        results.append([m[name] for name in ("w", "velocity", "gradients")])
+        some = {name: m[name] for name in ("drift", "gradients") if name in given}
+        piece = Piece(m["w"], m["start"], kept=[m[name] for name in kept], **some)
+        rates = {name: columns[name] for name in (*numbers, *given) if name in columns}
+        step(m["gradient"], piece, count=count, **rates)
+        results.append([m[name] for name in ("w", *kept, "gradients")])
     for one, other in zip(*results, strict=True):
         assert torch.allclose(one, other, rtol=1e-6, atol=1e-6)
     assert torch.equal(results[1][0][1], matrices["w"][1])

@@ -11,7 +11,7 @@ from accord.causal.halved import Halved, naming
 from accord.causal.messages import Extractor, Gradient, Representation, Share
 from accord.causal.objective import risk_and_penalty
 from accord.core.errors import AccordError
-from accord.engines.local_step import Piece, clipping, step_of
+from accord.engines.local_step import Piece, Steps, clipping
 
 
 @dataclass
@@ -36,7 +36,9 @@ class Server:
 
     def __init__(self, halved: Halved, round: int, vector: Tensor, buffers: Tensor) -> None:
         self._halved, self.round, self.step = halved, round, 0
-        self.vector, self._velocity = vector.clone(), torch.zeros_like(vector)  # [P], extractor first
+        self.vector = vector.clone()  # [P], extractor first
+        self._steps = Steps(halved.job.training, vector.new_tensor)
+        self._kept, self._taken = self._steps.begin(vector), 0
         counts = [sum(entry.size for entry in half.layout.buffers) for half in (halved.extractor, halved.classifier)]
         self._front_buffers, self._back_buffers = buffers.split(counts)
         self._back_gradient: Tensor | None = None  # of the step in progress
@@ -88,8 +90,8 @@ class Server:
         return back, front
 
     def learn(self, shares: Sequence[Share]) -> None:
-        """One step of SGD on the whole network, with the mean of the clients' extractor gradients. Without a usable
-        share, no step."""
+        """One step of the optimiser on the whole network, with the mean of the clients' extractor gradients. Without a
+        usable share, no step."""
         good = []
         for share in shares:
             self._check(share)
@@ -108,12 +110,13 @@ class Server:
         self.step += 1
 
     def _descend(self, gradient: Tensor) -> None:
-        """As every client of other algorithms does: clipping, then weight decay, then momentum, which starts at zero
-        every round."""
+        """As every client of other algorithms does: clipping, then weight decay, then the optimiser, which starts
+        afresh every round."""
         training = self._halved.job.training
         factor = None if training.clip is None else clipping(gradient, training.clip)
-        number, piece = self.vector.new_tensor, Piece(self.vector, self._velocity, self.vector)
-        step_of(training, number)([gradient], [piece], lr=number(training.lr_at(self.round)), factor=factor)
+        self._taken += 1
+        (step,) = self._steps.of_round(training.lr_at(self.round), 1, first=self._taken)
+        step([gradient], [Piece(self.vector, self.vector, kept=self._kept)], factor=factor)
 
     def _heard(self, client: str) -> Heard:
         return self.heard.setdefault(client, Heard())

@@ -7,7 +7,7 @@ vector in the widest of them (float32 or wider, because that is what gets summed
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from accord.core.errors import AccordError
+from accord.core.personal import personal_names
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ class Layout:
     dtype: torch.dtype = torch.float32
 
     @staticmethod
-    def of(module: nn.Module) -> "Layout":
-        """The layout of a module: trainable parameters (tied ones once) and every numeric buffer."""
+    def of(module: nn.Module, personal: Sequence[str] = ()) -> "Layout":
+        """The layout of a module: trainable parameters (tied ones once) and every numeric buffer, but for those that
+        are `personal` (see `personal_names`)."""
         if any(is_lazy(p) for p in module.parameters()):
             raise AccordError("the model has parameters without a shape yet: run one batch through it first")
         trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
@@ -64,7 +66,22 @@ class Layout:
         # A truth value has no average: bool buffers stay in the module, as frozen parameters do.
         numeric = {name: b for name, b in module.named_buffers() if b.dtype != torch.bool and not b.is_complex()}
         dtype = reduce(torch.promote_types, (p.dtype for p in trainable.values()), torch.float32)
-        return Layout(entries_of(trainable), entries_of(numeric), dtype)
+        home = personal_names(module, personal) if personal else set()
+        shared, held = ({name: t for name, t in ts.items() if name not in home} for ts in (trainable, numeric))
+        return Layout(entries_of(shared), entries_of(held), dtype)
+
+    def whole(self, module: nn.Module) -> "Layout":
+        """The layout of all of the module: what this one has comes first, in its order, then what it leaves out."""
+        every = Layout.of(module)
+        if len(every.parameters) == len(self.parameters) and len(every.buffers) == len(self.buffers):
+            return self
+        parameters = _followed_by(self.parameters, every.parameters)
+        return Layout(parameters, _followed_by(self.buffers, every.buffers), self.dtype)
+
+    @cached_property
+    def buffer_size(self) -> int:
+        """B, the length of the vector of buffers."""
+        return sum(entry.size for entry in self.buffers)
 
     @staticmethod
     def flat(size: int, dtype: torch.dtype = torch.float32) -> "Layout":
@@ -147,6 +164,16 @@ def entries_of(tensors: Mapping[str, Tensor]) -> tuple[Entry, ...]:
         entries.append(Entry(name, tuple(tensor.shape), tensor.dtype, start))
         start += tensor.numel()
     return tuple(entries)
+
+
+def _followed_by(entries: tuple[Entry, ...], every: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The entries, then all others, one after the other."""
+    known, end, followed = {entry.name for entry in entries}, sum(entry.size for entry in entries), list(entries)
+    for entry in every:
+        if entry.name not in known:
+            followed.append(replace(entry, start=end))
+            end += entry.size
+    return tuple(followed)
 
 
 def _flatten(tensors: Sequence[Tensor], dtype: torch.dtype, lead: Sequence[int] = ()) -> Tensor:

@@ -193,12 +193,19 @@ class Local(Protocol):
         return False
 
     @property
+    def beside(self) -> "Local | None":
+        """The rule by which clients that were accepted train a second model, which they keep (`w` and `b` of what they
+        remember), never report, and use on their own data. It is sent the common model as `w`."""
+        return None
+
+    @property
     def engine(self) -> str | None:
         """The one engine that can train it, if none of the others can."""
         return None
 
-    def check(self, momentum: float) -> None:
-        """Refuses training settings that it has no meaning for."""
+    def check(self, momentum: float | None) -> None:
+        """Refuses training settings that it has no meaning for: the momentum of the clients' SGD, None if they have
+        another optimiser."""
         return
 
     def init(self, layout: Layout, clients: int) -> State:

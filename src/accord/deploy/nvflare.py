@@ -49,7 +49,8 @@ class Aggregator(ModelAggregator):
             raise AccordError(
                 "privacy needs noise that nobody can repeat, and accord's is drawn by the seed: not for NVFlare yet"
             )
-        if local.remembers or not local.reports_updates or self._algorithm.needs or self._algorithm.asks_twice:
+        more = local.remembers or self._algorithm.personal or self._algorithm.needs or self._algorithm.asks_twice
+        if more or not local.reports_updates:
             raise AccordError(
                 f"NVFlare's clients send their updates and nothing else, and {self._algorithm.name} needs more of them"
             )

@@ -9,52 +9,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from accord.attacks import Attackers
 from accord.core import draws
-from accord.core.layout import Layout
-from accord.core.measure import Measure, Metrics, PerSample, declared
 from accord.core.record import Record, State
-from accord.data.federated import Federation
-from accord.engines.group_values import GroupValues, Settled
+from accord.engines.group_values import Exact, GroupValues, Outputs, Settled
+from accord.engines.job import Job as Job
 from accord.rules.algorithm import Algorithm, Memory
-from accord.rules.local import Training
 
 SHARDS = 16  # a cohort is summed in at most so many parts; part of the experiment, not of the machine
 # on a CPU a larger batch falls out of the cache: 1000 took twice as long per sample
 EVALUATION_BATCH = {"cpu": 250, "cuda": 4096}
-
-
-@dataclass(frozen=True)
-class Job:
-    """What stays the same for a whole run."""
-
-    module: nn.Module
-    layout: Layout
-    fed: Federation
-    algorithm: Algorithm
-    training: Training
-    loss: PerSample
-    metrics: Metrics
-    seed: int
-    device: torch.device
-    speed: frozenset[str] = frozenset()  # see `accord.engines.speed`
-    attack: Attackers | None = None
-
-    @cached_property
-    def measures(self) -> dict[str, Measure]:
-        """The metrics, by name and in order, as they declare themselves."""
-        return {name: declared(metric) for name, metric in self.metrics.items()}
-
-    @cached_property
-    def of_group(self) -> dict[str, Measure]:
-        """Those of a whole group."""
-        return {name: measure for name, measure in self.measures.items() if measure.of_group}
 
 
 def _forget(client: str, state: State) -> None:
@@ -144,10 +113,32 @@ class Table:
         return replace(self, of_group={name: Settled(of.each, of.needs) for name, of in self.of_group.items()})
 
 
+def joined(tables: Sequence[Table]) -> Table:
+    """Tables of one evaluation one after another, each by a model of its own."""
+    first, counts = tables[0], [table.nan for table in tables if table.nan is not None]
+    of_group = {}
+    for name in first.of_group:
+        values = [cast(Exact, table.of_group[name]) for table in tables]
+        of_group[name] = replace(values[0], all=Outputs.joined([one.all for one in values]))
+    return replace(
+        first,
+        groups=[group for table in tables for group in table.groups],
+        samples=np.concatenate([table.samples for table in tables]),
+        sums={metric: np.concatenate([table.sums[metric] for table in tables]) for metric in first.sums},
+        of_group=of_group,
+        nan=np.concatenate(counts) if len(counts) == len(tables) else None,
+    )
+
+
 class Engine(Protocol):
     """The contract. `close` frees what the engine holds; it may be called twice."""
 
     name: str
+
+    @property
+    def holds_clients(self) -> bool:
+        """Whether what clients remember is with them, where only they can evaluate their own models."""
+        return False
 
     @property
     def lanes_at_once(self) -> int | None:

@@ -1,11 +1,12 @@
-"""The local step in plain torch: the gradient of a batch, and SGD with momentum along it. Every engine takes this step,
-or one from a kernel that is held to it."""
+"""The local step in plain torch: the gradient of a batch, and the optimiser's step along it. Every engine takes this
+step, or one from a kernel that is held to it."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,25 +36,25 @@ class Piece(NamedTuple):
     """What a step moves and goes by: of one client, vectors or a parameter's views of them; of lanes, `[L, P]`."""
 
     w: Tensor
-    velocity: Tensor
     start: Tensor
     drift: Tensor | None = None
     gradients: Tensor | None = None  # sums what there is before the local rule adds to it
+    kept: Sequence[Tensor] = ()  # by the optimiser
 
 
 def step_(
     gradient: Sequence[Tensor],
     pieces: Sequence[Piece],
+    move_: Callable[..., None],
     *,
-    lr: Tensor,
-    momentum: Tensor,
     factor: Tensor | None = None,
     weight_decay: Tensor | None = None,
     mu: Tensor | None = None,
+    **numbers: Tensor,
 ) -> None:
-    """Moves every piece's `w` and `velocity` by SGD with momentum along gradient + mu (w - start) + drift. Numbers have
-    no dimension or, of lanes, are columns; `factor` clips the gradient."""
-    for part, (w, velocity, start, drift, gradients) in zip(gradient, pieces, strict=True):
+    """Moves every piece's `w` and what is kept for it along gradient + mu (w - start) + drift, by the optimiser's
+    `move_` with its `numbers`. Numbers have no dimension or, of lanes, are columns; `factor` clips the gradient."""
+    for part, (w, start, drift, gradients, kept) in zip(gradient, pieces, strict=True):
         along = part.to(w.dtype)
         if factor is not None:
             along = along * factor
@@ -65,19 +66,31 @@ def step_(
             along = along + mu * (w - start)
         if drift is not None:
             along = along + drift
-        torch.addcmul(along, velocity, momentum, out=velocity)
-        w.addcmul_(velocity, lr, value=-1)
+        move_(along, w, *kept, **numbers)
 
 
-def step_of(training: Training, number: Callable[[float], Tensor], mu: float = 0.0) -> Callable[..., None]:
-    """One client's `step_` with what stays the same in all rounds; `number` makes tensors of numbers. The rate is the
-    round's."""
-    return partial(
-        step_,
-        momentum=number(training.momentum),
-        weight_decay=number(training.weight_decay) if training.weight_decay else None,
-        mu=number(mu) if mu else None,
-    )
+class Steps:
+    """The steps of one client: what they have in common in all rounds, and each one's numbers. `number` makes tensors
+    of numbers."""
+
+    def __init__(self, training: Training, number: Callable[..., Tensor], mu: float = 0.0) -> None:
+        self._optimiser, self._number = training.rule, number
+        added = {"weight_decay": self._optimiser.penalty, "mu": mu}
+        self._always: dict[str, Any] = {name: number(value) for name, value in added.items() if value}
+
+    def begin(self, w: Tensor) -> list[Tensor]:
+        """What the optimiser keeps of `w` when a round begins."""
+        return [torch.zeros_like(w) for _ in range(self._optimiser.vectors)]
+
+    def of_round(self, lr: float, count: int, first: int = 1) -> list[Callable[..., None]]:
+        """`step_` for each of `count` steps of a round, at the round's rate, from the step number `first` on."""
+        constants: dict[str, Any] = {name: self._number(value) for name, value in self._optimiser.constants(lr).items()}
+        step = partial(step_, move_=self._optimiser.move_, **self._always, **constants)
+        by_step = self._optimiser.corrections(lr, np.arange(first, first + count, dtype=np.float64))
+        if not by_step:
+            return [step] * count
+        columns = [self._number(values).unbind(0) for values in by_step.values()]
+        return [partial(step, **dict(zip(by_step, numbers, strict=True))) for numbers in zip(*columns, strict=True)]
 
 
 def clipping(gradient: Tensor, clip: Tensor | float) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from accord.core import draws
 from accord.core.errors import AccordError
 from accord.core.losses import cross_entropy
-from accord.core.measure import Measure
-from accord.engines.contract import Job, PerSample
+from accord.core.measure import Measure, PerSample
+from accord.engines.contract import Job
 from accord.engines.measuring import NAN, OUTPUT, TARGET
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from accord.core.record import Record, State
 from accord.core.reports import Reports, why_leave_out
 from accord.engines import contract, speed
 from accord.engines.contract import Batch, ClientRow, Group, Job, Member, Outcome, Part, Table, Work
-from accord.engines.local_step import Piece, clipping, gradient_of, step_of
+from accord.engines.local_step import Piece, Steps, clipping, gradient_of
 from accord.engines.measuring import Values, measured, tabulate
 from accord.engines.probe import probe
 
@@ -30,6 +31,7 @@ class Sequential:
 
     name = "sequential"
     lanes_at_once = None
+    holds_clients = False
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -38,18 +40,18 @@ class Sequential:
         self.module = copy.deepcopy(job.module).to(job.device).train()  # the user's module is never touched
         self._forward = speed.forward_pass(self.module, job.speed)
         named = dict(self.module.named_parameters())
-        self._parameters = [named[entry.name] for entry in job.layout.parameters]
-        self._mixed = any(entry.dtype != job.layout.dtype for entry in job.layout.parameters)
+        self._parameters = [named[entry.name] for entry in job.whole.parameters]
+        self._mixed = any(entry.dtype != job.whole.dtype for entry in job.whole.parameters)
         self._buffers = dict(self.module.named_buffers())
-        laid_out = {entry.name for entry in job.layout.buffers}
+        laid_out = {entry.name for entry in job.whole.buffers}
         self._fixed = {name: b.clone() for name, b in self._buffers.items() if name not in laid_out}
         self._generators = [job.device] if job.device.type == "cuda" else []
         self._gradient = partial(gradient_of, self._forward, job.loss, self._parameters)
         # what the algorithm says once for all rounds
         self._needs, self._asks_twice = job.algorithm.needs, job.algorithm.asks_twice
-        self._remembers, self._unchecked = job.algorithm.local.remembers, job.algorithm.local.unchecked
+        self._remembers, self._unchecked = job.algorithm.local.remembers, job.unchecked
         self._number = partial(torch.tensor, dtype=job.layout.dtype, device=job.device)
-        self._step = step_of(job.training, self._number, job.algorithm.local.mu)
+        self._steps = Steps(job.training, self._number, job.algorithm.local.mu)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -92,20 +94,25 @@ class Sequential:
         before = {name: value[None] for name, value in own.items()}
         plan = contract.batches(job, work.round, member, self.probed.least_batch)
         draws.seed_torch(job.device, job.seed, "torch", work.round, member.client)
-        start, buffers = local.start(work.vector, work.buffers, own)
-        w, extra, loss = self._descend(work, member, plan, start, buffers, local.drift(work.memory["local"], own))
+        start, buffers = job.assembled(*local.start(work.vector, work.buffers, own), own)
+        drift = job.widened(local.drift(work.memory["local"], own))
+        w, extra, loss = self._descend(work, member, plan, start, buffers, drift)
         ended, moved = buffers, torch.zeros_like(buffers)
-        if job.layout.buffers:
-            ended = job.layout.pack_buffers(self._buffers).to(buffers.device)
+        if job.whole.buffers:
+            ended = job.whole.pack_buffers(self._buffers).to(buffers.device)
             moved = change_of_buffers(buffers, ended)
         if "start_gradient" in needs:
             extra["start_gradient"], _ = self._full_gradient(work, member, "start", start, buffers)
         if needs & {"end_gradient", "end_loss"}:
             extra["end_gradient"], extra["end_loss"] = self._full_gradient(work, member, "end", w, ended)
         one = torch.ones(1, 1, dtype=w.dtype, device=w.device)
-        reports = Reports((w - start)[None], one * samples, one * len(plan), moved[None], extra, before)
+        delta, moved = (w - start)[: job.layout.size], moved[: job.layout.buffer_size]
+        extra = {name: value[:, : job.layout.size] for name, value in extra.items()}
+        reports = Reports(delta[None], one * samples, one * len(plan), moved[None], extra, before)
         if self._remembers:
             reports = replace(reports, after=local.keep(work.memory["local"], before, reports, work.lr))
+        if job.algorithm.personal:
+            reports = replace(reports, after={**reports.after, **job.personal_part(w[None], ended[None])})
         if job.attack is not None:
             reports = job.attack.reported(reports, [member.client], work.round)
         kept = map(reports.after.__getitem__, reports.after.keys() - self._unchecked)
@@ -116,17 +123,18 @@ class Sequential:
     def _descend(
         self, work: Work, member: Member, plan: list[Tensor], start: Tensor, buffers: Tensor, drift: Tensor | None
     ) -> tuple[Tensor, State, float]:
-        """SGD with momentum over the planned batches, from `start: [P]`: where it ends, the gradients `[1, P]` of its
-        steps that the algorithm needs, and the mean loss it met."""
-        job, training, layout, drops_out = self.job, self.job.training, self.job.layout, self.probed.drops_out
-        w, velocity = start.clone(), torch.zeros_like(start)
+        """The optimiser's steps over the planned batches, from `start: [P]`: where it ends, the gradients `[1, P]` of
+        its steps that the algorithm needs, and the mean loss it met."""
+        job, training, layout, drops_out = self.job, self.job.training, self.job.whole, self.probed.drops_out
+        w = start.clone()
         gradients = torch.zeros_like(start) if "mean_gradient" in self._needs else None
         flip_from = -1 if job.attack is None else job.attack.flip_from(member.client)
         extra, losses = State(), list[Tensor]()
-        step = partial(self._step, lr=self._number(work.lr))
+        steps = self._steps.of_round(work.lr, len(plan))
         self._load(w, buffers)
         # by parameter: to lay a large gradient out flat takes as long as a step
-        pieces = list(map(Piece._make, layout.by_parameter(w, velocity, start, drift, gradients)))
+        views: list[Any] = layout.by_parameter(w, start, drift, gradients, *self._steps.begin(w))
+        pieces = [Piece(w, start, drift, gradients, kept) for w, start, drift, gradients, *kept in views]
         keys = partial(draws.device_key, job.seed, "augment", work.round, member.client)
         for number, (x, y) in enumerate(self.fed.read_steps(plan, keys)):
             key = draws.device_key(job.seed, "dropout", work.round, member.client, number) if drops_out else None
@@ -136,7 +144,7 @@ class Sequential:
                 # as it is: what a step follows may be clipped, decayed and corrected
                 extra["last_gradient"] = layout.flatten(gradient)[None]
             factor = None if training.clip is None else clipping(layout.flatten(gradient), training.clip)
-            step(gradient, pieces, factor=factor)
+            steps[number](gradient, pieces, factor=factor)
             if self._mixed:
                 layout.attach(self._parameters, w)
         if gradients is not None:
@@ -158,7 +166,7 @@ class Sequential:
             key = draws.device_key(job.seed, purpose, *at_step, number) if self.probed.drops_out else None
             parts, loss = self._gradient(x, y if flip_from < 0 else flipped(y, flip_from), key)
             share = len(rows) / len(member.rows)
-            gradient += job.layout.flatten(parts) * share
+            gradient += job.whole.flatten(parts) * share
             value += loss * share
         return gradient[None], value[None]
 
@@ -181,7 +189,7 @@ class Sequential:
     def _scored(self, vector: Tensor, buffers: Tensor, batches: Sequence[Batch]) -> list[dict[str, Tensor]]:
         """Loss and metrics of every sample, batch by batch, still on the device."""
         self._switch(training=False)
-        self.job.layout.attach(self._parameters, vector)
+        self.job.whole.attach(self._parameters, vector)
         values = list[dict[str, Tensor]]()
         for batch in batches:
             self._reset_buffers(buffers)
@@ -198,13 +206,13 @@ class Sequential:
     def _load(self, vector: Tensor, buffers: Tensor) -> None:
         """Puts the module at `vector`, with buffers of its own."""
         self._reset_buffers(buffers)
-        self.job.layout.attach(self._parameters, vector)
+        self.job.whole.attach(self._parameters, vector)
 
     def _reset_buffers(self, buffers: Tensor) -> None:
         """Gives the module buffers of its own, if it has any, so that nothing leaks from one client, or one batch of an
         evaluation, to the next."""
         if self._buffers:
-            for name, value in self.job.layout.unpack_buffers(buffers).items():
+            for name, value in self.job.whole.unpack_buffers(buffers).items():
                 self._buffers[name].data = value
             for name, value in self._fixed.items():
                 self._buffers[name].data = value.clone()

@@ -53,7 +53,7 @@ def _train(
 ) -> Part:
     """A shard, whose clients' memories are with the parent."""
     round, vector, buffers, memory, lr = sent.load(work)
-    remembers = engine.job.algorithm.local.remembers
+    remembers = engine.job.remembers
     shard = [
         Member(
             client,

@@ -43,8 +43,8 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
     seed = experiment.settings.run.seeds[0]
     fed = experiment.federation(seed, watcher.data)
     module = experiment.module(fed, seed)
-    layout = Layout.of(module)
     algorithm, plan, training = experiment.algorithm, experiment.first_plan, experiment.training
+    layout = Layout.of(module, algorithm.personal)
     sizes = [len(rows) for rows in fed.train.values()]
     per_client = [1 if algorithm.local.full_batch else steps_of(size, training) for size in sizes]
     cohort = len(sizes) if plan.sample is None else plan.sample

@@ -225,13 +225,15 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
     supply = make_supply(data)
     model = chosen("model", settings.model, "name", *CHOICES["model", "name"])
     schedule = chosen("train", train, "schedule", *CHOICES["train", "schedule"])
+    optimiser = chosen("train", train, "optimiser", *CHOICES["train", "optimiser"])
     attack = chosen("attack", settings.attack, "name", *CHOICES["attack", "name"]).made()
     algorithm = make_algorithm(settings.algorithm, settings.privacy, folder)
     sample, batch, steps = (None if value == "all" else value for value in (train.sample, train.batch, train.steps))
     try:
         lr = schedule.make(train.lr, **schedule.given)
-        training = Training(train.epochs, batch, steps, lr, train.momentum, train.weight_decay, train.clip)
-        algorithm.local.check(training.momentum)
+        how = {"clip": train.clip, "optimiser": train.optimiser, **optimiser.given}
+        training = Training(train.epochs, batch, steps, lr, **how)
+        algorithm.local.check(training.rule.momentum)
         plan = Plan(
             train.rounds,
             sample,
@@ -245,6 +247,7 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
             Plan.min_delta if train.min_delta is None else train.min_delta,
             tuple(train.evaluate_at),
             train.evaluate_samples,
+            train.adapt_steps,
         )
         if algorithm.privacy:
             plan.check_privacy()

@@ -92,7 +92,7 @@ class Jobs:
         settings, training, local = run.experiment.settings, run.experiment.training, run.experiment.algorithm.local
         sections = settings.data.model_dump_json(), settings.model.model_dump_json()
         where = settings.run.device, *settings.run.speed, *settings.train.metrics
-        key = (*sections, *where, run.seed, training.batch, local.full_batch)
+        key = (*sections, *where, run.seed, training.batch, local.full_batch, type(training.rule))
         if key not in self._alike:
             self._alike[key] = alike(self.job(run))
         return self._alike[key]
@@ -128,6 +128,8 @@ def _apart(run: PlannedRun, jobs: Jobs) -> str | None:
     where = run.experiment.settings.run
     if run.experiment.algorithm.local.engine is not None:
         return "clients of causalfed need their server at every step"
+    if run.experiment.algorithm.local.beside is not None:
+        return "its clients train a second model when a round's reports are in"
     if where.engine == "vectorised":
         return None
     if where.engine != "auto":

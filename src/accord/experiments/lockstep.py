@@ -111,18 +111,16 @@ class _Itself:
 
 def alike(job: Job) -> Hashable:
     """What runs must have in common to be lanes of one batch: the model but for its weights, the samples and how they
-    are read, loss, metrics and batch size. Seeds, deals, rates, masks, rules and epochs may differ. Samples are the
-    same if they are one tensor."""
-    fed, layout = job.fed, job.layout
-    blank = layout.load(
-        copy.deepcopy(job.module),
-        torch.zeros(layout.size, dtype=layout.dtype),
-        torch.zeros(sum(b.size for b in layout.buffers)),
+    are read, loss, metrics, batch size and kind of optimiser. Seeds, deals, rates, masks, rules and epochs may differ.
+    Samples are the same if they are one tensor."""
+    fed, whole = job.fed, job.whole
+    blank = whole.load(
+        copy.deepcopy(job.module), torch.zeros(whole.size, dtype=whole.dtype), torch.zeros(whole.buffer_size)
     )
     read: list[Any] = [blank, fed.prepare, fed.augment, fed.shift and fed.shift.shift]
     tensors = [fed.x, fed.y, *([fed.shift.owner, *fed.shift.tables.values()] if fed.shift else [])]
     return (
-        layout,
+        job.layout,
         json.dumps([describe(part) for part in read]),
         tuple(map(_Itself, tensors)),
         job.loss,
@@ -131,6 +129,7 @@ def alike(job: Job) -> Hashable:
         width_of(job),
         job.device,
         job.speed,
+        type(job.training.rule),
         job.seed if draws_in_evaluation(job) else None,
     )
 

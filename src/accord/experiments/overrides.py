@@ -21,6 +21,7 @@ from accord.experiments.data_options import (
 from accord.experiments.options import Makers, none
 from accord.experiments.parts import maker_of, preset_of
 from accord.experiments.settings import AlgorithmSection
+from accord.rules.local import OPTIMISERS
 from accord.rules.old_spelling import Given, put
 from accord.rules.old_spelling import named as name_in
 from accord.rules.registry import NETWORKS, PARTS
@@ -34,6 +35,7 @@ CHOICES: dict[tuple[str, str], tuple[Makers, Sequence[str]]] = {
     ("data", "shift"): (NO_SHIFT, SHIFT_KEYS),
     ("data", "augment"): (NO_AUGMENT, AUGMENT_KEYS),
     ("model", "name"): (NETWORKS, ("width", "hidden", "dropout", "norm", "groups")),
+    ("train", "optimiser"): (OPTIMISERS, ("momentum", "weight_decay", "betas", "eps")),
     ("train", "schedule"): (SCHEDULES, ("decay", "every", "over", "floor")),
     ("attack", "name"): ({"none": none, **ATTACKS}, ("share", "factor")),
 }

@@ -45,6 +45,7 @@ def make_algorithm(section: AlgorithmSection, privacy: PrivacySection, folder: P
             parts[what] = _made(what, table, f"algorithm.{what}", getattr(preset, what), folder)
     try:
         algorithm = replace(preset, **parts) if parts else preset
+        algorithm = algorithm.with_personal(*section.personal) if section.personal else algorithm
     except AccordError as error:  # whose first word is the part
         raise AccordError(f"algorithm.{error}") from None
     wanted = privacy.model_dump(exclude_none=True)

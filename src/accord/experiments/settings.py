@@ -159,8 +159,15 @@ class TrainSection(Section):
     every: int | None = Field(None, description="steps: rounds between two decays")
     over: int | None = Field(None, description="cosine: rounds until lr reaches the floor")
     floor: float | None = Field(None, description="cosine: the lowest lr")
-    momentum: float = Field(0.9, description="the clients' momentum, which starts at zero every round")
-    weight_decay: float = Field(0.0, description="the clients' weight decay")
+    optimiser: str = Field("sgd", description="the clients' optimiser, fresh every round: sgd, adam or adamw")
+    momentum: float | None = Field(None, description="sgd: momentum; left out: 0.9")
+    weight_decay: float | None = Field(
+        None, description="weight decay, of adamw decoupled from the gradient; left out: 0, or 0.01 of adamw"
+    )
+    betas: Annotated[list[float] | None, OneOrMore] = Field(
+        None, description="adam, adamw: what is kept of the mean gradient and mean square; left out: [0.9, 0.999]"
+    )
+    eps: float | None = Field(None, description="adam, adamw: added to the root of the mean square; left out: 1e-8")
     clip: float | None = Field(None, description="largest norm of a local step's gradient; left out: no clipping")
     evaluate_every: int = Field(10, description="rounds between two evaluations")
     evaluate_at: Words = Field(
@@ -178,6 +185,13 @@ class TrainSection(Section):
         description=(
             "what is measured, the first one judges: accuracy, auc, average_precision, balanced_accuracy,"
             " calibration_error, f1, mae, r2, or your module:object; left out: accuracy, or the loss of a regression"
+        ),
+    )
+    adapt_steps: int | None = Field(
+        None,
+        description=(
+            "unseen clients are also evaluated after so many local steps on a half of their data, on the rest; left"
+            " out: they are not"
         ),
     )
     patience: int | None = Field(
@@ -206,12 +220,19 @@ class AlgorithmSection(Section):
     name: str = Field(
         "fedavg",
         description=(
-            "a preset of all four parts: fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi,"
-            " fedgma, causalfed, pooled or local_only"
+            "a preset of all four parts: fedavg, fedsgd, fedprox, scaffold, ditto, fedavgm, fedadagrad, fedadam,"
+            " fedyogi, fedgma, causalfed, pooled or local_only"
         ),
     )
     local: Part | None = Field(
-        None, description="what clients do: sgd, prox, control_variates, own_model, or your module:object"
+        None, description="what clients do: sgd, prox, control_variates, ditto, own_model, or your module:object"
+    )
+    personal: Words = Field(
+        [],
+        description=(
+            "parameters and buffers that stay with each client, by name (head.*) or kind of layer (batchnorm, norm,"
+            " last); left out: all are shared"
+        ),
     )
     average: Part | None = Field(
         None,

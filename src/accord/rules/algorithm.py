@@ -36,7 +36,7 @@ class Algorithm:
     the server steps.
 
     Each part may be yours: see `accord.core.protocols`. With `pools` it trains on the federation's data in one place
-    (`Federation.pool`).
+    (`Federation.pool`). What `personal` names stays with each client: it is never sent, averaged or voted on.
     """
 
     local: Local = sgd()
@@ -46,6 +46,7 @@ class Algorithm:
     name: str = "custom"
     privacy: Privacy | None = None
     pools: bool = False
+    personal: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_part("local", self.local, "a local rule such as sgd()")
@@ -53,8 +54,20 @@ class Algorithm:
         if self.mask is not None:
             check_part("mask", self.mask, "None or a mask such as gma(0.4)")
         check_part("server", self.server, "a server rule such as step() or adam()")
+        self._check_personal()
         if self.privacy is not None:
             self._check_privacy(self.privacy)
+
+    def _check_personal(self) -> None:
+        """Refuses what cannot have parameters that stay with clients."""
+        given = (self.personal,) if isinstance(self.personal, str) else self.personal
+        if not all(isinstance(pattern, str) and pattern for pattern in given):
+            raise AccordError(f"personal must be names or patterns of parameters, such as 'head.*', got {given!r}")
+        object.__setattr__(self, "personal", tuple(given))
+        local = self.local
+        alone = local.own_models or local.beside is not None or local.engine is not None
+        if given and (self.pools or alone or not local.reports_updates):
+            raise AccordError(f"personal has no meaning with {self.name}: its clients keep whole models, or share none")
 
     def _check_privacy(self, privacy: Privacy) -> None:
         """Refuses parts that would release more than is clipped and noised, or of which the accounting would not be
@@ -72,6 +85,13 @@ class Algorithm:
         layout = Layout.flat(1)
         sample = self.sample_reports(layout)
         privacy.check_record(self.lift(sample, self.init(layout, 1, torch.zeros(1))))
+
+    def with_personal(self, *patterns: str) -> "Algorithm":
+        """The same algorithm with parameters that stay with the clients (docs/how-to/personal.md).
+
+        >>> algorithm = fedavg(mask=gma(0.4)).with_personal("head.*", "batchnorm")
+        """
+        return replace(self, personal=patterns)
 
     def with_privacy(
         self, clip: float, noise: float, delta: float = 1e-5, vote_noise: float | None = None

@@ -9,11 +9,13 @@ from accord.rules.schema import name_of
 
 
 def label_of(algorithm: Algorithm) -> str:
-    """`fedadam + gma(0.4)`, `fedavg by median` where an average of choice stands in for the mean, and `fedadam with
-    yogi` where another local or server rule does for the preset's own."""
+    """`fedadam + gma(0.4)`, `fedavg by median` where an average of choice stands in for the mean, `fedadam with yogi`
+    where another local or server rule does for the preset's own, and `fedavg keeping head.*` where that stays with
+    clients."""
     average, mask, rules = algorithm.average.label, algorithm.mask, _replaced(algorithm)
     name = f"{algorithm.name} by {average}" if average else algorithm.name
     name += f" with {' and '.join(rules)}" if rules else ""
+    name += f" keeping {', '.join(algorithm.personal)}" if algorithm.personal else ""
     return name if mask is None else f"{name} + {mask.label}"
 
 

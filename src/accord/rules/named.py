@@ -12,6 +12,7 @@ from accord.core.protocols import Average, Mask
 from accord.rules.algorithm import Algorithm
 from accord.rules.averages import masked_gradient, mean
 from accord.rules.local import control_variates, own_model, prox, sgd
+from accord.rules.local import ditto as ditto_rule
 from accord.rules.servers import Placement, adagrad, adam, momentum, step, yogi
 
 Weighting = Literal["samples", "uniform"]
@@ -51,6 +52,17 @@ def scaffold(
 ) -> Algorithm:
     """SCAFFOLD (Karimireddy et al., 2020), which averages clients uniformly; only the model's update is masked."""
     return Algorithm(control_variates(option), average or mean(weighting), mask, step(lr), "scaffold")
+
+
+def ditto(
+    lam: float = 0.1,
+    lr: float = 1.0,
+    mask: Mask | None = None,
+    weighting: Weighting = "samples",
+    average: Average | None = None,
+) -> Algorithm:
+    """FedAvg whose clients train a model of their own beside the common one, pulled towards it (Li et al., 2021)."""
+    return Algorithm(ditto_rule(lam), average or mean(weighting), mask, step(lr), "ditto")
 
 
 def fedavgm(
@@ -138,5 +150,18 @@ def local_only() -> Algorithm:
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     make.__name__: make
-    for make in (fedavg, fedsgd, fedprox, scaffold, fedavgm, fedadagrad, fedadam, fedyogi, fedgma, pooled, local_only)
+    for make in (
+        fedavg,
+        fedsgd,
+        fedprox,
+        scaffold,
+        ditto,
+        fedavgm,
+        fedadagrad,
+        fedadam,
+        fedyogi,
+        fedgma,
+        pooled,
+        local_only,
+    )
 }

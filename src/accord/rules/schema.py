@@ -124,7 +124,7 @@ def algorithm_table(
         part = getattr(algorithm, what)
         if any_part or (part is not None and settings_of(type(part)).keys() & takes.keys()):
             full[what] = part_table(what, part, (given or {}).get(what))
-    return full
+    return {**full, "personal": list(algorithm.personal)} if algorithm.personal else full
 
 
 def part_table(what: str, part: Any, given: Any = None) -> dict[str, Any]:

@@ -70,6 +70,9 @@ def _home(value: Any) -> str:
 
 
 def _default(field: "Field[Any]") -> Any:
+    """What a field is unless it is set; a field may name another value that is `usual`."""
+    if "usual" in field.metadata:
+        return field.metadata["usual"]
     return (
         field.default
         if field.default is not MISSING

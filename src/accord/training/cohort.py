@@ -80,7 +80,7 @@ class Cohorts:
 
     def __init__(self, job: Job, sample: int | None, conditions: Conditions, own: Callable[[str], State]) -> None:
         self._job, self._how, self._own = job, (sample, conditions, job.seed), own
-        self._clients, self._remembers = job.fed.clients, bool(job.algorithm.local.remembers)
+        self._clients, self._remembers = job.fed.clients, job.remembers
         self._last: tuple[int, list[Member]] = 0, []  # a round, and who trains in it
 
     def invited(self, number: int) -> list[Invited]:

@@ -9,6 +9,7 @@ from accord.causal.engine import Causal
 from accord.core.errors import AccordError
 from accord.engines.contract import Engine, Job
 from accord.engines.processes import Processes
+from accord.engines.second_model import SecondModel
 from accord.engines.sequential import Sequential
 from accord.engines.threads import take_threads
 from accord.engines.vectorised import Vectorised, batched_if_possible
@@ -47,7 +48,7 @@ def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) 
         notes.append(f"torch does without the compiled kernel of ACCORD_NATIVE, because {kernels.why_not()}")
     if tell and notes:
         tell("; ".join(notes))
-    return engine
+    return engine if job.beside is None else SecondModel(engine, make_engine(engine.name, job.beside))
 
 
 def _causal(name: str, job: Job, tell: Callable[[str], None] | None) -> Engine:
@@ -65,6 +66,10 @@ def _causal(name: str, job: Job, tell: Callable[[str], None] | None) -> Engine:
 
 
 def _cluster(job: Job) -> Engine:
+    if job.beside is not None:
+        raise AccordError(
+            f"engine 'ray' cannot train {job.algorithm.name}: its clients train a second model each round"
+        )
     from accord.engines.ray import Cluster  # here, because Ray may not be installed
 
     return Cluster(job)

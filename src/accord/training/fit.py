@@ -44,13 +44,17 @@ def fit(
     epochs: int = 1,
     batch: int | None = 32,
     lr: float | Schedule = 0.01,
-    momentum: float = 0.9,
-    weight_decay: float = 0.0,
+    momentum: float | None = None,
+    weight_decay: float | None = None,
     clip: float | None = None,
     steps: int | None = None,
+    optimiser: str = "sgd",
+    betas: tuple[float, float] | None = None,
+    eps: float | None = None,
     evaluate_every: int = 10,
     evaluate_at: str | Sequence[str] = (),
     evaluate_samples: int | None = None,
+    adapt_steps: int | None = None,
     checkpoint_every: int | None = None,
     min_clients: int = 1,
     conditions: Conditions | None = None,
@@ -74,22 +78,24 @@ def fit(
 ) -> Run:
     """Trains `model` over the clients of `fed` and evaluates it three ways.
 
-    `sample` clients (None: all) take part in a round and do `epochs` of SGD in batches of `batch` (None: all at once),
-    at most `steps`. Every `evaluate_every` rounds, and after the last, the model meets training data, held-out data,
-    unseen clients and the test set. `evaluate_at` names other rounds instead: `"log"` (dense early), `"last10"`,
-    `"window(a,b)"`, or several. Of training data at most `evaluate_samples` are read, the same each time (None: all).
-    With a `folder` the run is recorded there under a name made of its settings, and goes on from its last checkpoint if
-    it is there already; a run that has been that far is read back, with all the rounds it has. `loss(output, target)`
-    gives one number per sample; a loss of torch's is asked for one. `metrics` are names, such as `["auc", "accuracy"]`,
-    or functions by name, per sample or of a whole group (`accord.metrics`, docs/how-to/metrics.md); the first one
-    judges the model. `start` is a state dict, or a safetensors file, to begin from. `attack` makes some clients harm,
-    such as `accord.attack.sign_flip(share=0.2)`; they are evaluated like all others (docs/explanation/robustness.md).
-    `speed` names options that trade something for speed: `native`, `compile`, `channels-last`, `bf16`
-    (docs/explanation/engines.md). A checkpoint is written every `checkpoint_every` rounds (None: every ten seconds).
-    `budget` is in seconds; a run that spends it stops after the round and can be resumed. With `patience` a run ends
-    before its `rounds` once held-out data has not improved, by more than `min_delta`, in so many rounds. `verbose`
-    prints progress on standard error; left out, it does so on a terminal, and elsewhere says only, and once, which
-    engine trains. `until_flat` and `flat_margin` are what 0.1 called `patience` and `min_delta`.
+    `sample` clients (None: all) take part in a round and do `epochs` of local training in batches of `batch` (None: all
+    at once), at most `steps`. Their `optimiser` is sgd, adam or adamw, with torch's defaults but for a `momentum` of
+    0.9, and starts afresh every round (docs/how-to/optimisers.md). Every `evaluate_every` rounds, and after the last,
+    the model meets training data, held-out data, unseen clients and the test set. `evaluate_at` names other rounds
+    instead: `"log"` (dense early), `"last10"`, `"window(a,b)"`, or several. With `adapt_steps` unseen clients are also
+    evaluated after so many local steps (docs/how-to/personal.md). Of training data at most `evaluate_samples` are read,
+    the same each time (None: all). With a `folder` the run is recorded there under a name made of its settings, and
+    goes on from its last checkpoint if it is there already; a run that has been that far is read back, with all the
+    rounds it has. `loss(output, target)` gives one number per sample; a loss of torch's is asked for one. `metrics` are
+    names, such as `["auc", "accuracy"]`, or functions by name, per sample or of a whole group (`accord.metrics`,
+    docs/how-to/metrics.md); the first one judges the model. `start` is a state dict, or a safetensors file, to begin
+    from. `attack` makes some clients harm, such as `accord.attack.sign_flip(share=0.2)`; they are evaluated like all
+    others (docs/explanation/robustness.md). `speed` names options that trade something for speed: `native`, `compile`,
+    `channels-last`, `bf16` (docs/explanation/engines.md). A checkpoint is written every `checkpoint_every` rounds
+    (None: every ten seconds). `budget` is in seconds; a run that spends it stops after the round and can be resumed.
+    With `patience` a run ends before its `rounds` once held-out data has not improved, by more than `min_delta`, in so
+    many rounds. `verbose` prints progress on standard error; left out, it does so on a terminal, and elsewhere says
+    only, and once, which engine trains. `until_flat` and `flat_margin` are what 0.1 called `patience` and `min_delta`.
 
     >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
@@ -123,8 +129,9 @@ def fit(
         min_delta,
         (evaluate_at,) if isinstance(evaluate_at, str) else tuple(evaluate_at),
         evaluate_samples,
+        adapt_steps,
     )
-    training = Training(epochs, batch, steps, lr, momentum, weight_decay, clip)
+    training = Training(epochs, batch, steps, lr, momentum, weight_decay, clip, optimiser, betas, eps)
     if start is not None:
         model = warm_start(model, start)
     watching = sys.stderr.isatty() if verbose is None else verbose
@@ -200,15 +207,17 @@ def make_job(
     metrics: Metrics | Sequence[str] | None = None,
 ) -> Job:
     """A job whose parts go together; loss and metrics are those that suit the targets, where none are given."""
-    algorithm.local.check(training.momentum)
+    algorithm.local.check(training.rule.momentum)
     fed = fed.pool() if algorithm.pools else fed
     plan.check(fed)
     plan.check_patience(any(map(len, fed.heldout.values())))
     algorithm.average.check_cohort(plan.sample or len(fed.clients))
+    if plan.adapt_steps is not None and algorithm.local.own_models:
+        raise AccordError(f"adapt_steps has no meaning with {algorithm.name}: it has no common model to start from")
     if algorithm.privacy:
         plan.check_privacy()
-        algorithm.privacy.check_layout(Layout.of(model))
-    layout, where, ways = Layout.of(model), pick_device(device), checked(speed)
+        algorithm.privacy.check_layout(Layout.of(model, algorithm.personal))
+    layout, where, ways = Layout.of(model, algorithm.personal), pick_device(device), checked(speed)
     loss, metrics = per_sample_loss(loss or default_loss(fed.y), where), chosen_metrics(metrics, fed.y)
     against = None if attack is None else attackers(attack, fed, algorithm, plan.seed)
     return Job(model, layout, fed, algorithm, training, loss, metrics, plan.seed, where, ways, against)

@@ -69,8 +69,8 @@ class Lockstep:
 
     def _tables(self, loops: Sequence[Loop]) -> dict[Loop, Table]:
         """Every run's evaluation; in one go where there is a common model to evaluate."""
-        common = [loop for loop in loops if not loop.job.algorithm.local.own_models]
-        looks = [Look(loop.job, loop.progress.vector, loop.progress.buffers, loop.groups) for loop in common]
+        common = [loop for loop in loops if loop.evaluator.one_model]
+        looks = [Look(loop.job, loop.progress.vector, loop.progress.buffers, loop.evaluator.groups) for loop in common]
         tables = dict(zip(common, self.engine.evaluate_many(looks) if looks else [], strict=True))
         return tables | {loop: loop.evaluated() for loop in loops if loop not in tables}
 

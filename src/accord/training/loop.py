@@ -22,9 +22,8 @@ from accord.training.checkpoint import Progress
 from accord.training.client_store import ClientStore
 from accord.training.cohort import Cohorts, Invited, cohort_row
 from accord.training.early_stopping import EarlyStopping
-from accord.training.evaluation_schedule import evaluated_groups
+from accord.training.evaluator import Evaluator
 from accord.training.hooks import Ending, Event, Hook
-from accord.training.local_only import evaluate_local_models
 from accord.training.plan import Plan
 from accord.training.server_step import Stepped, take_step
 
@@ -51,20 +50,21 @@ class Loop:
 
     def __init__(self, job: Job, plan: Plan, engine: Engine, folder: RunFolder | None, hooks: Sequence[Hook]) -> None:
         self.job, self.plan, self.engine, self.folder, self.hooks = job, plan, engine, folder, hooks
-        self._clients, self._remembers = job.fed.clients, bool(job.algorithm.local.remembers)
+        self._clients, self._remembers = job.fed.clients, job.remembers
         self._lr, self.store = as_schedule(job.training.lr), ClientStore(self._clients)
         self._needed = 1 if job.fed.pooled else max(plan.min_clients, job.algorithm.average.least)
         self.cohorts = Cohorts(job, plan.sample, plan.conditions, self._own)
         vector = job.layout.pack(job.module).to(job.device)
         buffers = job.layout.pack_buffers(dict(job.module.named_buffers())).to(job.device)
         self.progress = Progress(0, vector, buffers, job.algorithm.init(job.layout, len(self._clients), vector))
-        self._fresh = partial(job.algorithm.local.fresh, vector, buffers)
+        personal = job.personal_at_first()
+        self._fresh = lambda: {**job.algorithm.local.fresh(vector, buffers), **personal}
         self._preparation, self.rows, self.rise = Preparation.of(job.fed), Rows(), EarlyStopping(plan.min_delta)
         self.last_table: Table | None = None
         self.stopped: str | None = None  # why it ends before its rounds, if it does
         self._result: Run | None = None  # once it is done
         self.checkpoint_seconds = _CHECKPOINT_SECONDS
-        self.groups = evaluated_groups(job.fed, plan.evaluate_samples, job.seed)
+        self.evaluator = Evaluator(job, plan)
         self._began = self._saved = time.monotonic()
         self._endings: list[Ending] = []
 
@@ -230,6 +230,7 @@ class Loop:
         """Three ways, after the round that `row` tells of."""
         groups, algorithm = set(table.groups), self.job.algorithm
         parts = by_turn(self.cohorts.took_part(row), groups) | by_population(self.job.fed.populations, groups)
+        parts |= self.evaluator.parts(table)
         spent = None
         if algorithm.privacy is not None:
             masked, clients = algorithm.mask is not None, len(self._clients)
@@ -240,9 +241,7 @@ class Loop:
 
     def evaluated(self) -> Table:
         """The model as it is on all that the run evaluates."""
-        if self.job.algorithm.local.own_models:
-            return evaluate_local_models(self.engine, self._clients, self.groups, self.job.seed, self._own)
-        return self.engine.evaluate(self.progress.vector, self.progress.buffers, self.groups)
+        return self.evaluator.table(self.engine, self.progress, self._own)
 
     # ------------------------------------------------------------------------------------------------ on disk
 

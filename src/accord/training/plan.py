@@ -32,10 +32,11 @@ class Plan:
     # instead of every so many rounds: "log", "last10", "window(a,b)", or several of them
     evaluate_at: tuple[str, ...] = ()
     evaluate_samples: int | None = None  # of training data, at most; None: all
+    adapt_steps: int | None = None  # that unseen clients take before they are evaluated once more; None: they do not
 
     def __post_init__(self) -> None:
         counts = ("rounds", "sample", "evaluate_every", "checkpoint_every", "min_clients", "patience")
-        for name in (*counts, "evaluate_samples"):
+        for name in (*counts, "evaluate_samples", "adapt_steps"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):

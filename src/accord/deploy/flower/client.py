@@ -23,7 +23,7 @@ from accord.deploy.flower.figures import evaluation_as
 from accord.deploy.flower.memory import ClientMemory
 from accord.deploy.flower.sums import Rules, Sums, form_name, lifted_by, sent_form
 from accord.deploy.flower.wire import AGAIN, SPLITS, Task, arrays_of, content, layout_as, message_in, row_as, tensors_in
-from accord.engines.contract import ClientRow, Job, Member, Work
+from accord.engines.contract import ClientRow, Group, Job, Member, Work, joined
 from accord.engines.sequential import Sequential
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
@@ -117,12 +117,21 @@ class _Node:
         """Loss and metrics of everything that this node has."""
 
         def told() -> RecordDict:
-            fed, sent = self._fed(context), tensors_in(message.content, "model")
-            job = self._job(context, fed, Algorithm(), Training(), 0)
-            table = Sequential(job).evaluate(
-                sent["vector"].to(self.device), sent["buffers"].to(self.device), list(fed.groups())
-            )
-            return evaluation_as(table)
+            fed, asked = self._fed(context), message_in(message.content)
+            sent = {name: t.to(self.device) for name, t in tensors_in(message.content, "model").items()}
+            job = self._job(context, fed, Algorithm(personal=tuple(asked.get("personal", ()))), Training(), 0)
+            engine, parts = Sequential(job), dict[str, list[Group]]()
+            for split, client, rows in fed.groups():
+                parts.setdefault(client if split in ("train", "heldout") else "", []).append((split, client, rows))
+            if not job.algorithm.personal:
+                parts = {"": list(fed.groups())}
+            tables = []
+            for client, groups in parts.items():
+                memory = ClientMemory(self._folder(context), str(asked.get("experiment")), client)
+                kept = memory.at(*asked["versions"].get(client, (0, 0))) if client else None
+                own = {name: t.to(self.device) for name, t in (kept or job.personal_at_first()).items()}
+                tables.append(engine.evaluate(*job.assembled(sent["vector"], sent["buffers"], own), groups))
+            return evaluation_as(joined(tables))
 
         return Message(_said(told), reply_to=message)
 
@@ -149,13 +158,11 @@ class _Node:
         pending: State = {}
 
         def own() -> State:
-            if not algorithm.local.remembers:
+            if not job.remembers:
                 return {}
             kept = memory.at(task.version, task.kept)
-            return {
-                name: t.to(self.device)
-                for name, t in (kept or algorithm.local.fresh(model["vector"], model["buffers"])).items()
-            }
+            fresh = {**algorithm.local.fresh(model["vector"], model["buffers"]), **job.personal_at_first()}
+            return {name: t.to(self.device) for name, t in (kept or fresh).items()}
 
         told = {"local": sent, "average": average, "mask": mask, "server": {}}
         lr = job.training.lr_at(task.round)
@@ -184,7 +191,8 @@ class _Node:
         metrics = chosen_metrics(self.metrics, fed.y)
         # a node of unseen clients trains on nothing, and is only measured
         known = fed if fed.train else replace(fed, train=fed.unseen)
-        return Job(module, Layout.of(module), known, algorithm, training, loss, metrics, seed, self.device)
+        layout = Layout.of(module, algorithm.personal)
+        return Job(module, layout, known, algorithm, training, loss, metrics, seed, self.device)
 
     def _fed(self, context: Context) -> Federation:
         fed = self.data if isinstance(self.data, Federation) else self.data(context)

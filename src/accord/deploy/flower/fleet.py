@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from flwr.app import ArrayRecord, Message, MessageType
 from safetensors.torch import load_file
@@ -35,6 +36,7 @@ class Fleet:
 
     name = "flower"
     lanes_at_once = None
+    holds_clients = True
 
     def __init__(
         self,
@@ -203,7 +205,7 @@ class Fleet:
             if row.left_out_because is None:
                 try:
                     record = added(record, self.receiver.record(tensors, row, work.memory))
-                    if self.job.algorithm.local.remembers:
+                    if self.job.remembers:
                         work.stage(member.client, {})  # its state is its own; the server only counts versions
                 except AccordError as error:
                     row = replace(row, left_out_because=str(error))
@@ -216,7 +218,11 @@ class Fleet:
         """Every node that is there evaluates the model on its own data. Groups that nobody answered for have no
         samples."""
         self.roster.meet()
-        sent = content({"model": arrays_of({"vector": vector, "buffers": buffers})}, {})
+        told: dict[str, Any] = {}
+        if self.job.algorithm.personal:  # every client's own data is evaluated with what it keeps of the model
+            versions = {client: self.versions(client) for client in self.job.fed.clients}
+            told = {"personal": self.job.algorithm.personal, "experiment": self.experiment, "versions": versions}
+        sent = content({"model": arrays_of({"vector": vector, "buffers": buffers})}, told)
         messages = [Message(sent, node, MessageType.EVALUATE, ttl=self.timeout) for node in self.roster.nodes]
         found = Gathered(groups)
         nodes = {node: client for client, node in self.roster.where.items()}

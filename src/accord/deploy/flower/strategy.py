@@ -76,7 +76,12 @@ class Strategy(FlowerStrategy):
             raise AccordError(f"clients must differ from each other, got {list(clients)}")
         self.algorithm, self.model, self.clients, self.sums = algorithm, model, clients, sums
         self.training, self.plan = training or Training(), plan or Plan()
-        algorithm.local.check(self.training.momentum)
+        algorithm.local.check(self.training.rule.momentum)
+        if self.plan.adapt_steps is not None:
+            raise AccordError(
+                f"adapt_steps has no meaning with Flower, got {self.plan.adapt_steps}: unseen clients adapt in a"
+                " simulation"
+            )
         self.folder, self.timeout, self.wait, self.name = folder, timeout, wait, name
         self.run: Run | None = None
         self._loop: Loop | None = None
@@ -134,10 +139,11 @@ class Strategy(FlowerStrategy):
         model = (
             self.model if arrays is None or not len(arrays) else warm_start(self.model, arrays.to_torch_state_dict())
         )
-        layout, plan = Layout.of(model), self.plan if rounds is None else replace(self.plan, rounds=rounds)
+        layout = Layout.of(model, self.algorithm.personal)
+        plan = self.plan if rounds is None else replace(self.plan, rounds=rounds)
         if plan.checkpoint_every is None:  # a round is the work of real clients: none of it is lost
             plan = replace(plan, checkpoint_every=1)
-        roster = Roster(grid, layout, form_name(self.algorithm, self.sums))
+        roster = Roster(grid, Layout.of(model), form_name(self.algorithm, self.sums))
         fed = _names_only(roster.gather(self.clients, self.wait), roster, self.name)
         plan.check(fed)
         plan.check_patience(bool(fed.heldout))  # who has some is all that a server knows
@@ -204,6 +210,8 @@ def _check(algorithm: Algorithm, sums: Sums | None) -> None:
         raise AccordError(f"{algorithm.average.label} must see every client's update by itself: a secure sum hides it")
     if algorithm.pools or not algorithm.local.reports_updates:
         raise AccordError(f"{algorithm.name} is no federation of updates, and has no form for Flower")
+    if algorithm.local.beside is not None:
+        raise AccordError(f"{algorithm.name} trains a second model on every client, and has no form for Flower yet")
     if algorithm.privacy:
         raise AccordError(
             "privacy needs noise that nobody can repeat, and accord's is drawn by the seed: it has no form for"

@@ -84,8 +84,8 @@ def lifted_by(
     if task is None:
         assert algorithm is not None
         return Algorithm(algorithm.local, whole_report(algorithm.needs - algorithm.local.needs))
-    asks = None if task.average is None else part_in(task.average, rules or {})
-    return Algorithm(part_in(task.local, rules or {}), whole_report(frozenset(task.needs), asks))
+    asks, personal = None if task.average is None else part_in(task.average, rules or {}), tuple(task.personal)
+    return Algorithm(part_in(task.local, rules or {}), whole_report(frozenset(task.needs), asks), personal=personal)
 
 
 def form_name(algorithm: Algorithm | None, sums: Sums | None) -> str:

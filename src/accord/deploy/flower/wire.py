@@ -9,6 +9,7 @@ it.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from accord.engines.contract import ClientRow
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
 
-PROTOCOL = 3  # a change of what travels raises it
+PROTOCOL = 4  # a change of what travels raises it
 AGAIN = "again"  # what a round's second exchange is called, as an action of Flower's train messages
 SPLITS = ("train", "heldout", "unseen")  # what a node may have of a client
 
@@ -44,6 +45,7 @@ class Task:
     version: int = 0  # the round of the client's own state that counts; 0: it has none yet
     kept: int = 0  # the one that the server's last checkpoint names, to which it may have to go back
     cohort: list[str] = field(default_factory=list)  # whom a masked sum is added up over
+    personal: list[str] = field(default_factory=list)  # what of the model stays here: see `Algorithm.personal`
 
     def as_training(self) -> Training:
         return Training(**self.training)
@@ -51,15 +53,14 @@ class Task:
 
 def task_of(algorithm: Algorithm, training: Training, round: int, **rest: Any) -> Task:
     """The task that every client of a round has in common, and what is its own."""
-    fields = {
-        name: getattr(training, name) for name in ("epochs", "batch", "steps", "momentum", "weight_decay", "clip")
-    }
+    fields = {field.name: getattr(training, field.name) for field in dataclass_fields(training)}
     return Task(
         round=round,
         training={**fields, "lr": training.lr_at(round)},
         local=part_as(algorithm.local),
         needs=sorted(algorithm.needs - algorithm.local.needs),
         average=part_as(algorithm.average) if algorithm.asks_twice else None,
+        personal=list(algorithm.personal),
         **rest,
     )
 

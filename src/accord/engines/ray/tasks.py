@@ -43,7 +43,7 @@ class Shard(Task):
         )
         self.job, self.work, self.sent = job, work, sent
         size = len(shard)
-        if job.algorithm.local.remembers:
+        if job.remembers:
             size = max(1, _OWN // (work.vector.nbytes + work.buffers.nbytes))
         self.pieces = [shard[first : first + size] for first in range(0, len(shard), size)]
         self.begin()
@@ -57,7 +57,7 @@ class Shard(Task):
     def ask(self, actor: Any) -> Any:
         # the workers have these rows too: only others must travel
         members, known = self.pieces[self.at], self.job.fed.train
-        own = [member.own() for member in members] if self.job.algorithm.local.remembers else []
+        own = [member.own() for member in members] if self.job.remembers else []
         who = [
             (member.client, None if member.rows is known.get(member.client) else member.rows, member.share)
             for member in members

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,18 +29,19 @@ class Lane:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """What all lanes of its run share of `NUMBERS`."""
+        """What all lanes of its run share: of `RATES`, then of its optimiser."""
         training = self.job.training
         mu, lr = self.job.algorithm.local.mu, self.work.lr
-        return lr, training.momentum, training.weight_decay, training.clip or math.inf, mu
+        return training.rule.penalty, training.clip or math.inf, mu, *training.rule.constants(lr).values()
 
     @property
     def counts(self) -> tuple[float, ...]:
-        """What is its own of them."""
+        """What is its own: `COUNTS`."""
         return self.member.samples, len(self.sizes), len(self.rows)
 
 
-NUMBERS = ("lr", "momentum", "weight_decay", "clip", "mu", "samples", "steps", "met")
+COUNTS = ("samples", "steps", "met")
+RATES = ("weight_decay", "clip", "mu")
 
 
 @dataclass(frozen=True)
@@ -52,21 +54,27 @@ class Trained:
     weight: Tensor  # [L, 1], training samples
     steps: Tensor  # [L, 1]
     extra: State  # name -> [L, P]
+    personal: State  # of what stays with clients: where it ended, `[L, ...]`
 
     def of(self, part: slice) -> "Trained":
-        columns = {name: getattr(self, name)[part] for name in _COLUMNS}
-        return Trained(**columns, extra={name: value[part] for name, value in self.extra.items()})
+        columns: dict[str, Any] = {name: getattr(self, name)[part] for name in _COLUMNS}
+        states: dict[str, Any] = {name: {key: t[part] for key, t in getattr(self, name).items()} for name in _STATES}
+        return Trained(**columns, **states)
 
     @staticmethod
     def joined(parts: "Sequence[Trained]") -> "Trained":
         if len(parts) == 1:
             return parts[0]
-        columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS}
-        extra = {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra}
-        return Trained(**columns, extra=extra)
+        columns: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        states: dict[str, Any] = {
+            name: {key: torch.cat([getattr(part, name)[key] for part in parts]) for key in getattr(parts[0], name)}
+            for name in _STATES
+        }
+        return Trained(**columns, **states)
 
 
 _COLUMNS = ("delta", "moved", "loss", "weight", "steps")
+_STATES = ("extra", "personal")
 
 
 def tops(chosen: Sequence[Lane], device: torch.device) -> Tensor | None:

@@ -8,14 +8,16 @@ import warnings
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from accord.core.layout import change_of_buffers
+from accord.core.record import State
 from accord.data.federated import Federation
 from accord.engines.contract import Job
 from accord.engines.vectorised.batchable import check_batchable, pads
-from accord.engines.vectorised.client_lane import NUMBERS, Lane, Trained, draw_keys, tops
+from accord.engines.vectorised.client_lane import COUNTS, RATES, Lane, Trained, draw_keys, tops
 from accord.engines.vectorised.full_gradient import full_gradient
 from accord.engines.vectorised.fuse import made_for_lanes
 from accord.engines.vectorised.lanes import Lanes, Model, Plan, run
@@ -43,13 +45,13 @@ class Descent:
         self.device, self.drops_out, self.at_once = job.device, drops_out, at_once
         self.halved_to: int | None = None
         cuda = job.device.type == "cuda"
-        large = cuda and job.layout.size > _LARGE
+        large = cuda and job.whole.size > _LARGE
         tuned = cuda and importlib.util.find_spec("triton") is not None
         fed = fed.prepared(_READY) if cuda else fed
         plain = copy.deepcopy(job.module).to(job.device)
         self.model = Model(
             made_for_lanes(plain, fed) if tuned and not large and "bf16" not in job.speed else plain,
-            job.layout,
+            job.whole,
             fed,
             job.loss,
             tuned=tuned,
@@ -132,18 +134,27 @@ class Descent:
             extra["end_gradient"], extra["end_loss"] = self._full_gradient(chosen, "end", lanes.w, ended)
         moved = change_of_buffers(begun, ended)
         loss = lanes.loss / numbers["met"].squeeze(1)
-        return Trained(lanes.w - lanes.start, moved, loss, numbers["samples"], numbers["steps"], extra)
+        job = chosen[0].job
+        personal = {name: value.clone() for name, value in job.personal_part(lanes.w, ended).items()}
+        # contiguous, as kernels take them; where all is shared, that is what they are
+        delta = (lanes.w - lanes.start)[:, : job.layout.size].contiguous()
+        moved = moved[:, : job.layout.buffer_size].contiguous()
+        extra = {name: value[:, : job.layout.size].contiguous() for name, value in extra.items()}
+        return Trained(delta, moved, loss, numbers["samples"], numbers["steps"], extra, personal)
 
     def _numbers(self, chosen: Sequence[Lane]) -> dict[str, Tensor]:
-        """A column `[L, 1]` for each of `NUMBERS`, in one copy that the host does not wait for."""
+        """A column `[L, 1]` for each of `COUNTS`, `RATES` and the optimiser's numbers, in one copy that the host does
+        not wait for."""
         rates: dict[int, tuple[float, ...]] = {}
         for lane in chosen:
             if id(lane.work) not in rates:
                 rates[id(lane.work)] = lane.rates
-        rows = [(*rates[id(lane.work)], *lane.counts) for lane in chosen]
+        rows = [(*lane.counts, *rates[id(lane.work)]) for lane in chosen]
         table = torch.tensor(rows, dtype=self.model.layout.dtype)
         columns = sent(table, self.device).unsqueeze(-1).unbind(1)
-        return dict(zip(NUMBERS, columns, strict=True))
+        first = chosen[0]
+        names = *COUNTS, *RATES, *first.job.training.rule.constants(first.work.lr)
+        return dict(zip(names, columns, strict=True))
 
     def _replayed(self, lanes: Lanes, part: Padded, chosen: Sequence[Lane]) -> Lanes:
         steps = len(part.count)
@@ -159,8 +170,9 @@ class Descent:
         starts = _begins(chosen)
         begun = _stacked([buffers for _, buffers in starts])
         jobs = list({id(lane.job): lane.job for lane in chosen}.values())
+        optimiser = jobs[0].training.rule
         drifts = [
-            lane.job.algorithm.local.drift(lane.work.memory["local"], lane.own)
+            lane.job.widened(lane.job.algorithm.local.drift(lane.work.memory["local"], lane.own))
             if lane.own or lane.work.memory["local"]
             else None
             for lane in chosen
@@ -169,9 +181,9 @@ class Descent:
         lanes = Lanes(
             start,
             layout.unpack_buffers(begun.to(device)),
-            lr=numbers["lr"],
-            momentum=numbers["momentum"],
-            weight_decay=numbers["weight_decay"] if any(job.training.weight_decay for job in jobs) else None,
+            optimiser,
+            {name: numbers[name] for name in optimiser.constants(0.0)},
+            weight_decay=numbers["weight_decay"] if any(job.training.rule.penalty for job in jobs) else None,
             clip=numbers["clip"] if any(job.training.clip for job in jobs) else None,
             mu=numbers["mu"] if any(job.algorithm.local.mu for job in jobs) else None,
             drift=(
@@ -191,7 +203,26 @@ class Descent:
         augment = draw_keys("augment", part, chosen, self.device) if self.model.fed.augment is not None else None
         arrays = part.rows, part.share, part.count
         rows, share, count = (numbers_sent(values, self.model.layout.dtype, self.device) for values in arrays)
-        return Plan(rows, share, count, dropout, augment, rests=bool((part.count[:steps] == 0).any()))
+        return Plan(
+            rows,
+            share,
+            count,
+            dropout,
+            augment,
+            self._by_step(part, chosen),
+            rests=bool((part.count[:steps] == 0).any()),
+        )
+
+    def _by_step(self, part: Padded, chosen: Sequence[Lane]) -> State:
+        """The optimiser's numbers that differ by step, `[S, L, 1]` each. A lane that takes part in step n has taken all
+        before it, so that the step's number is the lane's own."""
+        known: dict[int, dict[str, np.ndarray]] = {}
+        for lane in chosen:
+            if id(lane.work) not in known:
+                known[id(lane.work)] = lane.job.training.rule.corrections(lane.work.lr, part.number + 1.0)
+        first = known[id(chosen[0].work)]
+        tables = {name: np.stack([known[id(lane.work)][name] for lane in chosen], 1)[..., None] for name in first}
+        return {name: numbers_sent(values, self.model.layout.dtype, self.device) for name, values in tables.items()}
 
 
 def _stacked(vectors: Sequence[Tensor]) -> Tensor:
@@ -214,7 +245,8 @@ def _begins(chosen: Sequence[Lane]) -> list[tuple[Tensor, Tensor]]:
     for lane in chosen:
         start = None if lane.own else known.get(id(lane.work))
         if start is None:
-            start = lane.job.algorithm.local.start(lane.work.vector, lane.work.buffers, lane.own)
+            shared = lane.job.algorithm.local.start(lane.work.vector, lane.work.buffers, lane.own)
+            start = lane.job.assembled(*shared, lane.own)
             known[id(lane.work)] = start
         starts.append(start)
     return starts

@@ -55,6 +55,7 @@ class Vectorised:
     memory."""
 
     name = "vectorised"
+    holds_clients = False
 
     def __init__(self, job: Job, lanes: int | None = None) -> None:
         self.job = job
@@ -201,7 +202,7 @@ class Vectorised:
             return id(lanes)
         job, memory = lanes[0].job, lanes[0].work.memory
         remembered = any(memory[part] for part in ("local", "average", "mask"))
-        if len(of_run) > 1 or job.attack or job.algorithm.local.remembers or remembered:
+        if len(of_run) > 1 or job.attack or job.remembers or remembered:
             return id(lanes)
         return (job.algorithm, len(lanes)) if self.steps_as_one(job) else id(lanes)
 

@@ -9,7 +9,7 @@ graph and replayed (`replay.py`).
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from accord.engines import speed
 from accord.engines.local_step import Piece, clipping, step_
 from accord.engines.vectorised.convolve import Unfolded
 from accord.engines.vectorised.lane_layers import placed
-from accord.kernels import lane_step
+from accord.rules.local import Optimiser
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ class Plan:
     count: Tensor  # [S, L], how many samples count; 0: nothing to do for this lane
     dropout: Tensor | None = None  # [S, L], keys
     augment: Tensor | None = None  # [S, L], keys
+    numbers: State = field(default_factory=dict)  # [S, L, 1], of the optimiser's steps, where they differ by step
     rests: bool = True  # some lane has nothing to do in some step
 
 
@@ -83,8 +84,8 @@ class Lanes:
 
     start: Tensor  # [L, P]
     buffers: State  # name -> [L, ...]
-    lr: Tensor
-    momentum: Tensor
+    optimiser: Optimiser  # of the class that all lanes' are of
+    numbers: State  # of the optimiser, that all steps have in common
     weight_decay: Tensor | None = None
     clip: Tensor | None = None
     mu: Tensor | None = None
@@ -93,11 +94,12 @@ class Lanes:
     last: Tensor | None = None  # [L, P], where the gradient of the last step is wanted
     top: Tensor | None = None  # where some lane flips its labels: see `accord.attack.flipped`
     w: Tensor = field(init=False)
-    velocity: Tensor = field(init=False)
+    kept: State = field(init=False)  # name -> [L, P], by the optimiser
     loss: Tensor = field(init=False)  # [L], summed over samples
 
     def __post_init__(self) -> None:
-        self.w, self.velocity = self.start.clone(), torch.zeros_like(self.start)
+        self.w = self.start.clone()
+        self.kept = {str(number): torch.zeros_like(self.w) for number in range(self.optimiser.vectors)}
         self.loss = torch.zeros(len(self.start), device=self.start.device)
 
 
@@ -118,38 +120,30 @@ def advance(model: Model, lanes: Lanes, plan: Plan, step: Tensor) -> None:
     lanes.loss.addcmul_(loss, count)
     if lanes.last is not None:
         lanes.last.copy_(torch.where(count.unsqueeze(1) > 0, gradient, lanes.last))
-    fast = model.tuned and lanes.w.dtype == torch.float32
-    (lane_step.step_ if fast else lanes_step_)(
+    fused = lanes.optimiser.fused if model.tuned and lanes.w.dtype == torch.float32 else None
+    (fused or partial(lanes_step_, lanes.optimiser))(
         gradient,
-        lanes.w,
-        lanes.velocity,
-        lanes.start,
-        lanes.drift,
-        lanes.gradients,
+        Piece(lanes.w, lanes.start, lanes.drift, lanes.gradients, list(lanes.kept.values())),
         count=count.unsqueeze(1),
-        lr=lanes.lr,
-        momentum=lanes.momentum,
         factor=None if lanes.clip is None else clipping(gradient, lanes.clip),
         weight_decay=lanes.weight_decay,
         mu=lanes.mu,
+        **lanes.numbers,
+        **{name: values.index_select(0, step)[0] for name, values in plan.numbers.items()},
     )
     step += 1
 
 
 def lanes_step_(
+    optimiser: Optimiser,
     gradient: Tensor,
-    w: Tensor,
-    velocity: Tensor,
-    start: Tensor,
-    drift: Tensor | None = None,
-    gradients: Tensor | None = None,
+    piece: Piece,
     *,
     count: Tensor,
-    lr: Tensor,
-    momentum: Tensor,
     factor: Tensor | None = None,
     weight_decay: Tensor | None = None,
     mu: Tensor | None = None,
+    **numbers: Tensor,
 ) -> None:
     """The local step of many lanes, `[L, P]`, with columns `[L, 1]` of numbers; a lane whose `count` is 0 keeps
     everything."""
@@ -160,12 +154,15 @@ def lanes_step_(
 
     step_(
         [torch.where(active, gradient, 0.0)],
-        [Piece(w, velocity, start, if_active(drift), gradients)],
-        lr=torch.where(active, lr, 0.0),
-        momentum=torch.where(active, momentum, 1.0),
+        [piece._replace(drift=if_active(piece.drift))],
+        optimiser.move_,
         factor=factor,
         weight_decay=if_active(weight_decay),
         mu=if_active(mu),
+        **{
+            name: torch.where(active, value, optimiser.rest[name]) if name in optimiser.rest else value
+            for name, value in numbers.items()
+        },
     )
 
 

@@ -48,14 +48,15 @@ def shapes(*parts: Lanes | Plan) -> tuple[object, ...]:
     tensors = [
         (name, None if value is None else tuple(value.shape)) for part in parts for name, value in _tensors(part)
     ]
-    return (*tensors, *(part.rests for part in parts if isinstance(part, Plan)))
+    still = (part.rests if isinstance(part, Plan) else type(part.optimiser) for part in parts)
+    return (*tensors, *still)
 
 
 def _tensors(part: Lanes | Plan) -> list[tuple[str, Tensor | None]]:
     named: list[tuple[str, Tensor | None]] = []
     for entry in fields(part):
         value = getattr(part, entry.name)
-        if not isinstance(value, bool):
+        if isinstance(value, dict | Tensor | None):
             named += list(value.items()) if isinstance(value, dict) else [(entry.name, value)]
     return named
 

@@ -40,12 +40,14 @@ def report(lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Train
     reports = Reports(trained.delta, trained.weight, trained.steps, trained.moved, extra, before)
     if job.algorithm.local.remembers:
         reports = replace(reports, after=job.algorithm.local.keep(work.memory["local"], before, reports, work.lr))
+    if trained.personal:
+        reports = replace(reports, after={**reports.after, **trained.personal})
     if job.attack is not None:
         reports = job.attack.reported(reports, [lane.member.client for lane in lanes], work.round)
     # Made before anyone knows whether a client is left out: a CUDA device adds up by itself, while the host looks
     # ahead.
     record = job.algorithm.lift(reports, work.memory) if len(of_run) == 1 else None
-    return Reported(reports, trained.loss, record, job.algorithm.local.unchecked)
+    return Reported(reports, trained.loss, record, job.unchecked)
 
 
 def report_together(runs: Sequence[list[Lane]], trained: Trained) -> list[Reported]:

@@ -5,11 +5,26 @@ from collections.abc import Callable
 
 from accord.core.protocols import Local
 from accord.rules.local.control_variates import control_variates
+from accord.rules.local.ditto import ditto
+from accord.rules.local.optimisers import OPTIMISERS, Optimiser
 from accord.rules.local.own_model import own_model
 from accord.rules.local.prox import prox
 from accord.rules.local.sgd import sgd
 from accord.rules.local.training import Training
 
-__all__ = ["LOCALS", "Local", "Training", "control_variates", "own_model", "prox", "sgd"]
+__all__ = [
+    "LOCALS",
+    "OPTIMISERS",
+    "Local",
+    "Optimiser",
+    "Training",
+    "control_variates",
+    "ditto",
+    "own_model",
+    "prox",
+    "sgd",
+]
 
-LOCALS: dict[str, Callable[..., Local]] = {make.__name__: make for make in (sgd, prox, control_variates, own_model)}
+LOCALS: dict[str, Callable[..., Local]] = {
+    make.__name__: make for make in (sgd, prox, control_variates, ditto, own_model)
+}

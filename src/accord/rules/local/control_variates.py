@@ -40,7 +40,12 @@ class control_variates(Local):
     def remembers(self) -> tuple[str, ...]:
         return ("c",)
 
-    def check(self, momentum: float) -> None:
+    def check(self, momentum: float | None) -> None:
+        if momentum is None and self.option == "II":
+            raise AccordError(
+                "optimiser must be 'sgd' for SCAFFOLD's option II: it divides the way that a client went by lr and"
+                " steps, which is a gradient after steps of SGD alone; options 'mean' and 'I' take any optimiser"
+            )
         if momentum and self.option == "II":
             raise AccordError(
                 f"momentum must be 0 for SCAFFOLD's option II, got {momentum}: it assumes plain SGD; option 'mean'"
