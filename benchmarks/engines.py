@@ -40,10 +40,10 @@ def contestants(engines: list[str], peers: list[str], venvs: Path) -> list[Conte
     module = [sys.executable, "-m"]
     everyone = [Contestant("naive", [*module, "contestants.naive"])]
     for engine in engines:
-        name, *speed = engine.split("+")
-        everyone.append(
-            Contestant(engine, [*module, "contestants.accord_engine", "--engine", name, "--speed", ",".join(speed)])
-        )
+        how, *speed = engine.split("+")
+        name, _, optimiser = how.partition(":")
+        options = ["--engine", name, "--speed", ",".join(speed), "--optimiser", optimiser or "sgd"]
+        everyone.append(Contestant(engine, [*module, "contestants.accord_engine", *options]))
     for peer in peers:
         environment, name, options = PEERS[peer]
         everyone.append(
@@ -176,7 +176,7 @@ def main() -> None:
         "--engines",
         help=(
             "accord's engines; all that the device has if left out; NAME+native or NAME+compile+bf16: with these of"
-            " accord's run.speed"
+            " accord's run.speed; NAME:adamw: with this local optimiser"
         ),
     )
     parser.add_argument("--peers", help=f"of {', '.join(PEERS)}; on a CPU all if left out, else none")

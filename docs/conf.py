@@ -45,7 +45,7 @@ nitpick_ignore_regex = [
         "py:.*",
         r"(torch|numpy|np|nn|collections|pathlib|multiprocessing|datasets|flwr_datasets|Path|Tensor|Any|Mapping)\b.*",
     ),
-    ("py:class", r"(accord\.engines\.contract\..*|Plan)"),  # what engines are handed is not for users
+    ("py:class", r"(accord\.engines\.(contract|job)\..*|Plan)"),  # what engines are handed is not for users
     ("py:class", r"accord\.runs\.(rows|evaluation)\..*"),  # rows and evaluations: their docstrings are the reference
     ("py:class", r"accord\.core\.metrics\..*"),  # as above
     ("py:class", r"accord\.core\.protocols\..*"),  # the guide "Write your own rule" is their page

@@ -1,4 +1,4 @@
-"""One of accord's engines as a contestant: `--engine vectorised --speed compile,bf16`.
+"""One of accord's engines as a contestant: `--engine vectorised --speed compile,bf16 --optimiser adamw`.
 
 It runs accord's own loop, so invitations, checks of reports, averaging, the server's step, diagnosis and rows are all
 in the time. Two things differ from `accord.fit`, to make the work the same as everybody's: only the test set is
@@ -54,20 +54,21 @@ class Kept:
         """Not yet."""
 
 
-def make_job(work: Stored, device: str, speed: Sequence[str] = ()) -> Job:
+def make_job(work: Stored, device: str, speed: Sequence[str] = (), optimiser: str = "sgd") -> Job:
     x, y = work.data()
     rows = torch.arange(len(x))
     held = work.clients * work.samples
     train = {f"c{number}": part for number, part in enumerate(rows[:held].split(work.samples))}
     fed = TestSetOnly(x, y, train, test=rows[held:], prepare=Scale(), name=work.name)
     module = work.module()
-    training = Training(epochs=1, batch=work.batch, lr=work.lr, momentum=work.momentum)
+    settings = {"momentum": work.momentum} if optimiser == "sgd" else {"optimiser": optimiser}
+    training = Training(epochs=1, batch=work.batch, lr=work.lr, **settings)
     layout, loss, metrics = Layout.of(module), default_loss(y), default_metrics(y)
     return Job(module, layout, fed, accord.fedavg(), training, loss, metrics, 0, pick_device(device), checked(speed))
 
 
 def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
-    job = make_job(work, asked.device, [way for way in asked.speed.split(",") if way])
+    job = make_job(work, asked.device, [way for way in asked.speed.split(",") if way], asked.optimiser)
     # the last round of a run is evaluated, whatever the plan
     plan = Plan(rounds=1, sample=work.sample, evaluate_every=NEVER)
     loop = Loop(job, plan, Kept(make_engine(asked.engine, job)), None, [])
@@ -91,4 +92,4 @@ def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
 
 
 if __name__ == "__main__":
-    compete(prepare, "--engine", "--speed")
+    compete(prepare, "--engine", "--speed", "--optimiser")
