@@ -94,7 +94,7 @@ def test_every_public_name_is_documented(site: Path) -> None:
 def test_code_links_lead_to_code(site: Path) -> None:
     page = (site / "reference" / "algorithms" / "fedadam.html").read_text()
     assert "[source]" in page and (site / "_modules" / "accord" / "rules" / "named.html").exists()
-    downloads = re.findall(r'href="(\.\./\.\./_downloads/[^"]+/adam\.py)"', page)
+    downloads = re.findall(r'href="(\.\./\.\./_downloads/[^"]+/adaptive\.py)"', page)
     assert downloads and "class adam" in (site / "reference" / "algorithms" / downloads[0]).read_text()
 
 
