@@ -41,5 +41,6 @@ def predict(
     if out is None:
         print(predictions.to_csv(), end="")
         return
+    out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, predictions.to_csv())
     print(f"{len(predictions):,} predictions: {out}", file=sys.stderr)
