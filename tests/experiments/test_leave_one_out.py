@@ -269,6 +269,16 @@ def test_in_lockstep_every_run_is_what_it_would_be_alone(tmp_path: Path) -> None
     assert shown(tmp_path)[0].split()[-7:] == ["seeds", "c00", "c01", "c02", "c03", "mean", "worst"]
 
 
+def test_clients_with_a_second_model_train_it_whatever_goes_along() -> None:
+    """Lanes of a batch would leave it as it came."""
+    fed = blobs(clients=3, unseen=0)
+    options: dict[str, Any] = {"rounds": 2, "batch": 8, "lr": 0.1}
+    result = accord.leave_one_out(mlp(), fed, [accord.ditto(), accord.fedavg()], **options)
+    for client in fed.clients:
+        alone = accord.fit(mlp(), leave_out(fed, client), accord.ditto(), engine="sequential", **options)
+        assert result.runs["ditto", client, 0].rows == alone.rows
+
+
 def test_a_result_prints_its_table_and_goes_on_where_it_was(tmp_path: Path) -> None:
     fed, options = blobs(clients=3, unseen=0), {"rounds": 2, "evaluate_every": 1, "folder": tmp_path}
     first = accord.leave_one_out(mlp(), fed, accord.fedavg(), **options)

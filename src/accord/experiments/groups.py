@@ -12,7 +12,7 @@ from accord.engines.contract import Job
 from accord.engines.device import pick_device
 from accord.engines.vectorised import CannotBatch, Vectorised
 from accord.experiments.experiment import Experiment
-from accord.experiments.lockstep import STACKED, Shared, alike, room, stacked
+from accord.experiments.lockstep import STACKED, Shared, alike, room, stacked, why_alone
 from accord.runs.folder import read_json
 from accord.training.engine_choice import soon_done
 from accord.training.fit import make_job
@@ -126,10 +126,8 @@ def grouped(runs: Sequence[PlannedRun], jobs: Jobs) -> list[list[PlannedRun]]:
 def _apart(run: PlannedRun, jobs: Jobs) -> str | None:
     """Why the run is to be trained by itself, whatever others there are."""
     where = run.experiment.settings.run
-    if run.experiment.algorithm.local.engine is not None:
-        return "clients of causalfed need their server at every step"
-    if run.experiment.algorithm.local.beside is not None:
-        return "its clients train a second model when a round's reports are in"
+    if (why := why_alone(run.experiment.algorithm)) is not None:
+        return why
     if where.engine == "vectorised":
         return None
     if where.engine != "auto":

@@ -18,7 +18,7 @@ from accord.engines.contract import Job
 from accord.engines.determinism import steady
 from accord.engines.threads import take_threads
 from accord.engines.vectorised import CannotBatch, Vectorised
-from accord.experiments.lockstep import alike, room, stacked, together
+from accord.experiments.lockstep import alike, room, stacked, together, why_alone
 from accord.rules.algorithm import Algorithm
 from accord.rules.label import label_of
 from accord.rules.local import Training
@@ -188,7 +188,7 @@ def _groups(runs: Sequence[_Planned], over: Mapping[str, Federation], engine: st
     """Runs that can share a batch; every other by itself."""
     groups: dict[Any, list[_Planned]] = {}
     for number, run in enumerate(runs):
-        many = engine in ("auto", "vectorised") and run.job.algorithm.local.engine is None
+        many = engine in ("auto", "vectorised") and why_alone(run.job.algorithm) is None
         pays = run.job.device.type == "cuda" or engine == "vectorised" or soon_done(run.job)
         key = alike(_over(run, over)) if many and pays else number
         groups.setdefault(key, []).append(run)

@@ -24,6 +24,7 @@ from accord.engines.contract import Job, Outcome
 from accord.engines.probe import draws_in_evaluation
 from accord.engines.vectorised import Request, Vectorised
 from accord.engines.vectorised.descent import width_of
+from accord.rules.algorithm import Algorithm
 from accord.runs.fingerprint import describe
 from accord.training.lockstep import Lockstep
 from accord.training.loop import Asked, Loop
@@ -107,6 +108,15 @@ class _Itself:
 
     def __hash__(self) -> int:
         return hash(self.tensor.shape)
+
+
+def why_alone(algorithm: Algorithm) -> str | None:
+    """Why a run of the algorithm shares no batch with others, if it cannot: what it needs is not in a lane."""
+    if algorithm.local.engine is not None:
+        return "clients of causalfed need their server at every step"
+    if algorithm.local.beside is not None:
+        return "its clients train a second model when a round's reports are in"
+    return None
 
 
 def alike(job: Job) -> Hashable:
