@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 import accord
 from accord.data import AsIs, Federation, Scale, Standardise
@@ -188,8 +189,22 @@ def test_a_preparation_is_the_same_after_it_was_written(preparation: Preparation
     assert Preparation.from_json(json.loads(json.dumps(preparation.to_json()))) == preparation
 
 
-def test_a_scaling_of_the_users_is_not_in_the_folder() -> None:
-    fed = replace(table(), prepare=lambda x: 2 * x)
+def _users_scale() -> Any:
+    @dataclass(frozen=True)
+    class Scale:
+        """Of the name that one of accord's own has, too."""
+
+        mean: tuple[float, ...] = (1.0,)
+
+        def __call__(self, x: Tensor) -> Tensor:
+            return x * self.mean[0]
+
+    return Scale()
+
+
+@pytest.mark.parametrize("scaling", [lambda x: 2 * x, _users_scale()])
+def test_a_scaling_of_the_users_is_not_in_the_folder(scaling: Any) -> None:
+    fed = replace(table(), prepare=scaling)
     read = Preparation.from_json(json.loads(json.dumps(Preparation.of(fed).to_json())))
     assert read.scaling is None
     with sentence("scaled its samples by a function that its folder does not hold", "prepare=..."):

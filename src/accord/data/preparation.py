@@ -113,8 +113,8 @@ class Preparation:
 
     @property
     def keeps_shape(self) -> bool:
-        """Whether scaling leaves the shape of samples as it is; a function of the user's may not."""
-        return type(self.scaling).__name__ in _SCALINGS
+        """Whether scaling is accord's own, which leaves the shape of samples as it is; a user's may not."""
+        return type(self.scaling) in _SCALINGS.values()
 
     def scale(self, x: Tensor) -> Tensor:
         if self.scaling is None:
@@ -125,21 +125,18 @@ class Preparation:
         return self.scaling(x)
 
     def to_json(self) -> Json:
-        scaling: Any = self.scaling
         return {
             "shape": list(self.shape),
             "outputs": self.outputs,
             "regression": self.regression,
             "classes": list(self.classes),
             "columns": [{f.name: getattr(column, f.name) for f in fields(column)} for column in self.columns],
-            "scaling": {"name": type(scaling).__name__, **(vars(scaling) if self.keeps_shape else {})}
-            if scaling
-            else None,
+            "scaling": {"name": type(self.scaling).__name__, **vars(self.scaling)} if self.keeps_shape else None,
         }
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> "Preparation":
-        """As `to_json` writes it; a scaling that is not accord's own is not known."""
+        """As `to_json` writes it."""
         scaling = dict(form["scaling"] or {})
         make = _SCALINGS.get(scaling.pop("name", ""))
         return cls(
