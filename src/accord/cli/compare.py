@@ -147,7 +147,7 @@ def _place(on: str) -> str:
 
 
 def _sentence(told: dict[str, Any], difference: "Difference", metric: "Metric") -> str:
-    from accord.runs.text import listed
+    from accord.core.names import listed
     from accord.studies.text import points
 
     where = _place(told["on"])

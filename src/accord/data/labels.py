@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
+from accord.core.names import in_order
 from accord.data.cells import LARGEST, At, number_of
-from accord.data.readers.npz import in_order
 
 
 class Labels:

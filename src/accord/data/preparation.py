@@ -14,9 +14,9 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.jsonable import Json
+from accord.core.names import in_order
 from accord.data.cells import Cells
 from accord.data.federated import AsIs, Federation, Prepare, Scale
-from accord.data.readers.npz import in_order
 from accord.data.standardise import Standardise, fitted
 
 MISSING = ("mean", "median", "zero", "refuse")  # what stands for a missing number, or nothing may be missing

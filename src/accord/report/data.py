@@ -16,6 +16,7 @@ import numpy as np
 from accord.core.errors import AccordError
 from accord.core.files import plain
 from accord.core.metrics import GAPS, TITLES, Metric
+from accord.core.names import listed
 from accord.core.version import __version__
 from accord.report.grids import grids
 from accord.report.papers import holds_results, paper, runs_of
@@ -24,7 +25,6 @@ from accord.runs.left_out import left_out, split_off
 from accord.runs.reader import Recorded, find, load
 from accord.runs.rows import RoundRow, lines_of, parsed, read_json
 from accord.runs.selection import rule_for
-from accord.runs.text import listed
 
 RULES = {
     "held-out": "the round best on participating clients' held-out data",

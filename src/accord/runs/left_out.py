@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accord.core.metrics import TITLES, Metric
-from accord.data.readers.npz import in_order
+from accord.core.names import in_order
 from accord.runs.comparison import flat, told_apart
 from accord.runs.reader import Recorded
 from accord.runs.selection import Selected

@@ -1,14 +1,13 @@
 """Sentences beside an evaluation's figures: predictions that are NaN, figures that some groups do not have, and figures
 that are not computed from samples."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from accord.core.metrics import TITLES
+from accord.core.names import listed
 from accord.engines.contract import Table
-
-_NAMED = 5  # of many
 
 
 def notes_on(table: Table) -> tuple[str, ...]:
@@ -20,7 +19,7 @@ def _nan_predictions(table: Table) -> Iterator[str]:
     counts = [] if table.nan is None else table.nan.astype(int).tolist()
     most_first = sorted((g for g, count in enumerate(counts) if count), key=lambda g: -counts[g])
     if most_first:
-        told = _several(most_first, lambda g: f"{counts[g]} of {table.samples[g]} {_whose(table, g)}")
+        told = listed([f"{counts[g]} of {table.samples[g]} {_whose(table, g)}" for g in most_first])
         yield f"NaN predictions, which count as wrong: {told}"
 
 
@@ -33,7 +32,7 @@ def _without_a_figure(table: Table) -> Iterator[str]:
                 yield f"{name} has no figure on the test set: {values.needs}"
             elif missing:
                 clients = f"{len(missing)} of {len(there)} {title} clients"
-                named = _several(missing, lambda g: table.groups[g][1])
+                named = listed([table.groups[g][1] for g in missing])
                 yield f"{name} has no figure for {clients} ({named}): {values.needs}"
 
 
@@ -48,8 +47,3 @@ def _whose(table: Table, group: int) -> str:
     if split in ("test", "other"):
         return "test samples" if split == "test" else f"test samples, {client}"
     return f"{TITLES[split]} samples of {client}"
-
-
-def _several(groups: Sequence[int], told: Callable[[int], str]) -> str:
-    more = f" and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
-    return ", ".join(told(g) for g in groups[:_NAMED]) + more

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from accord.core.metrics import GAPS, TITLES, Metric
+from accord.core.names import listed
 from accord.privacy.accounting import spent_text
 from accord.runs.evaluation import Evaluation, Figures, History
 from accord.runs.selection import Selected, by_rules
 
 Cells = list[list[str]]  # the first row is the header
-_NAMED = 5  # unseen clients that a line names
 _COLUMNS = {
     "by_sample": "by sample",
     "by_client": "by client",
@@ -73,12 +73,6 @@ def unseen_of(clients: Iterable[Mapping[str, Any]]) -> list[str]:
 def unseen_lines(names: Sequence[str]) -> list[str]:
     """`unseen clients: north, south`."""
     return [f"unseen client{'s' * (len(names) > 1)}: {listed(names)}"] if names else []
-
-
-def listed(names: Sequence[str]) -> str:
-    """`north, south`; of many, the first few and how many more there are."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def privacy_lines(history: History) -> list[str]:

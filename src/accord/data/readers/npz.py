@@ -1,9 +1,8 @@
 """The user's own arrays in one .npz file: `numpy.savez("mine.npz", x=x, y=y, client=client, test=test)`."""
 
-import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
+from accord.core.names import in_order
 from accord.data.samples import Samples
 
 KEYS = ("x", "y", "client", "test")
@@ -46,16 +46,6 @@ def read_npz(path: str | Path) -> Samples:
     whose = arrays.get("client")
     x, y = _x(arrays["x"], path, whose), _y(arrays["y"], path, whose)
     return Samples(x, y, test=test, owner=owner, owners=owners)
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """Sorted by number where all are whole numbers, else as text.
-
-    >>> in_order(["10", "9"]), in_order(["b", "a", "10", "9"])
-    (['9', '10'], ['10', '9', 'a', 'b'])
-    """
-    listed = sorted(names)
-    return sorted(listed, key=int) if all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in listed) else listed
 
 
 def owned(clients: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:

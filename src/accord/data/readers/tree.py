@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from accord.core.errors import AccordError, check_whole
+from accord.core.names import in_order
 from accord.data.cache import Progress
-from accord.data.readers.npz import in_order
 from accord.data.samples import Samples
 
 if TYPE_CHECKING:
