@@ -290,6 +290,12 @@ def test_a_result_prints_its_table_and_goes_on_where_it_was(tmp_path: Path) -> N
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/done")}
 
 
+def test_runs_that_were_stopped_before_an_evaluation_have_no_figures() -> None:
+    result = accord.leave_one_out(mlp(), blobs(clients=3, unseen=0), accord.fedavg(), rounds=50, budget=1e-9)
+    assert all(run.stopped for run in result.runs.values())
+    assert str(result).splitlines()[1].split()[1:] == ["-"] * 5
+
+
 def test_a_model_that_cannot_be_batched_is_trained_one_by_one() -> None:
     class Odd(torch.nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

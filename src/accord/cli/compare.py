@@ -90,13 +90,13 @@ def _compare_methods(path: Path, on: str | None, rule: str, as_json: bool) -> No
         if name != base:
             told, difference = _compared(members, methods[base], on, rule)
             against.append(({**told, "one": name, "other": base}, difference))
+    table = left_out(runs, rule)
     if as_json:
-        table = left_out(runs, rule).to_json()
-        print(json.dumps({"methods": table, "differences": [told for told, _ in against]}, indent=2))
+        print(json.dumps({"methods": table.to_json(), "differences": [told for told, _ in against]}, indent=2))
         return
-    print_table(left_out(runs, rule).cells())
+    print_table(table.cells())
     for told, difference in against:
-        print(_sentence(told, difference, _metric(runs)))
+        print(_sentence(told, difference, table.metric))
 
 
 def _compared(
@@ -171,8 +171,7 @@ def _figures(runs: "Sequence[Recorded]", rule: str) -> _Figures:
 
     by_seed: dict[int, list[dict[str, float]]] = {}
     for run in runs:
-        chosen = select(run.history, rule)
-        by_seed.setdefault(int(run.seed), []).append({**chosen.tests, **chosen.values})
+        by_seed.setdefault(int(run.seed), []).append(select(run.history, rule).by_name)
     most = max(map(len, by_seed.values()))
     whole = {seed: some for seed, some in by_seed.items() if len(some) == most}
     return {

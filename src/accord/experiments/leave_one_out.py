@@ -22,11 +22,12 @@ from accord.experiments.lockstep import alike, room, stacked, together, why_alon
 from accord.rules.algorithm import Algorithm
 from accord.rules.label import label_of
 from accord.rules.local import Training
+from accord.runs.evaluation import metric_of
 from accord.runs.fingerprint import run_name
 from accord.runs.folder import RunFolder
 from accord.runs.left_out import LeftOut
 from accord.runs.run import Run
-from accord.runs.selection import rule_for
+from accord.runs.selection import Selected, rule_for, select
 from accord.runs.text import align
 from accord.training.engine_choice import make_engine, soon_done
 from accord.training.fit import make_job
@@ -53,12 +54,12 @@ class LeaveOneOut:
         nothing is held out)."""
         histories = {key: run.history for key, run in self.runs.items()}
         rule = rule_for(list(histories.values()), rule)
-        chosen: dict[str, dict[str, dict[str, Any]]] = {}
-        for (method, client, seed), run in self.runs.items():
+        chosen: dict[str, dict[str, dict[str, Selected]]] = {}
+        for (method, client, seed), history in histories.items():
             of = chosen.setdefault(method, {}).setdefault(client, {})
-            if histories[method, client, seed]:
-                of[str(seed)] = run.select(rule)
-        return LeftOut(next(iter(histories.values()))[0][1].metric, rule, chosen)
+            if history:
+                of[str(seed)] = select(history, rule)
+        return LeftOut(metric_of(histories.values()), rule, chosen)
 
     def figures(self, rule: str | None = None) -> dict[str, dict[str, list[float]]]:
         """By method and client left out: a figure per seed."""
@@ -101,10 +102,10 @@ def leave_one_out(
     """Trains every algorithm with every seed once without each client of `fed`, and evaluates it on that client.
 
     `model` is a module, or a function that makes one for a seed. `algorithms` is one, several, or several by name.
-    `options` are those of `accord.fit`: `rounds`, `lr`, `batch`, `evaluate_every` and so on. Nothing of a client that
-    is left out reaches training: preparation that was fitted to the training clients is fitted again without it. Small
-    models, and all models on a GPU, train in lockstep. With a `folder` every run has one of its own there, finished
-    runs are not repeated, and `accord show` prints the same table.
+    `options` are those of `accord.fit` for training and evaluation: `rounds`, `lr`, `batch`, `evaluate_every` and so
+    on. Nothing of a client that is left out reaches training: preparation that was fitted to the training clients is
+    fitted again without it. Small models, and all models on a GPU, train in lockstep. With a `folder` every run has one
+    of its own there, finished runs are not repeated, and `accord show` prints the same table.
 
     >>> fed = accord.data.table(source="patients.csv", client="hospital", label="ill")
     >>> methods = {"averaging": accord.fedavg(), "masked": accord.fedavg(mask=accord.gma(0.4))}
@@ -148,24 +149,21 @@ def leave_one_out(
 def _methods(algorithms: Algorithm | Sequence[Algorithm] | Mapping[str, Algorithm]) -> dict[str, Algorithm]:
     """The algorithms by name: that which they are given, or else their label."""
     if isinstance(algorithms, Mapping):
-        named = {str(name): algorithm for name, algorithm in algorithms.items()}
+        named = {str(name): _checked(algorithm) for name, algorithm in algorithms.items()}
     else:
         listed = [algorithms] if isinstance(algorithms, Algorithm) else list(algorithms)
-        for algorithm in listed:
-            _check(algorithm)
-        named = {label_of(algorithm): algorithm for algorithm in listed}
+        named = {label_of(_checked(algorithm)): algorithm for algorithm in listed}
         if len(named) < len(listed):
             raise AccordError("two of the algorithms have one label: give them names, as in {'slow': ..., 'fast': ...}")
     if not named:
         raise AccordError("algorithms is empty: give at least one, such as accord.fedavg()")
-    for algorithm in named.values():
-        _check(algorithm)
     return named
 
 
-def _check(algorithm: object) -> None:
+def _checked(algorithm: object) -> Algorithm:
     if not isinstance(algorithm, Algorithm):
         raise AccordError(f"algorithms must be of type Algorithm, got {algorithm!r}")
+    return algorithm
 
 
 def _settings(options: Mapping[str, Any]) -> tuple[Plan, Training]:

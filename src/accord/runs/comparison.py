@@ -7,6 +7,7 @@ from typing import Any
 from accord.core import files
 from accord.core.files import plain
 from accord.core.metrics import GAPS, TITLES, Gap, Metric
+from accord.runs.evaluation import metric_of
 from accord.runs.reader import Recorded
 from accord.runs.selection import rule_for
 from accord.runs.text import Cells, spread
@@ -58,7 +59,7 @@ def comparison(runs: Sequence[Recorded], rule: str) -> Cells:
     splits = [split for split in TITLES if any(split in run.history[0][1].splits for run in evaluated)]
     tests = list(dict.fromkeys(name for run in evaluated for name in run.history[0][1].tests))
     gaps = [gap for gap in GAPS.values() if {gap.first, gap.second} <= set(splits)]
-    metric = evaluated[0].history[0][1].metric if evaluated else Metric("accuracy")
+    metric = metric_of(run.history for run in evaluated)
     unit = f"{metric.title}, by {rule}"
     seeds = "seed" if all(len(members) == 1 for members in groups) else "seeds"  # `seeds 0` would read as none
     titles = [*(TITLES[s] for s in splits), *tests, *(gap.difference for gap in gaps)]

@@ -132,6 +132,11 @@ class Evaluation(Jsonable):
 History = Sequence[tuple[int, Evaluation]]  # (round, evaluation), in order
 
 
+def metric_of(histories: Iterable[History]) -> Metric:
+    """The metric that runs are judged by; accuracy where none was evaluated."""
+    return next((history[0][1].metric for history in histories if history), Metric("accuracy"))
+
+
 def summarise(table: Table, parts: Parts | None = None, privacy: dict[str, float] | None = None) -> Evaluation:
     """The evaluation of one model. Clients without samples in a split do not count in it."""
     of_split = np.array([split for split, _ in table.groups])

@@ -10,6 +10,7 @@ from typing import Any
 from accord.core.metrics import TITLES, Metric
 from accord.core.names import in_order
 from accord.runs.comparison import flat, told_apart
+from accord.runs.evaluation import metric_of
 from accord.runs.reader import Recorded
 from accord.runs.selection import Selected
 from accord.runs.text import Cells, spread
@@ -41,7 +42,7 @@ class LeftOut:
         these runs reach on average on other data than the client's."""
         of = self.chosen[method]
         seeds = [seed for seed in next(iter(of.values())) if all(seed in of.get(client, {}) for client in self.clients)]
-        found = {seed: [_figure(of[client][seed], on) for client in self.clients] for seed in seeds}
+        found = {seed: [of[client][seed].by_name.get(on, math.nan) for client in self.clients] for seed in seeds}
         return {seed: statistics.fmean(values) for seed, values in found.items()}
 
     def worst(self, method: str) -> str | None:
@@ -97,10 +98,6 @@ def _test_figures(one: Selected) -> dict[str, float]:
     return {**own, **one.tests}
 
 
-def _figure(one: Selected, on: str) -> float:
-    return {**one.tests, **one.values}.get(on, math.nan)
-
-
 def split_off(runs: Sequence[Recorded]) -> tuple[list[Recorded], list[Recorded]]:
     """The runs that belong to methods which left out one client after another, and the others."""
     clients: dict[str, set[str]] = {}
@@ -134,8 +131,7 @@ def left_out(runs: Iterable[Recorded], rule: str) -> LeftOut:
             figures = chosen[name].setdefault(_title(run.named_unseen), {})
             if (one := run.chosen(rule)) is not None:
                 figures[run.seed] = one
-    metrics = [run.history[0][1].metric for members in methods.values() for run in members if run.history]
-    return LeftOut(metrics[0] if metrics else Metric("accuracy"), rule, chosen)
+    return LeftOut(metric_of(run.history for members in methods.values() for run in members), rule, chosen)
 
 
 def _title(clients: Sequence[str]) -> str:

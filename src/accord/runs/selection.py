@@ -23,6 +23,11 @@ class Selected:
     values: dict[str, float]
     tests: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def by_name(self) -> dict[str, float]:
+        """All figures, by split and test set; a test set that is called as a split is gives way to it."""
+        return {**self.tests, **self.values}
+
 
 def _last10(history: History) -> History:
     return [(number, evaluation) for number, evaluation in history if number > history[-1][0] - 10]
