@@ -170,7 +170,7 @@ def fit_columns(
     if missing == "refuse":
         _refuse_missing(fed, cells)
     columns = tuple(
-        _fitted(name, values[rows], cells.levels.get(name), missing, declared.get(name))
+        _column_by(name, values[rows], cells.levels.get(name), missing, declared.get(name))
         for name, values in by_name.items()
     )
     if like:
@@ -190,7 +190,7 @@ def refitted(fed: Federation, before: Federation) -> Federation:
     return replace(fed, prepare=fitted(fed)) if scaled else fed
 
 
-def _fitted(
+def _column_by(
     name: str, values: Tensor, levels: Sequence[str] | None, missing: str, declared: Sequence[str] | None
 ) -> Column:
     """A column by the training clients' cells of it."""

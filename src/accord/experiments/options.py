@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from accord.core.errors import AccordError, nearest
-from accord.experiments.settings import SECTIONS, Section, shown
+from accord.experiments.section import Section
+from accord.experiments.settings import SECTIONS, shown
 from accord.rules.registry import Names
 
 Makers = Mapping[str, Callable[..., Any]]

@@ -8,9 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from accord.experiments.section import OneOrMore, Seed, Words
-from accord.experiments.section import Section as Section
-from accord.experiments.train_settings import TrainSection as TrainSection
+from accord.experiments.section import OneOrMore, Section, Seed, Words
+from accord.experiments.train_settings import TrainSection
 
 Count = Annotated[int, Field(ge=0)]
 Names = Annotated[list[str], Field(min_length=1)]
