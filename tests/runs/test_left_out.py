@@ -1,5 +1,7 @@
 """The table of clients left out, with figures worked by hand."""
 
+import math
+
 from accord.core.metrics import Metric
 from accord.runs.left_out import LeftOut
 from accord.runs.selection import Selected
@@ -41,3 +43,10 @@ def test_where_less_is_better_the_worst_is_the_largest() -> None:
 def test_clients_whose_names_are_numbers_stand_in_their_order() -> None:
     of = {client: {"0": reached(0.5)} for client in ("10", "9", "1")}
     assert LeftOut(Metric("accuracy"), "held-out", {"averaging": of}).clients == ["1", "9", "10"]
+
+
+def test_a_client_without_a_figure_has_a_dash_in_every_number_of_seeds() -> None:
+    """The AUC of a client with one class is NaN in every seed: no deviation can be had of that."""
+    of = {"north": CHOSEN["averaging"]["north"], "south": {seed: reached(math.nan) for seed in "01"}}
+    _, row = LeftOut(Metric("auc"), "held-out", {"averaging": of}).cells()
+    assert row[2:6] == ["0.8500 ± 0.0707", "-", "-", "-"]

@@ -1,5 +1,6 @@
 """Results as rows of text, for `print(run)` and for the terminal."""
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -110,8 +111,11 @@ def numeric(cells: Cells) -> list[bool]:
 
 def spread(values: Sequence[float], metric: Metric) -> str:
     """The mean over seeds, with the standard deviation where there is more than one."""
-    mean = metric.figure(statistics.fmean(values))
-    return mean if len(values) == 1 else f"{mean} ± {metric.figure(statistics.stdev(values))}"
+    mean = statistics.fmean(values)
+    # of seeds without a figure (an AUC of one class) there is no mean, and `stdev` fails on them
+    if len(values) == 1 or math.isnan(mean):
+        return metric.figure(mean)
+    return f"{metric.figure(mean)} ± {metric.figure(statistics.stdev(values))}"
 
 
 def in_words(since: int) -> str:
