@@ -373,3 +373,13 @@ def test_samples_with_a_client_each_are_not_copied(tmp_path: Path) -> None:
     ):
         with pytest.raises(AccordError, match=sentence):
             accord.data.from_samples(**{"x": x, "y": [0] * 6, "client": [0] * 6, **bad})
+
+
+@pytest.mark.parametrize("name", ["train", "heldout", "unseen", "test"])
+def test_a_test_set_called_like_a_split_is_refused(name: str) -> None:
+    """Tables and comparisons have figures by name: they would show the split's for the test set's."""
+    fed = accord.data.from_samples([[0.0], [1.0], [2.0]], [0, 1, 1], ["a", "b", "b"], test=[2])
+    with pytest.raises(AccordError, match=f"test set {name} is called like the data's own"):
+        with_tests(fed, {name: Samples(torch.zeros(1, 1), torch.tensor([0]))})
+    if name == "test":
+        assert with_tests(replace(fed, test=None), {name: Samples(torch.zeros(1, 1), torch.tensor([0]))}).others

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from accord.core import draws
 from accord.core.errors import AccordError, check_whole
+from accord.core.metrics import TITLES
 from accord.data.federated import AsIs, Federation, Prepare, Rows, Shifted
 from accord.data.partition import SPLITS, Parts
 from accord.data.samples import Samples
@@ -216,6 +217,9 @@ def with_tests(fed: Federation, tests: Mapping[str, Samples]) -> Federation:
     scanner."""
     others, first = {}, len(fed.y)
     for name, test in tests.items():
+        # figures stand side by side under these names, and one would be shown for the other
+        if name in ("train", "heldout", "unseen") or (name == "test" and fed.test is not None):
+            raise AccordError(f"test set {name} is called like the data's own {TITLES[name]} data: rename its file")
         if (test.x.shape[1:], test.x.dtype) != (fed.x.shape[1:], fed.x.dtype):
             raise AccordError(
                 f"test set {name} holds {test.x.dtype} samples of shape {tuple(test.x.shape[1:])}, but {fed.name} "
