@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from hypothesis import given, settings
@@ -89,6 +90,21 @@ def test_declared_categories() -> None:
     levels = accord.data.table(source=rows, heldout=0.0, categories={"kind": ["3", "01", "9"]})
     assert levels.columns[0].inputs == ["kind=3", "kind=1", "kind=9", "kind=(other)"]
     assert levels.x.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]]
+
+
+def test_declared_truth_values_are_those_of_the_cells() -> None:
+    """They are read as 1 and 0: under other names every cell would be of a level that no client has."""
+    rows = [{"client": "a", "smokes": smokes, "label": 0} for smokes in ("true", "FALSE", True)]
+    fed = accord.data.table(source=rows, heldout=0.0, categories={"smokes": ["false", True]})
+    assert fed.x.tolist() == [[0, 1, 0], [1, 0, 0], [0, 1, 0]]
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), np.float32("nan"), pandas.NA, pandas.NaT])
+@pytest.mark.parametrize("column", ["client", "label"])
+def test_missing_clients_and_labels_of_a_table_in_memory_are_refused(column: str, nothing: object) -> None:
+    rows = [{"client": "a", "age": 1, "label": "ill"}, {"client": "b", "age": 2, "label": "well", column: nothing}]
+    with sentence(f"row 1 of the table has no value in column {column}: every row needs one there"):
+        accord.data.table(source=rows, heldout=0.0)
 
 
 def test_a_folder_with_a_file_for_each_client(tmp_path: Path) -> None:

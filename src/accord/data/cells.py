@@ -139,8 +139,9 @@ def as_text(value: float) -> str:
 
 def level_name(level: Any) -> str:
     """A level that the user names, as a cell that holds it is read."""
-    number = number_of(str(level))
-    return str(level).strip() if number is None else as_text(number)
+    text = str(level).strip()
+    number = _TRUTH.get(text.lower(), number_of(text))
+    return text if number is None else as_text(number)
 
 
 def number_of(text: str) -> float | None:
@@ -151,6 +152,11 @@ def number_of(text: str) -> float | None:
         except ValueError:
             continue
     return None
+
+
+def is_nothing(cell: Any) -> bool:
+    """Whether a cell of a table in memory says by its type or as NaN that it is missing."""
+    return type(cell).__name__ in _NOTHING or (isinstance(cell, float | np.floating) and bool(np.isnan(cell)))
 
 
 def _read(cell: Any, column: str, place: int, at: At) -> float | str | None:
@@ -165,7 +171,7 @@ def _read(cell: Any, column: str, place: int, at: At) -> float | str | None:
         if number is None and _DATE.fullmatch(text):
             raise AccordError(_dated(column, f"{text!r} in {at(place)}"))
         return text if number is None else number
-    if type(cell).__name__ in _NOTHING:
+    if is_nothing(cell):
         return None
     if isinstance(cell, datetime.date | datetime.time | datetime.timedelta | np.datetime64 | np.timedelta64):
         raise AccordError(_dated(column, f"{cell} in {at(place)}"))

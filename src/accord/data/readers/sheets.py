@@ -12,7 +12,7 @@ import numpy as np
 
 from accord.core.errors import AccordError
 from accord.data.cache import Progress
-from accord.data.cells import CellColumn, refuse_dates
+from accord.data.cells import CellColumn, is_nothing, refuse_dates
 
 BATCH = 1 << 14  # rows of a block
 SEPARATORS = (",", ";", "\t")
@@ -286,4 +286,4 @@ def _columns_of(source: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else "" if value is None else str(value)
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else "" if is_nothing(value) else str(value)
