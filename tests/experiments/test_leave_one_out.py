@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,18 @@ def test_scrambling_the_client_that_is_left_out_changes_no_byte_of_training(tmp_
         same = left_out == "north"
         assert (lines == other_lines) == same and (models == other_models) == same
         assert unseen != other_unseen or not same, "the scrambled rows are read, in the end"
+
+
+def test_means_over_other_clients_are_not_compared(tmp_path: Path) -> None:
+    """Seeds that each lack a client, another one, have as many figures, and no mean that could be compared."""
+    from accord.cli.compare import compare
+
+    trained(tmp_path, SWEPT)
+    runs = [run for run in load_all([tmp_path / "runs"]) if "gma" in run.label]
+    for seed, client in zip(sorted({run.seed for run in runs}), ("north", "west"), strict=False):
+        shutil.rmtree(next(run.folder for run in runs if run.seed == seed and run.unseen == [client]))
+    with sentence("no seed of fedavg + gma(0.4) has a figure on every client that was left out: train the rest"):
+        compare(tmp_path / "runs")
 
 
 def test_further_test_sets_are_columns_and_can_be_compared_on(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -169,11 +169,14 @@ def _figures(runs: "Sequence[Recorded]", rule: str) -> _Figures:
     """Every seed's figures; of runs that leave out one client after another their mean, where the seed has them all."""
     from accord.runs.selection import select
 
-    by_seed: dict[int, list[dict[str, float]]] = {}
+    by_seed: dict[int, dict[tuple[str, ...], dict[str, float]]] = {}
     for run in runs:
-        by_seed.setdefault(int(run.seed), []).append(select(run.history, rule).by_name)
-    most = max(map(len, by_seed.values()))
-    whole = {seed: some for seed, some in by_seed.items() if len(some) == most}
+        by_seed.setdefault(int(run.seed), {})[tuple(run.named_unseen)] = select(run.history, rule).by_name
+    everyone = {client for of in by_seed.values() for client in of}
+    # a mean over some of the clients is another figure, also where each seed lacks as many
+    whole = {seed: list(of.values()) for seed, of in by_seed.items() if of.keys() == everyone}
+    if not whole:
+        raise AccordError(f"no seed of {runs[0].label} has a figure on every client that was left out: train the rest")
     return {
         seed: {name: statistics.fmean(of[name] for of in some) for name in some[0] if all(name in of for of in some)}
         for seed, some in whole.items()

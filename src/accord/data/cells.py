@@ -16,7 +16,7 @@ from accord.core.errors import AccordError
 
 LARGEST = float(np.finfo(np.float32).max)
 # what pandas takes for missing too, and the question mark of older tables; `none` is an answer
-_BLANK = frozenset(["", "?", "NA", "N/A", "n/a", "nan", "NaN", "NAN", "null", "NULL", "None", "<NA>", "#N/A"])
+BLANK = frozenset(["", "?", "NA", "N/A", "n/a", "nan", "NaN", "NAN", "null", "NULL", "None", "<NA>", "#N/A"])
 LEVELS = 1000  # more are ids or free text, which tell a model nothing as categories
 _TRUTH = {"true": 1.0, "false": 0.0}
 _DATE = re.compile(
@@ -165,7 +165,7 @@ def _read(cell: Any, column: str, place: int, at: At) -> float | str | None:
         cell = cell.decode("utf-8", "replace")
     if isinstance(cell, str):
         text = cell.strip()
-        if text in _BLANK:
+        if text in BLANK:
             return None
         number = _TRUTH.get(text.lower(), number_of(text))
         if number is None and _DATE.fullmatch(text):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.names import in_order
-from accord.data.cells import LARGEST, _BLANK, At, number_of
+from accord.data.cells import BLANK, LARGEST, At, number_of
 
 
 class Labels:
@@ -26,7 +26,7 @@ class Labels:
         """Further labels."""
         for place, label in enumerate(labels):
             if label not in self._numbers:
-                if label.strip() in _BLANK:
+                if label.strip() in BLANK:
                     raise AccordError(missing_cell(at(place), self._column))
                 number = self._numbers[label] = number_of(label)
                 if number is not None and not abs(number) <= LARGEST:
