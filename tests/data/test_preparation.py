@@ -107,6 +107,15 @@ def test_missing_clients_and_labels_of_a_table_in_memory_are_refused(column: str
         accord.data.table(source=rows, heldout=0.0)
 
 
+def test_columns_in_memory_are_lists_with_names_of_their_own() -> None:
+    frame = pandas.DataFrame([["a", 1.0, 2.0, 0]], columns=["client", "age", "age", "label"])
+    for source in (frame, {"client": ["a"], "label": [0], 1: [1.0], "1": [2.0]}):
+        with sentence(f"the table has two columns called {'age' if source is frame else '1'}: each needs a name"):
+            accord.data.table(source=source, heldout=0.0)
+    with sentence("column age of the table is 54: a column has a cell for each row, in a list"):
+        accord.data.table(source={"client": ["a"], "age": 54, "label": [0]}, heldout=0.0)
+
+
 def test_a_folder_with_a_file_for_each_client(tmp_path: Path) -> None:
     (tmp_path / "north.csv").write_text("age,sex,label\n40,f,0\n?,m,1\n")
     (tmp_path / "south.csv").write_text("sex,age,label\nm,30,0\n")  # in another order

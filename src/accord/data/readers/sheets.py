@@ -277,6 +277,12 @@ def _columns_of(source: Any) -> dict[str, Any]:
             "a table is a path of a CSV or Parquet file, a data frame, a dict of columns or a list with a dict for each"
             f" row, got {type(source).__name__}"
         )
+    names = list(map(str, source if isinstance(source, Mapping) else source.columns))
+    if twice := [name for name in columns if names.count(name) > 1]:
+        raise AccordError(f"the table has two columns called {twice[0]}: each needs a name of its own")
+    for name, values in columns.items():
+        if isinstance(values, str) or not hasattr(values, "__len__"):
+            raise AccordError(f"column {name} of the table is {values!r}: a column has a cell for each row, in a list")
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         raise AccordError(
