@@ -307,8 +307,10 @@ def test_preparation_is_fitted_to_training_rows_alone() -> None:
         {"a": torch.tensor([3])},
         {"c": torch.tensor([2])},
     )
-    assert fitted(fed) == Standardise((2.0, 7.0), (1.0, 1.0))  # a column that is constant becomes 0
-    assert fitted(fed)(x).tolist() == [[-1, 0], [1, 0], [98, -12], [0, 0]]
+    assert fitted(fed) == Standardise((2.0, 7.0), (1.0, 0.0))
+    # a column that is constant becomes 0, for clients of other values too
+    assert fitted(fed)(torch.tensor([[3.0, 7.0], [3.0, 250.0]])).tolist() == [[1.0, 0.0], [1.0, 0.0]]
+    assert fitted(fed)(x).tolist() == [[-1, 0], [1, 0], [98, 0], [0, 0]]
     grey = torch.tensor([0, 255, 7], dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 1, 2, 2)
     pictures = Federation(grey, torch.zeros(3).long(), {"a": torch.tensor([0, 1])}, unseen={"b": torch.tensor([2])})
     assert fitted(pictures) == Scale((0.5,), (0.5,))
@@ -320,7 +322,8 @@ def test_fitted_columns_have_mean_0_and_spread_1_or_are_constant(values: list[li
     x = torch.tensor(values)
     fit = fitted(Federation(x, torch.zeros(len(x)), {"all": torch.arange(len(x))}))
     assert isinstance(fit, Standardise)
-    exact = (x.double() - torch.tensor(fit.mean, dtype=torch.float64)) / torch.tensor(fit.std, dtype=torch.float64)
+    spread = torch.tensor([std or torch.inf for std in fit.std], dtype=torch.float64)
+    exact = (x.double() - torch.tensor(fit.mean, dtype=torch.float64)) / spread
     assert exact.mean(0).abs().max() < 1e-6
     for column, own in zip(exact.T, x.T, strict=True):
         assert column.std(correction=0).item() == pytest.approx(0 if len(own.unique()) == 1 else 1, abs=1e-6)

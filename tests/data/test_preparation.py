@@ -74,11 +74,11 @@ def test_what_is_missing_at_unseen_clients_alone_has_no_input_of_its_own() -> No
     assert fed.x[5].tolist() == [50, 0, 0, 1]
 
 
-@pytest.mark.parametrize(("missing", "fill"), [("mean", 40.0), ("median", 20.0), ("zero", 0.0)])
+@pytest.mark.parametrize(("missing", "fill"), [("mean", 40.0), ("median", 25.0), ("zero", 0.0)])
 def test_what_stands_for_a_missing_number(missing: str, fill: float) -> None:
-    rows = [{"client": "a", "age": age, "label": 0} for age in (10, 20, 90, None)]
+    rows = [{"client": "a", "age": age, "label": 0} for age in (10, 20, 30, 100, None)]
     fed = accord.data.table(source=rows, heldout=0.0, missing=missing)
-    assert fed.x.tolist() == [[10, 0], [20, 0], [90, 0], [fill, 1]]
+    assert fed.x.tolist() == [[10, 0], [20, 0], [30, 0], [100, 0], [fill, 1]]
 
 
 def test_declared_categories() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -203,7 +204,7 @@ def _column_by(
     if missing == "mean" and len(there):
         fill = float(there.double().mean())
     elif missing == "median" and len(there):
-        fill = float(there.double().median())
+        fill = float(np.median(there.numpy().astype(np.float64)))
     return Column(name, None, fill, indicator, missing)
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -14,13 +15,19 @@ _AT_ONCE = 10_000  # samples
 
 @dataclass(frozen=True)
 class Standardise:
-    """Numbers of a table: (x - mean) / std, by column. `x: [B, F]`."""
+    """Numbers of a table: (x - mean) / std, by column. `x: [B, F]`. A column of spread 0 becomes 0 for everybody: a
+    model learns nothing of it in training, and its first guess at a weight must not meet another client's values."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     def __call__(self, x: Tensor) -> Tensor:
-        return (x - constants(self.mean, x.device)) / constants(self.std, x.device)
+        return (x - constants(self.mean, x.device)) / constants(_divisors(self.std), x.device)
+
+
+@lru_cache(maxsize=256)
+def _divisors(std: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(spread or math.inf for spread in std)
 
 
 def fitted(fed: Federation) -> Prepare:
@@ -28,6 +35,7 @@ def fitted(fed: Federation) -> Prepare:
     rest, such as inputs that say which category a row is of, stays as it is."""
     if fed.x.dtype == torch.uint8 and fed.x.ndim == 4:
         mean, std = _statistics(fed)
+        std = torch.where(std > 0, std, 1.0)
         return Scale(tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
     if fed.x.is_floating_point() and fed.x.ndim == 2:
         mean, std = _statistics(fed)
@@ -38,8 +46,7 @@ def fitted(fed: Federation) -> Prepare:
 
 
 def _statistics(fed: Federation) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation by column or channel, in float64; a constant one gets 1, so that it becomes 0 and not
-    a division by 0."""
+    """Mean and standard deviation by column or channel, in float64."""
     width = fed.x.shape[1]
     total, square = torch.zeros(width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64)
     low, high = (
@@ -55,8 +62,8 @@ def _statistics(fed: Federation) -> tuple[Tensor, Tensor]:
         # about the mean: the difference of two large sums would lose the digits
         square = square + (part - mean).square().sum(0)
     std = (square / max(count, 1)).sqrt()
-    # not `std > 0`: rounding may leave a constant column a little spread
-    return mean, torch.where(low < high, std, 1.0)
+    # rounding may leave a constant column a little spread
+    return mean, torch.where(low < high, std, 0.0)
 
 
 def _parts(fed: Federation) -> Iterator[Tensor]:
