@@ -13,12 +13,27 @@ from torch.nn import functional as F
 
 from accord.core.errors import AccordError
 from accord.core.measure import Measure, PerSample
-from accord.core.predicted import check_classes
+from accord.core.predicted import check_labels, class_axes, mean_where_labelled
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
     """For class labels. `output: [B, classes]`, `target: [B]`."""
     return F.cross_entropy(output, target, reduction="none")
+
+
+def dense_cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """For a class label at every pixel, or every place of a sequence: the mean over those of a sample that have one.
+    `target: [B, ...]`, -100 where there is none; `output: [B, classes, ...]`, as torch has it, or `[B, ..., classes]`.
+    """
+    first, last = class_axes(output, target)
+    if first and last:
+        raise AccordError(
+            f"outputs of shape {tuple(output.shape)} may have their classes in dimension 1 or in the last one: give"
+            " loss=torch.nn.CrossEntropyLoss() if it is dimension 1, else move them there"
+        )
+    return mean_where_labelled(
+        F.cross_entropy(output if first else output.movedim(-1, 1), target, reduction="none"), target
+    )
 
 
 def squared_error(output: Tensor, target: Tensor) -> Tensor:
@@ -32,14 +47,18 @@ def accuracy(output: Tensor, target: Tensor) -> Tensor:
 
 
 def _right(output: Tensor, target: Tensor) -> Tensor:
-    """The same, also of a single logit, which is that of class 1 of two."""
-    if output.ndim == 1 or output.shape[1] == 1:
+    """The same, also of a single logit, which is that of class 1 of two; where every pixel has a class, the share of
+    pixels that are right."""
+    if target.ndim == 1 and (output.ndim == 1 or output.shape[1] == 1):
         return ((output.reshape(target.shape) > 0) == (target > 0)).float()
+    if target.ndim > 1:
+        predicted = output.argmax(1 if class_axes(output, target)[0] else -1)
+        return mean_where_labelled((predicted == target).float(), target)
     return accuracy(output, target)
 
 
 # As marks beside the code: a run folder's name holds the code of its metrics, and must not change.
-vars(accuracy).update(computed_by=_right, nan_counts_as=0.0, fits=check_classes)
+vars(accuracy).update(computed_by=_right, nan_counts_as=0.0, fits=check_labels)
 
 
 def smaller_is_better(metric: PerSample) -> PerSample:
@@ -104,9 +123,13 @@ def _reduction_of(function: Any) -> Any:
 
 def default_loss(y: Tensor) -> PerSample:
     """Cross-entropy for whole-number targets, squared error for others."""
-    return squared_error if y.dtype.is_floating_point else cross_entropy
+    if y.dtype.is_floating_point:
+        return squared_error
+    return cross_entropy if y.ndim == 1 else dense_cross_entropy
 
 
-def default_metrics(y: Tensor) -> Mapping[str, PerSample]:
-    """Accuracy for class labels; a regression, or several labels per sample, are judged by their loss."""
-    return {} if y.dtype.is_floating_point or y.ndim != 1 else {"accuracy": accuracy}
+def default_metrics(y: Tensor, own_loss: bool = False) -> Mapping[str, PerSample]:
+    """Accuracy for class labels, also of every pixel; a regression is judged by its loss, and so are several labels per
+    sample, which come with a loss of their own."""
+    several_labels = y.ndim == 2 and own_loss
+    return {} if y.dtype.is_floating_point or several_labels else {"accuracy": accuracy}

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from accord.core.class_metrics import F1, Auc, AveragePrecision, BalancedAccuracy, CalibrationError
 from accord.core.errors import AccordError, did_you_mean
+from accord.core.language_metrics import Perplexity
 from accord.core.losses import accuracy, default_metrics
 from accord.core.measure import Measure, Metrics, PerSample, group, per_sample
 from accord.core.number_metrics import R2, Mae
@@ -16,6 +17,7 @@ balanced_accuracy = BalancedAccuracy()
 calibration_error = CalibrationError()
 f1 = F1()
 mae = Mae()
+perplexity = Perplexity()
 r2 = R2()
 
 METRICS: dict[str, PerSample | Measure] = {
@@ -26,6 +28,7 @@ METRICS: dict[str, PerSample | Measure] = {
     "calibration_error": calibration_error,
     "f1": f1,
     "mae": mae,
+    "perplexity": perplexity,
     "r2": r2,
 }
 
@@ -39,11 +42,11 @@ def named(name: str) -> PerSample | Measure:
     return METRICS[name]
 
 
-def chosen_metrics(metrics: Metrics | Sequence[str] | str | None, y: Tensor) -> Metrics:
+def chosen_metrics(metrics: Metrics | Sequence[str] | str | None, y: Tensor, own_loss: bool = False) -> Metrics:
     """What is measured: names of accord's own metrics, or metrics by the names that they are to have; where nobody
-    says, those that suit the targets."""
+    says, those that suit the targets, and the loss where it is the user's own."""
     if metrics is None:
-        return default_metrics(y)
+        return default_metrics(y, own_loss)
     if isinstance(metrics, str):
         metrics = [metrics]
     if not isinstance(metrics, Mapping):

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
 
 BINS = 1000  # of a score between 0 and 1, in what a client of a deployment sends for AUC and average precision
+NO_LABEL = -100  # as torch's cross-entropy has it: a pixel, or a place of a sequence, that counts for nothing
 _LARGEST = 1e30  # what an infinite logit counts as
 
 
@@ -20,6 +22,38 @@ def check_classes(output: Tensor, target: Tensor) -> None:
             f"needs one class label per sample, got targets of shape {tuple(target.shape)} and outputs of shape"
             f" {tuple(output.shape)}"
         )
+
+
+def class_axes(output: Tensor, target: Tensor) -> tuple[bool, bool]:
+    """Whether classes may be dimension 1 of outputs `[B, ...]`, and the last, where every pixel, or every place of a
+    sequence, has a class, `target: [B, ...]`. Refuses outputs that are not for such targets."""
+    wanted, got = tuple(target.shape[1:]), tuple(output.shape[1:])
+    fits = got[1:] == wanted, got[:-1] == wanted
+    if len(got) != len(wanted) + 1 or not any(fits):
+        raise AccordError(
+            f"outputs of shape {got} a sample are not scores of classes for targets of shape {wanted}: they should be"
+            f" (classes, {_listed(wanted)}) or ({_listed(wanted)}, classes); several labels per sample take"
+            " loss=torch.nn.BCEWithLogitsLoss()"
+        )
+    return fits
+
+
+def check_labels(output: Tensor, target: Tensor) -> None:
+    """Refuses what is neither one class label per sample nor one at every pixel."""
+    if target.ndim == 1 or target.is_floating_point() or output.ndim != target.ndim + 1:
+        check_classes(output, target)
+    else:
+        class_axes(output, target)
+
+
+def mean_where_labelled(values: Tensor, target: Tensor) -> Tensor:
+    """The mean of each sample over the pixels that have a label, `[B]`; 0 where none has."""
+    labelled = (target != NO_LABEL).flatten(1)
+    return torch.where(labelled, values.flatten(1), 0.0).sum(1) / labelled.sum(1).clamp(min=1)
+
+
+def _listed(shape: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shape))
 
 
 def _kind(tensor: Tensor) -> str:

@@ -24,6 +24,7 @@ from accord.data.federate import deal
 from accord.data.federated import Federation, Prepare
 from accord.data.finite import check_finite
 from accord.data.from_arrays import from_samples
+from accord.data.inputs import laid_flat
 from accord.data.standardise import fitted
 
 AT_ONCE = 1000  # samples between two calls of progress
@@ -45,7 +46,8 @@ def from_torch(
     progress: Progress | None = None,
     **split_options: Any,
 ) -> Federation:
-    """All samples of a map-style Dataset of pairs (x, y); `test` is another, and nobody's.
+    """All samples of a map-style Dataset of pairs (x, y); `test` is another, and nobody's. A sample may be several
+    tensors: x is then a dict or a tuple of them, or the item a dict with its label under `labels` or `label`.
 
     `client` names the owner of each sample, in the Dataset's order. Left out, `clients` of them (10) and `unseen`
     others are made up by `split` and its options, as in `deal`. Every sample is asked for once and kept in one tensor,
@@ -58,7 +60,7 @@ def from_torch(
     >>> fed.clients, fed.train["ann"], list(fed.unseen)
     (['ann', 'bob'], tensor([0, 2]), ['cem'])
     """
-    groups = {"the data": dataset} | ({} if test is None else {"the test set": test})
+    groups, fields = laid_flat({"the data": dataset} | ({} if test is None else {"the test set": test}))
     sizes = [_size(who, data) for who, data in groups.items()]
     blocks = (block for who, data in groups.items() for block in _items(who, data))
     x, y = joined(blocks, sum(sizes), progress)
@@ -71,7 +73,7 @@ def from_torch(
         "prepare": prepare,
         "name": name,
     }
-    fed = _given(x, y, client, sizes[0], options | split_options)
+    fed = replace(_given(x, y, client, sizes[0], options | split_options), fields=fields)
     return replace(fed, prepare=fitted(fed)) if prepare is None and x.dtype == torch.uint8 else fed
 
 

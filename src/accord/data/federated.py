@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from accord.core import draws
+from accord.core.fields import Fields
 from accord.data.shift import Shift
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Federation:
     augment: Augment | None = None
     populations: Mapping[str, str] = field(default_factory=dict)  # client -> the group of people it comes from
     classes: tuple[str, ...] = ()  # the classes' names, where they have any
+    fields: Fields | None = None  # of samples that are several tensors: how they lie in `x`, flat
     columns: "tuple[Column, ...]" = ()  # of a table: how each became inputs of the model
     notes: tuple[str, ...] = ()  # what a person should know of them
     # of a table: the same federation prepared by the clients that train now; see `refitted`

@@ -19,6 +19,7 @@ from accord.core.errors import AccordError
 from accord.data.federate import assemble, check_counts
 from accord.data.federated import Federation, Prepare
 from accord.data.finite import check_finite
+from accord.data.inputs import laid_flat
 from accord.data.labels import Labels
 from accord.data.unseen import check_named
 
@@ -37,7 +38,8 @@ def from_arrays(
 ) -> Federation:
     """`clients` maps an id to `(x, y)` or to a map-style `Dataset` of such pairs; `test` is one more of either.
 
-    `unseen` says how many clients are unseen (drawn by `seed`), or which. A client without samples stays in the
+    Samples may be several tensors: `x` is then a dict of arrays by the names of the model's arguments, or a tuple of
+    them. `unseen` says how many clients are unseen (drawn by `seed`), or which. A client without samples stays in the
     federation with no rows. float64 becomes float32, whole-number labels int64; labels that are text name the classes.
 
     >>> fed = from_arrays({"a": ([[0.0], [1.0]], [0, 1]), "b": ([[2.0]], [1])}, unseen=["b"], heldout=0)
@@ -46,7 +48,8 @@ def from_arrays(
     """
     if not isinstance(clients, Mapping) or not clients:
         raise AccordError("from_arrays got no clients: give a dict from client id to (x, y)")
-    clients, test, classes = _with_numbered_labels(clients, test)
+    flat, fields = laid_flat({**clients, **({} if test is None else {_TEST: test})})
+    clients, test, classes = _with_numbered_labels({client: flat[client] for client in clients}, flat.get(_TEST))
     pairs = {str(client): _pair(f"client {client}", data) for client, data in clients.items()}
     if len(pairs) < len(clients):
         raise AccordError("two client ids are the same when written as text: give each client an id of its own")
@@ -62,7 +65,7 @@ def from_arrays(
     owned = dict(zip(pairs, spans, strict=False))  # the test set's span, if there is one, is the last and nobody's
     test_rows = spans[-1] if test is not None else None
     fed = assemble(x, y, owned, apart, heldout=heldout, seed=seed, test=test_rows, prepare=prepare, name=name)
-    return replace(fed, classes=classes)
+    return replace(fed, classes=classes, fields=fields)
 
 
 def from_samples(
@@ -79,6 +82,7 @@ def from_samples(
 ) -> Federation:
     """All samples at once: `x[i]` with label `y[i]` belongs to client `client[i]`, whatever the order. Nothing is
     copied but float64, which becomes float32: a file of it would be read whole. Labels that are text name the classes.
+    `x` may be a dict, or a tuple, of arrays, as in `from_arrays`.
 
     Rows marked in `test` (true or false for each, or row numbers) are the test set, and nobody's. `unseen` as in
     `from_arrays`.
@@ -88,7 +92,8 @@ def from_samples(
     (['a', 'b'], tensor([0, 2]))
     """
     y, classes = _numbered("the data", y)
-    x, y = _pair("the data", (x, y))
+    flat, fields = laid_flat({"the data": (x, y)})
+    x, y = _pair("the data", flat["the data"])
     ids, owner = np.unique(np.asarray(client), return_inverse=True)
     if owner.shape != (len(y),):
         raise AccordError(
@@ -109,7 +114,7 @@ def from_samples(
     check_finite(x, y, lambda row: "the test set" if owner[row] < 0 else f"client {ids[owner[row]]}")
     apart = _which_unseen(list(owned), unseen, seed, name)
     fed = assemble(x, y, owned, apart, heldout=heldout, seed=seed, test=rows, prepare=prepare, name=name)
-    return replace(fed, classes=classes)
+    return replace(fed, classes=classes, fields=fields)
 
 
 def _is_text(y: Any) -> bool:

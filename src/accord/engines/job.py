@@ -32,6 +32,7 @@ class Job:
     device: torch.device
     speed: frozenset[str] = frozenset()  # see `accord.engines.speed`
     attack: Attackers | None = None
+    given: nn.Module | None = None  # the user's model, where engines call a copy of it otherwise than the user does
 
     @cached_property
     def measures(self) -> dict[str, Measure]:

@@ -32,7 +32,7 @@ def probe(job: Job) -> Probed:
             raise AccordError(f"a metric cannot be called {name!r}: that name is taken in every evaluation")
     with torch.no_grad(), torch.random.fork_rng(devices=[job.device] if job.device.type == "cuda" else []):
         model = copied(job.module).to(job.device).train()
-        output, drops_out = _run(model, x)
+        output, drops_out = _run(model, x, str(job.fed.fields or f"shape {tuple(x.shape[1:])}"))
         _check_classes(job, output)
         _per_sample("loss", job.loss, output, y)
         for name, measure in job.measures.items():
@@ -71,7 +71,7 @@ def copied(module: nn.Module) -> nn.Module:
         ) from error
 
 
-def _run(model: nn.Module, x: Tensor) -> tuple[Any, bool]:
+def _run(model: nn.Module, x: Tensor, what: str) -> tuple[Any, bool]:
     """The output, and whether dropout was called. Refuses a model that puts a new buffer in an old one's place: that
     would be lost."""
     before = {name: id(buffer) for name, buffer in model.named_buffers()}
@@ -79,7 +79,7 @@ def _run(model: nn.Module, x: Tensor) -> tuple[Any, bool]:
         with draws.Routed(0) as mode:
             output = model(x)
     except Exception as error:
-        raise AccordError(f"the model cannot read samples of shape {tuple(x.shape[1:])}: {error}") from error
+        raise AccordError(f"the model cannot read samples of {what}: {error}") from error
     replaced = [name for name, buffer in model.named_buffers() if before.get(name) != id(buffer)]
     if replaced:
         name = replaced[0]

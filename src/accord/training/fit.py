@@ -17,6 +17,7 @@ from accord.data.federated import Federation
 from accord.engines.contract import Job
 from accord.engines.determinism import steady
 from accord.engines.device import pick_device
+from accord.engines.model_inputs import as_called
 from accord.engines.speed import checked
 from accord.models import warm_start
 from accord.rules import old_spelling
@@ -218,9 +219,11 @@ def make_job(
         plan.check_privacy()
         algorithm.privacy.check_layout(Layout.of(model, algorithm.personal))
     layout, where, ways = Layout.of(model, algorithm.personal), pick_device(device), checked(speed)
-    loss, metrics = per_sample_loss(loss or default_loss(fed.y), where), chosen_metrics(metrics, fed.y)
+    metrics = chosen_metrics(metrics, fed.y, own_loss=loss is not None)
+    loss = per_sample_loss(loss or default_loss(fed.y), where)
     against = None if attack is None else attackers(attack, fed, algorithm, plan.seed)
-    return Job(model, layout, fed, algorithm, training, loss, metrics, plan.seed, where, ways, against)
+    called = as_called(model, fed)
+    return Job(called, layout, fed, algorithm, training, loss, metrics, plan.seed, where, ways, against, model)
 
 
 def _open(

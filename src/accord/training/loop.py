@@ -293,7 +293,7 @@ class Loop:
             spared=max(0, self.plan.rounds - progress.round) if self.flat else 0,
             alone=job.algorithm.local.own_models,
             preparation=self._preparation,
-            _module=job.module,
+            _module=job.module if job.given is None else job.given,
             _layout=job.layout,
             _client_state=self._own if job.algorithm.local.own_models else None,
         )

@@ -121,6 +121,7 @@ def identity(job: Job, plan: Plan) -> dict[str, Any]:
         "model": describe(job.module),
         "data": job.fed.fingerprint(),
         "prepare": describe(job.fed.prepare),
+        **({"fields": describe(job.fed.fields)} if job.fed.fields else {}),
         **({"shift": [describe(shift.shift), describe(shift.tables)]} if shift else {}),
         **({"augment": describe(augment)} if augment else {}),
         "algorithm": describe(job.algorithm),

@@ -24,6 +24,7 @@ from accord.deploy.flower.memory import ClientMemory
 from accord.deploy.flower.sums import Rules, Sums, form_name, lifted_by, sent_form
 from accord.deploy.flower.wire import AGAIN, SPLITS, Task, arrays_of, content, layout_as, message_in, row_as, tensors_in
 from accord.engines.contract import ClientRow, Group, Job, Member, Work, joined
+from accord.engines.model_inputs import as_called
 from accord.engines.sequential import Sequential
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
@@ -188,9 +189,10 @@ class _Node:
     def _job(self, context: Context, fed: Federation, algorithm: Algorithm, training: Training, seed: int) -> Job:
         module = self._module(context)
         loss = per_sample_loss(self.loss or default_loss(fed.y), self.device)
-        metrics = chosen_metrics(self.metrics, fed.y)
+        metrics = chosen_metrics(self.metrics, fed.y, self.loss is not None)
         # a node of unseen clients trains on nothing, and is only measured
         known = fed if fed.train else replace(fed, train=fed.unseen)
+        module = as_called(module, known)
         layout = Layout.of(module, algorithm.personal)
         return Job(module, layout, known, algorithm, training, loss, metrics, seed, self.device)
 

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from accord.core import draws
 from accord.core.errors import AccordError
+from accord.core.fields import Fields
 from accord.engines.vectorised.lanes import Model, outputs
 
 
@@ -50,11 +51,19 @@ def pads(model: Model) -> bool:
     device = model.fed.x.device
     rows = torch.tensor([0, 1], device=device).clamp(max=len(model.fed.y) - 1)
     x, _ = model.fed.read(rows)
-    other = x.flip(0).roll(1, -1)
-    # whole numbers are tokens or the like, and others might name nothing
-    junk = torch.cat([x, 3.0 * other + 1.0 if x.is_floating_point() else other])
+    junk = torch.cat([x, _other(x, model.fed.fields)])
     alone, among = (_output(model.module, part)[:2] for part in (x, junk))
     return torch.allclose(alone, among, rtol=1e-4, atol=1e-5)
+
+
+def _other(x: Tensor, fields: Fields | None) -> Tensor:
+    """Samples unlike these, which the model can read: whole numbers are tokens or the like, and others might name
+    nothing."""
+    if fields is not None:
+        args, named = fields.unpack(x)
+        return fields.pack({key: _other(part, None) for key, part in named.items()} or [_other(p, None) for p in args])
+    other = x.flip(0).roll(1, -1)
+    return 3.0 * other + 1.0 if x.is_floating_point() else other
 
 
 def _output(module: nn.Module, x: Tensor) -> Tensor:
