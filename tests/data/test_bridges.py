@@ -396,12 +396,12 @@ BAD_TABLES = [
     (
         table(note=["a"] * 4),
         {"features": ["note"]},
-        "column note holds text: features are columns of numbers, or one of pictures or arrays",
+        "column note holds text: features are columns of numbers or arrays, or one of pictures",
     ),
     (
         PICTURES.add_column("age", [1] * 4),
         {"features": ["image", "age"]},
-        "column image holds pictures: features are columns of numbers, or one",
+        "column image holds pictures: features are columns of numbers or arrays, or one",
     ),
     (table(a=[[1.0]] * 4, b=[[1.0]] * 4), {}, "features must say which column holds the samples: a or b"),
     (
@@ -410,9 +410,9 @@ BAD_TABLES = [
         "no column holds pictures, arrays or numbers beside label: the others are note (text)",
     ),
     (
-        table(label=[[0]] * 4),
+        table(label=[[0.5]] * 4),
         {"features": "age"},
-        "column label holds arrays: a label is a class (a whole number, text or a ClassLabel) or a number",
+        "column label holds arrays: a label is a class (a whole number, text or a ClassLabel), a list of whole",
     ),
     (
         table(label=[0, None, 1, 1]),

@@ -24,7 +24,7 @@ from accord.data.federate import deal
 from accord.data.federated import Federation, Prepare
 from accord.data.finite import check_finite
 from accord.data.from_arrays import from_samples
-from accord.data.inputs import laid_flat
+from accord.data.inputs import flat_dataset
 from accord.data.standardise import fitted
 
 AT_ONCE = 1000  # samples between two calls of progress
@@ -60,7 +60,9 @@ def from_torch(
     >>> fed.clients, fed.train["ann"], list(fed.unseen)
     (['ann', 'bob'], tensor([0, 2]), ['cem'])
     """
-    groups, fields = laid_flat({"the data": dataset} | ({} if test is None else {"the test set": test}))
+    groups, fields = {"the data": dataset} | ({} if test is None else {"the test set": test}), None
+    for who, data in groups.items():
+        groups[who], fields = flat_dataset(who, data, fields)
     sizes = [_size(who, data) for who, data in groups.items()]
     blocks = (block for who, data in groups.items() for block in _items(who, data))
     x, y = joined(blocks, sum(sizes), progress)
@@ -98,9 +100,12 @@ def from_huggingface(
 
     `client` is the column that says whose a row is; left out, clients are made up as in `from_torch`. `features` is a
     column of pictures or arrays, or columns of numbers; left out, it is the one column of pictures or arrays, or else
-    all numbers but client and label. Pictures become bytes [N, C, H, W], the rest float32. A label that is text or a
-    ClassLabel names the classes. Samples are scaled by `fitted` unless `prepare` is given. Everything is decoded once
-    into one tensor, whose size is the limit (see this module).
+    all numbers but client and label. Pictures become bytes [N, C, H, W], the rest float32. What a tokeniser made
+    (`input_ids`, `attention_mask`), and columns of lists among several, go to the model by their names, whole numbers
+    as such; shorter lists are filled up with 0 where there is an attention mask. A label that is text or a ClassLabel
+    names the classes; lists of labels, one for each word, are filled up with -100, which counts for nothing. Samples
+    are scaled by `fitted` unless `prepare` is given. Everything is decoded once into one tensor, whose size is the
+    limit (see this module).
 
     >>> columns = {"age": [31, 45], "pulse": [60, 71], "site": ["a", "b"], "label": ["ill", "well"]}
     >>> rows = datasets.Dataset.from_dict(columns)
@@ -122,7 +127,8 @@ def from_huggingface(
         "name": name,
     }
     fed = _given(x, y, owners, len(dataset), options | split_options)
-    return replace(fed, classes=columns.classes, prepare=prepare or fitted(fed))
+    fed = replace(fed, classes=columns.classes, fields=columns.fields)
+    return replace(fed, prepare=prepare or fitted(fed))
 
 
 def from_flwr_datasets(
@@ -175,7 +181,8 @@ def from_flwr_datasets(
     x, y = joined(columns.blocks(AT_ONCE), columns.rows, progress)
     options = {"unseen": unseen, "heldout": heldout, "seed": seed, "prepare": prepare, "name": name}
     fed = _given(x, y, owners, len(owners), options)
-    return replace(fed, classes=columns.classes, prepare=prepare or fitted(fed))
+    fed = replace(fed, classes=columns.classes, fields=columns.fields)
+    return replace(fed, prepare=prepare or fitted(fed))
 
 
 def _size(who: str, data: Any) -> int:

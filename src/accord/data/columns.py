@@ -5,6 +5,7 @@ import importlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
+from accord.core.fields import Fields
+from accord.data.finite import finite
+from accord.data.token_columns import TOKENS, read_dense_labels, read_inputs
 
 # what the samples belong to, the number of the first of them there, samples, labels
 Block = tuple[str, int, Tensor, Tensor]
@@ -40,6 +44,20 @@ class Columns:
     features: tuple[str, ...]
     label: str
     classes: tuple[str, ...]
+
+    @cached_property
+    def _flat(self) -> tuple[dict[str, Tensor], Fields] | None:
+        """Samples that are several inputs, or what a tokeniser made of a text, and what they are made of."""
+        features = next(iter(self.groups.values())).features
+        several = len(self.features) > 1 or self.features[0] == TOKENS[0]
+        if not several or all(kind(features[column]) != "arrays" for column in self.features):
+            return None
+        return read_inputs(self.groups, self.features)
+
+    @property
+    def fields(self) -> Fields | None:
+        """Of samples that are several tensors: what they are made of."""
+        return None if self._flat is None else self._flat[1]
 
     @classmethod
     def of(
@@ -82,10 +100,12 @@ class Columns:
         return np.asarray([feature.names[value] for value in values] if kind(feature) == "classes" else values)
 
     def blocks(self, at_once: int) -> Iterator[Block]:
-        """All samples and labels, `at_once` rows at a time."""
+        """All samples and labels, `at_once` rows at a time; lists of numbers all at once."""
+        dense = kind(next(iter(self.groups.values())).features[self.label]) == "arrays"
+        every_place = read_dense_labels(self.groups, self.label) if dense else {}
         for who, data in self.groups.items():
-            labels = self._labels(who, data)
-            for first, samples in self._samples(who, data, at_once):
+            labels = every_place[who] if dense else self._labels(who, data)
+            for first, samples in [(0, self._flat[0][who])] if self._flat else self._samples(who, data, at_once):
                 yield who, first, samples, labels[first : first + len(samples)]
 
     def _samples(self, who: str, data: Any, at_once: int) -> Iterator[tuple[int, Tensor]]:
@@ -137,7 +157,7 @@ def kind(feature: Any) -> str:
             return "whole numbers"
         return "numbers" if dtype.startswith("float") else "text" if "string" in dtype else dtype
     nested = kind(feature.feature) if hasattr(feature, "feature") else ""
-    return "arrays" if nested in (*_NUMBERS, "arrays") or name.startswith("Array") else name
+    return "arrays" if nested in (*_NUMBERS, "arrays", "classes") or name.startswith("Array") else name
 
 
 def stacked(who: str, first: int, values: Sequence[Any], each: str = "sample") -> Tensor:
@@ -171,18 +191,6 @@ def tensor(what: str, value: Any) -> Tensor:
         ) from None
     value = value.detach().cpu()
     return value.float() if value.dtype == torch.float64 else value
-
-
-def finite(values: Tensor, who: str, first: int, columns: Sequence[str]) -> Tensor:
-    """The same numbers, once they are seen to be numbers; what is missing has become NaN on its way here."""
-    if values.is_floating_point() and not (good := values.isfinite()).all():
-        row, *within = (~good).nonzero()[0].tolist()
-        column = columns[within[0]] if within and len(columns) > 1 else columns[0]
-        raise AccordError(
-            f"row {first + row:,} of {who} has a number that is missing, infinite or NaN in column {column}: fill it in"
-            " or leave the row out"
-        )
-    return values
 
 
 def _picture(what: str, image: Any) -> Tensor:
@@ -227,6 +235,8 @@ def _chosen(kinds: Mapping[str, str], features: str | Sequence[str] | None, take
     if features is None:
         free = {column: what for column, what in kinds.items() if column not in taken}
         beside = [column for column, what in free.items() if what in _BESIDE]
+        if TOKENS[0] in beside:
+            return tuple(column for column in TOKENS if column in beside)
         if len(beside) > 1:
             raise AccordError(f"features must say which column holds the samples: {' or '.join(beside)}")
         chosen = beside or [column for column, what in free.items() if what in _NUMBERS]
@@ -244,9 +254,9 @@ def _chosen(kinds: Mapping[str, str], features: str | Sequence[str] | None, take
             raise AccordError(
                 f"features names column {column}, which is the label or the client: a model must not read it"
             )
-        if kinds[column] not in _NUMBERS and (kinds[column] not in _BESIDE or len(chosen) > 1):
+        if kinds[column] not in (*_NUMBERS, "arrays") and (kinds[column] != "pictures" or len(chosen) > 1):
             raise AccordError(
-                f"column {column} holds {kinds[column]}: features are columns of numbers, or one of pictures or arrays"
+                f"column {column} holds {kinds[column]}: features are columns of numbers or arrays, or one of pictures"
             )
     if not chosen or len(set(chosen)) < len(chosen):
         raise AccordError(f"features must name at least one column, and none twice, got {chosen}")
@@ -263,9 +273,12 @@ def _classes(groups: Mapping[str, Any], label: str, feature: Any) -> tuple[str, 
         return tuple(feature.names)
     if what == "text":
         return tuple(sorted({value for who, data in groups.items() for value in _filled(who, data, label)}))
+    if what == "arrays" and kind(feature.feature) in ("classes", "whole numbers"):  # a class for each word of a text
+        return tuple(getattr(feature.feature, "names", ()))
     if what not in _NUMBERS:
         raise AccordError(
-            f"column {label} holds {what}: a label is a class (a whole number, text or a ClassLabel) or a number"
+            f"column {label} holds {what}: a label is a class (a whole number, text or a ClassLabel), a list of whole"
+            " numbers, or a number"
         )
     return ()
 

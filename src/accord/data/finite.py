@@ -1,6 +1,6 @@
 """Samples that are numbers: one that is not is named before it spoils a round."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
@@ -24,3 +24,15 @@ def check_finite(x: Tensor, y: Tensor, whose: Callable[[int], str]) -> None:
                     f"{whose(first + row)} has {seen} in {what}, row {first + row}{column}: fill it in or leave the"
                     " row out (accord.data.table fills in tables)"
                 )
+
+
+def finite(values: Tensor, who: str, first: int, columns: Sequence[str]) -> Tensor:
+    """The same numbers, once they are seen to be numbers; what is missing has become NaN on its way here."""
+    if values.is_floating_point() and not (good := values.isfinite()).all():
+        row, *within = (~good).nonzero()[0].tolist()
+        column = columns[within[0]] if within and len(columns) > 1 else columns[0]
+        raise AccordError(
+            f"row {first + row:,} of {who} has a number that is missing, infinite or NaN in column {column}: fill it in"
+            " or leave the row out"
+        )
+    return values

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from accord.core.errors import AccordError
 from accord.core.fields import Fields
@@ -28,14 +28,12 @@ def laid_flat(groups: Mapping[Who, Any]) -> tuple[dict[Who, Any], Fields | None]
     they are made of; others stay as they are."""
     made, fields = dict(groups), None
     for who, data in groups.items():
-        if isinstance(data, Dataset):
-            made[who], own = flat_dataset(str(who), data, fields)
-        elif isinstance(data, tuple | list) and len(data) == 2 and _are_several(*data):
-            x, own = flat_arrays(str(who), data[0], fields)
-            made[who] = (x, data[1])
-        else:
-            continue
-        fields = fields or own
+        if isinstance(data, tuple | list):
+            if len(data) == 2 and _are_several(*data):
+                x, fields = flat_arrays(str(who), data[0], fields)
+                made[who] = (x, data[1])
+        elif isinstance(data, Dataset):
+            made[who], fields = flat_dataset(str(who), data, fields)
     return made, fields
 
 
@@ -58,27 +56,33 @@ def flat_arrays(who: str, x: Any, fields: Fields | None = None) -> tuple[Tensor,
 
 
 def flat_dataset(who: str, data: Any, fields: Fields | None = None) -> tuple[Any, Fields | None]:
-    """A Dataset whose items are pairs of a flat sample and its label, where the samples are several tensors."""
-    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__") or not len(data):
-        return data, None
-    first = _pair(data[0])
-    if first is None or not is_several(first[0]):
-        return data, None
-    fields = fields or Fields.of(_of_one(f"sample 0 of {who}", first[0]))
-    return Flat(who, data, fields), fields
+    """A Dataset whose items are pairs of a flat sample and its label, where the samples are several tensors. What is no
+    map-style Dataset with samples stays as it is, for others to say so."""
+    known = isinstance(data, TensorDataset | IterableDataset)
+    if known or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")) or not len(data):
+        return data, fields
+    first = data[0]
+    pair = _pair(first)
+    if pair is not None and is_several(pair[0]):
+        fields = fields or Fields.of(_of_one(f"sample 0 of {who}", pair[0]))
+    return Looked(who, data, first, fields), fields
 
 
-class Flat(Dataset[tuple[Tensor, Any]]):
-    """A map-style Dataset with its samples laid out flat."""
+class Looked(Dataset[Any]):
+    """A map-style Dataset whose first item was looked at, and is not asked for again; with its samples laid out flat,
+    where they are several tensors."""
 
-    def __init__(self, who: str, data: Any, fields: Fields) -> None:
-        self.who, self.data, self.fields = who, data, fields
+    def __init__(self, who: str, data: Any, first: Any, fields: Fields | None) -> None:
+        self.who, self.data, self.first, self.fields = who, data, first, fields
 
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitem__(self, number: int) -> tuple[Tensor, Any]:
-        pair, what = _pair(self.data[number]), f"sample {number:,} of {self.who}"
+    def __getitem__(self, number: int) -> Any:
+        item = self.first if number == 0 else self.data[number]
+        if self.fields is None:
+            return item
+        pair, what = _pair(item), f"sample {number:,} of {self.who}"
         if pair is None or not is_several(pair[0]):
             raise AccordError(f"{what} must be a pair (x, y) whose x is the inputs {self.fields}, as the first one is")
         return self.fields.pack(_of_one(what, pair[0]), what)[0], pair[1]

@@ -24,8 +24,8 @@ TRIES = 1000  # after so many unlucky draws it is the request that is wrong, not
 
 
 def iid(y: Any, clients: int, seed: int) -> Parts:
-    """Shuffled, then cut into parts whose sizes differ by at most one."""
-    y = _checked(y, clients)
+    """Shuffled, then cut into parts whose sizes differ by at most one. Labels may be of any shape."""
+    y = _checked(np.arange(len(y)), clients)
     return [np.sort(part) for part in np.array_split(draws.permutation(len(y), seed, "partition", "iid"), clients)]
 
 

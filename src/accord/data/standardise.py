@@ -37,7 +37,7 @@ def fitted(fed: Federation) -> Prepare:
         mean, std = _statistics(fed)
         std = torch.where(std > 0, std, 1.0)
         return Scale(tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
-    if fed.x.is_floating_point() and fed.x.ndim == 2:
+    if fed.x.is_floating_point() and fed.x.ndim == 2 and fed.fields is None:
         mean, std = _statistics(fed)
         if flags := [flag for column in fed.columns for flag in column.flags]:
             mean, std = (torch.where(torch.tensor(flags), usual, own) for usual, own in ((0.0, mean), (1.0, std)))

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from accord.core import draws
 from accord.core.errors import AccordError
-from accord.core.losses import cross_entropy
+from accord.core.losses import cross_entropy, dense_cross_entropy
 from accord.core.measure import Measure, PerSample
+from accord.core.predicted import NO_LABEL, class_axes
 from accord.engines.contract import Job
 from accord.engines.measuring import NAN, OUTPUT, TARGET
 
@@ -105,19 +106,20 @@ def _fits(name: str, measure: Measure, output: Any, y: Tensor) -> None:
 
 def _check_classes(job: Job, output: Any) -> None:
     """Refuses labels that the model has no output for, where the loss is the usual one of classes."""
-    if job.loss is not cross_entropy or not isinstance(output, Tensor) or output.ndim != 2:
+    fed, dense = job.fed, job.loss is dense_cross_entropy
+    if not isinstance(output, Tensor) or not (dense or (job.loss is cross_entropy and output.ndim == 2)):
         return
-    fed, outputs = job.fed, output.shape[1]
+    outputs = output.shape[1 if not dense or class_axes(output, fed.y)[0] else -1]
     if not len(fed.y) or (int(fed.y.min()) >= 0 and int(fed.y.max()) < outputs):
         return
     for _, client, rows in fed.groups():
         labels = fed.y[rows.to(fed.y.device)]
-        bad = (labels < 0) | (labels >= outputs)
+        bad = ((labels < 0) & (labels != NO_LABEL if dense else True)) | (labels >= outputs)
         if bad.any():
-            place = int(bad.nonzero()[0])
+            place = bad.nonzero()[0].tolist()
             raise AccordError(
                 f"the model has {outputs} outputs, one for each class from 0 to {outputs - 1}, but client {client} has"
-                f" label {int(labels[place])} in row {int(rows[place])}"
+                f" label {int(labels[tuple(place)])} in row {int(rows[place[0]])}"
             )
 
 

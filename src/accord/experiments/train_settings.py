@@ -48,7 +48,8 @@ class TrainSection(Section):
         [],
         description=(
             "what is measured, the first one judges: accuracy, auc, average_precision, balanced_accuracy,"
-            " calibration_error, f1, mae, r2, or your module:object; left out: accuracy, or the loss of a regression"
+            " calibration_error, f1, mae, perplexity, r2, or your module:object; left out: accuracy, or the loss of a"
+            " regression"
         ),
     )
     adapt_steps: int | None = Field(
