@@ -182,4 +182,5 @@ def test_a_bad_request_gets_a_sentence(split: str, options: dict, sentence: str)
 
 def test_labels_must_be_one_per_sample() -> None:
     with pytest.raises(AccordError, match=re.escape("labels of shape (4, 2)")):
-        iid(np.zeros((4, 2)), 2, seed=0)
+        labels(np.zeros((4, 2)), 2, seed=0)
+    assert list(map(len, iid(np.zeros((4, 2)), 2, seed=0))) == [2, 2]  # which asks no labels
