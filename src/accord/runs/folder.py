@@ -10,6 +10,7 @@ is whole.
     state.json           the last checkpoint: round, tensor file, client versions, how much of the metrics belongs to it
     checkpoint-*.safetensors, clients/     the tensors that state.json names
     model.safetensors, best.safetensors    the last model and the one best on held-out data, once the run is done
+    adapter/             of a PEFT model: the last model's adapter as peft saves it, once the run is done
     clients.json         every client's last evaluation, once the run is done
     done                 the run reached its rounds, or became flat before them; or it was imported (studies/export.py)
     lock                 held while a process works here
@@ -24,12 +25,13 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from accord.core.errors import AccordError
 from accord.core.files import write_json, write_tensors, write_text, write_whole
 from accord.core.jsonable import Json
 from accord.core.locks import remove_locked, take_lock
+from accord.runs.adapter import save_adapter
 from accord.runs.environment import OtherEnvironment, changes
 from accord.runs.fingerprint import SCHEMA
 from accord.runs.rows import Log, Rows, json_line, lines_of, parsed, read_json
@@ -183,13 +185,15 @@ class RunFolder:
                 old.unlink()
 
     def finish(
-        self, rounds: int, models: dict[str, dict[str, Tensor]], clients: list[Json], flat_since: int | None
+        self, rounds: int, models: Mapping[str, nn.Module], clients: list[Json], flat_since: int | None
     ) -> None:
         """The run is complete: its models, its clients' evaluations, and the mark that says so, last. A flat one says
         since when."""
         self._forget_earlier_end()
-        for name, state in models.items():
-            write_tensors(self.path / f"{name}.safetensors", state)
+        for name, model in models.items():
+            write_tensors(self.path / f"{name}.safetensors", model.state_dict())
+        if "model" in models:
+            save_adapter(models["model"], self.path / "adapter")
         # a line each: with indents, to write those of hundreds of clients took longer than many rounds
         rows = ",\n".join([json_line(row).rstrip() for row in clients])
         write_text(self.path / "clients.json", f"[\n{rows}\n]\n")

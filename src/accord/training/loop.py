@@ -265,10 +265,10 @@ class Loop:
 
     def _finish(self, folder: RunFolder) -> None:
         run = self._result = self.result()
-        models = {} if run.alone else {"model": run.model().state_dict()}
+        models = {} if run.alone else {"model": run.model()}
         if models and run.best is not None:
             is_last = run.best.round == run.last.round
-            models["best"] = models["model"] if is_last else run.model("held-out").state_dict()
+            models["best"] = models["model"] if is_last else run.model("held-out")
         folder.finish(run.rounds, models, run.clients or per_client(self.evaluated()), run.flat)
 
     def result(self) -> Run:
