@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := -m pip install --quiet --no-compile --disable-pip-version-check
 DEMO := $(VENV)/.demo
 DEV := $(VENV)/.dev
-FRAMEWORKS := flower ray nvflare pfl
+FRAMEWORKS := flower ray nvflare pfl transformers
 
 .PHONY: help demo demo-flower test test-all test-integration $(FRAMEWORKS:%=test-%) docs check format \
 	bench bench-engines bench-engines-gpu bench-startup bench-bytes clean
@@ -15,7 +15,7 @@ help:
 	@echo "make demo    set up, fetch MNIST, train four algorithms, print one table and the path of a page"
 	@echo "make test    set up, run the tests (a few minutes on two cores)"
 	@echo "make test-all           the tests, the slow ones too, in Chromium where it is installed, and test-integration"
-	@echo "make test-integration   Flower, Ray, NVFlare and pfl-research, each in an environment of its own (make test-ray: one of them)"
+	@echo "make test-integration   Flower, Ray, NVFlare, pfl-research and Hugging Face models, each in an environment of its own (make test-ray: one of them)"
 	@echo "make docs    set up, build the documentation into docs/_build/html"
 	@echo "make check   format, lint and types"
 	@echo "make format  put files into the project's format"
@@ -41,7 +41,7 @@ $(DEV): $(DEMO)
 	$(BIN)/python $(PIP) --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# Flower, Ray, NVFlare and pfl-research want versions of their own, so each has an environment of its own. torch comes first and is pinned: a
+# Flower, Ray, NVFlare, pfl-research and transformers want versions of their own, so each has an environment of its own. torch comes first and is pinned: a
 # later, looser request for it then finds it there.
 .venvs/test-%/.ready: pyproject.toml constraints.txt
 	$(call environment,$(@D))

@@ -1,7 +1,7 @@
 # A LoRA adapter over owners of text: the base, a small BERT, is frozen, stays where it is and is the same before and
-# after; what clients train, send and vote on is the adapter and the new head. It is saved as peft saves it, in the run's
-# folder. The base is first trained on public texts to find one word; the owners look for another. Nothing is downloaded.
-# Needs: pip install "accord-fl[transformers]"
+# after; what clients train, send and vote on is the adapter and the new head. In the run's folder it is saved as peft
+# saves it. The base is first trained on public texts to find one word; the owners look for another. Nothing is
+# downloaded. Needs: pip install "accord-fl[transformers]"
 # Run it with: python examples/lora.py
 
 import argparse

@@ -176,6 +176,20 @@ class ByNameFlat(Reader):
         return self.read(ids, mask, picture.view(-1, 2, 2))
 
 
+def test_predictions_of_a_loaded_run_are_those_of_its_model(tmp_path: Path) -> None:
+    run = accord.fit(ByName(), federation(named), folder=tmp_path, **QUIET)
+    ids, mask, picture, _ = owner(9)
+    expected = run.model()(ids=ids, mask=mask, picture=picture).logits.softmax(1)
+    data = {"picture": picture.numpy(), "ids": ids.numpy().astype(np.int32), "mask": mask}
+    assert run.folder is not None
+    for one in (run, accord.load(run.folder, model=ByName())):
+        torch.testing.assert_close(one.predict(data).probabilities, expected)
+    with pytest.raises(AccordError, match="the model takes ids: 5 int64, mask: 5 bool, .*: give a dict"):
+        run.predict(ids)
+    with pytest.raises(AccordError, match="an input of the data holds ids: 4 int64, but the first ids: 5 int64"):
+        run.predict({**data, "ids": ids[:, :4]})
+
+
 @pytest.mark.parametrize(
     ("clients", "sentence"),
     [
@@ -191,6 +205,29 @@ class ByNameFlat(Reader):
 def test_bad_inputs(clients: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AccordError, match=sentence):
         from_arrays(clients)
+
+
+class Mostly(nn.Module):
+    """A frozen base with a buffer, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.base, self.head = nn.Linear(14, 8), nn.Linear(8, 3)
+        self.base.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.base(x).relu())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_frozen_base_is_neither_sent_nor_changed(engine: str) -> None:
+    model = Mostly()
+    run = accord.fit(model, federation(by_hand), accord.fedavg(mask=accord.gma(0.4)), engine=engine, **QUIET)
+    assert len(run.last.vector) == 8 * 3 + 3  # what a round's record adds up, masks and averages
+    trained = run.model()
+    assert torch.equal(trained.base.weight, model.base.weight) and torch.equal(trained.base.bias, model.base.bias)
+    assert not torch.equal(trained.head.weight, model.head.weight)
 
 
 def test_a_model_that_takes_other_arguments() -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
+from accord.core.fields import Fields
 from accord.core.jsonable import Json
 from accord.core.names import in_order
 from accord.data.cells import Cells
@@ -86,11 +87,12 @@ class Preparation:
     classes: tuple[str, ...] = ()  # names; by number where there are none
     columns: tuple[Column, ...] = ()  # of a table
     scaling: Prepare | None = _AS_IS  # None: a function of the user's, which the folder does not hold
+    fields: Fields | None = None  # of samples that are several tensors
 
     @classmethod
     def of(cls, fed: Federation) -> "Preparation":
         scaling = fed.prepare if fed.applied is None else fed.applied
-        return cls(fed.shape, fed.outputs, fed.y.is_floating_point(), fed.classes, fed.columns, scaling)
+        return cls(fed.shape, fed.outputs, fed.y.is_floating_point(), fed.classes, fed.columns, scaling, fed.fields)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -133,6 +135,7 @@ class Preparation:
             "classes": list(self.classes),
             "columns": [{f.name: getattr(column, f.name) for f in fields(column)} for column in self.columns],
             "scaling": {"name": type(self.scaling).__name__, **vars(self.scaling)} if self.keeps_shape else None,
+            **({} if self.fields is None else {"fields": self.fields.to_json()}),
         }
 
     @classmethod
@@ -147,6 +150,7 @@ class Preparation:
             tuple(form["classes"]),
             tuple(map(Column.from_json, form["columns"])),
             None if make is None else make(**{name: tuple(values) for name, values in scaling.items()}),
+            Fields.from_json(form["fields"]) if "fields" in form else None,
         )
 
 

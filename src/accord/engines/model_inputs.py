@@ -30,6 +30,12 @@ def logits_of(module: nn.Module, args: Any, output: Any) -> Any:
     return output.logits if hasattr(output, "logits") else output
 
 
+def answer_of(module: nn.Module, fields: Fields | None, x: Tensor) -> Any:
+    """What the model says of a batch as engines hold it."""
+    args, named = ((x,), {}) if fields is None else fields.unpack(x)
+    return logits_of(module, args, module(*args, **named))
+
+
 def as_called(module: nn.Module, fed: Federation) -> nn.Module:
     """The model as engines call it: itself, where it takes one tensor and gives one."""
     if fed.fields is None and isinstance(_answer(module, fed), Tensor):

@@ -12,6 +12,7 @@ from accord.core.errors import AccordError
 from accord.core.files import write_whole
 from accord.data.federated import Scale
 from accord.data.preparation import Preparation
+from accord.engines.model_inputs import answer_of
 from accord.runs.predictor import answer
 
 
@@ -23,7 +24,7 @@ class _Whole(nn.Module):
         self.module, self.preparation = module, preparation
 
     def forward(self, x: Tensor) -> Tensor:
-        return answer(self.module(self.preparation.scale(x)), self.preparation)
+        return answer(answer_of(self.module, None, self.preparation.scale(x)), self.preparation)
 
 
 def export(module: nn.Module, preparation: Preparation, path: Path) -> Path:
@@ -33,6 +34,11 @@ def export(module: nn.Module, preparation: Preparation, path: Path) -> Path:
         raise AccordError('run.export() needs onnx, which is not installed: pip install "accord-fl[onnx]"')
     import onnx
 
+    if preparation.fields is not None:
+        raise AccordError(
+            f"run.export() writes models of one input, and this one takes {preparation.fields}: use"
+            " torch.onnx.export on run.model()"
+        )
     sample = torch.zeros(2, *preparation.shape)
     if isinstance(preparation.scaling, Scale):
         sample = sample.to(torch.uint8)

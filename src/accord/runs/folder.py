@@ -184,9 +184,7 @@ class RunFolder:
             if old.name != name:
                 old.unlink()
 
-    def finish(
-        self, rounds: int, models: Mapping[str, nn.Module], clients: list[Json], flat_since: int | None
-    ) -> None:
+    def finish(self, rounds: int, models: Mapping[str, nn.Module], clients: list[Json], flat_since: int | None) -> None:
         """The run is complete: its models, its clients' evaluations, and the mark that says so, last. A flat one says
         since when."""
         self._forget_earlier_end()

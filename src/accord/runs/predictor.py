@@ -14,8 +14,10 @@ from accord.core.errors import AccordError
 from accord.data.cells import Cells
 from accord.data.finite import check_finite
 from accord.data.from_arrays import as_tensor
+from accord.data.inputs import flat_arrays, is_several
 from accord.data.preparation import Preparation
 from accord.data.readers.table import read_cells
+from accord.engines.model_inputs import answer_of
 
 _AT_ONCE = 1024  # samples; fixed, so that a row's prediction is the same in every process
 
@@ -101,7 +103,7 @@ def _answer(module: nn.Module, preparation: Preparation, x: Tensor) -> Tensor:
         _check_shape(x, preparation)
     read = preparation.scale(x)
     _check_shape(read, preparation)
-    return answer(module(read), preparation)
+    return answer(answer_of(module, preparation.fields, read), preparation)
 
 
 def _check_shape(x: Tensor, preparation: Preparation) -> None:
@@ -126,6 +128,14 @@ def answer(output: Tensor, preparation: Preparation) -> Tensor:
 
 def samples_of(preparation: Preparation, data: Any) -> tuple[Tensor, tuple[str, ...]]:
     """Rows as numbers, before scaling, and the names of columns that are not read."""
+    if preparation.fields is not None:
+        if not is_several(data):
+            raise AccordError(
+                f"the model takes {preparation.fields}: give a dict, or a tuple, of arrays, got {type(data).__name__}"
+            )
+        x, _ = flat_arrays("the data", data, preparation.fields)
+        check_finite(x, x[:0], lambda row: "the data")
+        return x, ()
     array = isinstance(data, Tensor | np.ndarray) or (isinstance(data, list) and not _is_rows(data))
     if not preparation.columns:
         if not array and hasattr(data, "to_numpy"):
