@@ -235,3 +235,8 @@ def test_a_model_that_takes_other_arguments() -> None:
         AccordError, match="the model cannot read samples of ids: 5 int64, mask: 5 bool, picture: 2 x 2"
     ):
         accord.fit(Says(), federation(named), **QUIET)
+
+
+def test_a_network_of_several_inputs_cannot_be_cut_in_two() -> None:
+    with pytest.raises(AccordError, match="causalfed cuts a network of one input in two, and samples here are ids: 5"):
+        accord.fit(nn.Sequential(nn.Linear(14, 4), nn.Linear(4, 3)), federation(named), accord.causalfed(), **QUIET)

@@ -51,6 +51,8 @@ class Halved:
             raise AccordError(
                 "speed 'bf16' cannot be used with causalfed: its penalty is a square of small differences"
             )
+        if job.fed.fields is not None:
+            raise AccordError(f"causalfed cuts a network of one input in two, and samples here are {job.fed.fields}")
         probed = probe(job)
         # the user's module is never touched
         extractor, classifier = cut(copy.deepcopy(job.module).to(job.device), split.at)
