@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from accord.cli.analyse import analyse_app
+from accord.cli.choose import choose
 from accord.cli.compare import compare
 from accord.cli.data import data_app
 from accord.cli.demo import demo
@@ -37,6 +38,8 @@ Start here:
 * `accord run experiments/quickstart.toml --dry-run` prints its settings and what they cost
 
 * `accord sweep experiments/sweep.toml` trains a grid of settings
+
+* `accord choose my.toml` finds out whether a mask or a server rule helps on your data
 
 * `accord show runs` prints the results of all runs in a folder
 
@@ -72,7 +75,7 @@ def _accord(
     check_torch()
 
 
-for command in (run, sweep, reproduce, verdicts, compare, membership, predict, report, demo, show, settings):
+for command in (run, sweep, choose, reproduce, verdicts, compare, membership, predict, report, demo, show, settings):
     app.command()(command)
 
 

@@ -18,6 +18,7 @@ from accord.core.files import plain
 from accord.core.metrics import GAPS, TITLES, Metric
 from accord.core.names import listed
 from accord.core.version import __version__
+from accord.report.choices import CHOICE, choice
 from accord.report.grids import grids
 from accord.report.papers import holds_results, paper, runs_of
 from accord.runs.comparison import by_kind, by_setting, labels, notes
@@ -39,10 +40,11 @@ _QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 @dataclass(frozen=True)
 class Sources:
-    """What was found at the paths given: run folders, and files of `accord reproduce`."""
+    """What was found at the paths given: run folders, files of `accord reproduce`, and those of `accord choose`."""
 
     runs: list[Path]
     results: list[Path]
+    choices: list[Path]
 
 
 def look(paths: Sequence[Path], *, waiting: bool = False) -> Sources:
@@ -50,7 +52,11 @@ def look(paths: Sequence[Path], *, waiting: bool = False) -> Sources:
     may give a folder without any."""
     runs: list[Path] = []
     results: list[Path] = []
+    choices: list[Path] = []
     for path in paths:
+        if path.name == CHOICE:
+            path = path.parent
+        choices += [path / CHOICE] if (path / CHOICE).is_file() else []
         if path.suffix == ".json" and path.is_file():
             results.append(path)
             runs += [folder for folder in runs_of(path) if folder not in runs]
@@ -62,7 +68,7 @@ def look(paths: Sequence[Path], *, waiting: bool = False) -> Sources:
         except AccordError:
             if not here and not (waiting and path.is_dir()):
                 raise
-    return Sources(runs, list(dict.fromkeys(results)))
+    return Sources(runs, list(dict.fromkeys(results)), list(dict.fromkeys(choices)))
 
 
 def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[str, Any]:
@@ -83,6 +89,7 @@ def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[st
             told = {key: value for key, value in leader.settings.items() if key not in ("seed", "schema")}
             settings.append({"kind": kind, "label": label, "settings": told, **_setting(members, most, notices)})
     papers = [paper(path, notices) for path in sources.results]
+    choices = [choice(path, notices) for path in sources.choices]
     return plain(
         {
             "accord": __version__,
@@ -98,6 +105,7 @@ def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[st
             "left_out": in_turn,
             "grids": maps,
             "papers": [one for one in papers if one],
+            "choices": [one for one in choices if one],
             "notices": notices,
         }
     )

@@ -33,7 +33,7 @@ class Watched:
         with self._lock:
             try:
                 sources = look(self._paths, waiting=True)
-                stamp = [*map(_stamp, sources.runs), *map(_stamp, sources.results)]
+                stamp = [*map(_stamp, sources.runs), *map(_stamp, [*sources.results, *sources.choices])]
                 if stamp != self._stamp:
                     self._data, self._stamp = gather(sources, self._run), stamp
             except (AccordError, OSError):

@@ -11,7 +11,7 @@ from accord.studies.published import Printed, elsewhere, find
 from accord.studies.statistics import Estimate, holm
 from accord.studies.study import Study
 
-_ACCURACY = Metric("accuracy")
+ACCURACY = Metric("accuracy")
 
 
 def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:
@@ -42,7 +42,7 @@ def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:
 
 def _figure(result: Result, split: str, rule: str) -> str:
     values = result.figures[rule].of(split) if rule in result.figures else []
-    return spread(values, _ACCURACY) if values else "-"
+    return spread(values, ACCURACY) if values else "-"
 
 
 def _rounds(result: Result) -> str:
@@ -107,7 +107,7 @@ def after_holm(comparisons: Sequence[Comparison]) -> list[str]:
     return called
 
 
-def points(difference: Difference | None, metric: Metric = _ACCURACY) -> str:
+def points(difference: Difference | None, metric: Metric = ACCURACY) -> str:
     """`+0.80 (0.30 to 1.30)`, in percentage points or whatever the metric is told in."""
     if difference is None:
         return "-"
@@ -116,7 +116,7 @@ def points(difference: Difference | None, metric: Metric = _ACCURACY) -> str:
     return interval_text(difference.interval, metric)
 
 
-def interval_text(interval: Estimate, metric: Metric = _ACCURACY) -> str:
+def interval_text(interval: Estimate, metric: Metric = ACCURACY) -> str:
     return f"{_signed(interval.value, metric)} ({metric.figure(interval.low)} to {metric.figure(interval.high)})"
 
 

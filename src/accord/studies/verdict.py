@@ -26,11 +26,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from accord.core.errors import AccordError, did_you_mean
+from accord.core.metrics import Metric
 from accord.studies.files import FILES, check_keys
 from accord.studies.outcome import Comparison, Difference, paired
 from accord.studies.statistics import Array, Estimate, estimate, explains, heterogeneity
 from accord.studies.study import load, within
-from accord.studies.text import interval_text
+from accord.studies.text import ACCURACY, interval_text
 
 MARGIN = 0.002  # 0.2 points of accuracy: a smaller difference is none
 SEEDS = 3  # fewer say nothing about how much seeds vary
@@ -144,16 +145,16 @@ def _by_value(claim: Claim, cells: Sequence[Comparison], axis: str) -> Verdict:
 
 
 def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:
-    pooled = estimate(_matrix([c.difference for c in cells]), level=level)
-    kind = called(claim.expects, pooled)
+    found = estimate(_matrix([c.difference for c in cells]), level=level)
+    kind = called(claim.expects, found)
     remark = ""
-    if claim.expects in ("ahead", "behind") and kind != "open" and pooled.within(MARGIN):
+    if claim.expects in ("ahead", "behind") and kind != "open" and found.within(MARGIN):
         remark = ", within the margin" if kind == "refuted" else ", a difference under the margin"
-    count = f"{pooled.cells} cell{'s' * (pooled.cells > 1)}"
+    count = f"{found.cells} cell{'s' * (found.cells > 1)}"
     printed = [c.printed for c in cells if c.printed is not None]
     theirs = f" (printed there: {statistics.fmean(printed):+.2f})" if printed else ""
-    found = f"{interval_text(pooled)} points in {count}{theirs}"
-    return Verdict(kind, f"{found}{remark}{_control(claim, kind, cells, level)}")
+    text = f"{interval_text(found)} points in {count}{theirs}"
+    return Verdict(kind, f"{text}{remark}{_control(claim, kind, cells, level)}")
 
 
 def called(expects: str, found: Estimate, margin: float = MARGIN) -> str:
@@ -171,18 +172,26 @@ def _control(claim: Claim, kind: str, cells: Sequence[Comparison], level: float)
     """Of a verdict that decides: whether its control (a plain step as long as the masked one) does the same."""
     if kind == "open":
         return ""
-    control = f"`{claim.control}`" if claim.control else "a shorter step"
-    over = [c.controls.get("length") for c in cells]
-    enough = [difference for difference in over if difference is not None and difference.seeds >= SEEDS]
-    if len(enough) < min(2, len(cells)):
+    found = pooled([c.controls.get("length") for c in cells], level)
+    if found is None:
         return ", with no control" * (kind == "confirmed" and claim.expects in ("ahead", "behind"))
-    found = estimate(_matrix(enough), level=level)
-    text = interval_text(found)
+    return f", {over_control(found, f'`{claim.control}`' if claim.control else 'a shorter step')}"
+
+
+def over_control(found: Estimate, control: str, metric: Metric = ACCURACY) -> str:
+    """How far a rule is ahead of its control, in words."""
+    text = interval_text(found, metric)
     if found.low > 0:
-        return f", ahead of {control} by {text}"
+        return f"ahead of {control} by {text}"
     if found.high < 0:
-        return f", behind {control} by {text}"
-    return f", {control} does the same: {text}" if found.within(MARGIN) else f", not told apart from {control}: {text}"
+        return f"behind {control} by {text}"
+    return f"{control} does the same: {text}" if found.within(MARGIN) else f"not told apart from {control}: {text}"
+
+
+def pooled(differences: Sequence[Difference | None], level: float = 0.95) -> Estimate | None:
+    """The estimate over the cells that have seeds enough to count; None where too few of them do."""
+    enough = [difference for difference in differences if difference is not None and difference.seeds >= SEEDS]
+    return None if len(enough) < min(2, len(differences)) else estimate(_matrix(enough), level=level)
 
 
 def _telling_axis(cells: Sequence[Comparison]) -> str:

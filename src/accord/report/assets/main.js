@@ -7,7 +7,7 @@ function render() {
   if (!chosen.shown || !chosen.touched) chosen.shown = new Set(best(8).map((one) => one.id));
   drawHead();
   drawTable();
-  for (const part of [drawLeftOut, drawCurves, drawBars, drawClients, drawAgreement, drawGrids, drawPapers, drawSettings]) part();
+  for (const part of [drawChoice, drawLeftOut, drawCurves, drawBars, drawClients, drawAgreement, drawGrids, drawPapers, drawSettings]) part();
   if (focused) [...document.querySelectorAll("[data-key]")].find((node) => node.dataset.key === focused)?.focus({ preventScroll: true });
 }
 

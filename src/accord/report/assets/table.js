@@ -95,6 +95,19 @@ function drawLeftOut() {
   if (head) byId("left-out-table").replaceChildren(...plainTable(head, rows).childNodes);
 }
 
+// The answers of accord choose: a paragraph each, the table that says why, and the command.
+function drawChoice() {
+  const about = "Every rule at the rates that held-out data chose for it: mean and standard deviation over seeds, and how far it is ahead of averaging, with intervals that hold for all rules at once; the last row, what was chosen, by itself.";
+  const answer = ({ paragraph, table: [head, ...rows], command }) => [
+    el("p", {}, paragraph),
+    el("p", { class: "about" }, about),
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Rules" }, plainTable(head, rows)),
+    el("p", { class: "about" }, command),
+  ];
+  byId("choice").hidden = !data.choices.length;
+  byId("answers").replaceChildren(...data.choices.flatMap(answer));
+}
+
 function drawPick() {
   const pick = (some) => () => {
     chosen.touched = true;
