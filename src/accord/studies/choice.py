@@ -182,7 +182,7 @@ def _tried(choice: Choice) -> str:
 
 def table(choice: Choice) -> Cells:
     """A row per rule at the rates that were chosen for it, and one of what was chosen in each place: a column per
-    client left out, or one of unseen clients; then how far each is ahead of averaging."""
+    client left out, or one of unseen clients; before them how far it is ahead of averaging."""
     methods = {rule: {place: of[rule] for place, of in choice.figures.items() if rule in of} for rule in _named(choice)}
     methods[CHOSEN] = {place: of[choice.chosen[place]] for place, of in choice.figures.items()}
     selected = {method: {place: _selected(of) for place, of in places.items()} for method, places in methods.items()}
@@ -193,7 +193,8 @@ def table(choice: Choice) -> Cells:
     found = {**choice.rivals, CHOSEN: choice.found}
     ahead = [found.get(row[0]) for row in cells[1:]]
     texts = ["-" if one is None else interval_text(one, choice.metric) for one in ahead]
-    return [[*row, more] for row, more in zip(cells, ["ahead of averaging by", *texts], strict=True)]
+    column = ["ahead of averaging by", *texts]
+    return [[method, more, *row] for (method, *row), more in zip(cells, column, strict=True)]
 
 
 def _named(choice: Choice) -> list[str]:
