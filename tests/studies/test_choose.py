@@ -143,6 +143,22 @@ def test_where_all_are_alike_plain_averaging_is_as_good(here: Path) -> None:
     choice = decide(question, carry_out(question, question.folder, Trainer(), lambda text: None))
     assert choice.answer == "averaging" and set(choice.chosen.values()) == {"averaging"}
     assert paragraph(choice).startswith("Plain averaging is as good: take averaging (train.lr=")
+    assert "the others are at gma +0.00 (0.00 to 0.00) points of accuracy" in paragraph(choice)
+
+
+def test_the_words_follow_the_interval(whole: tuple[Choice, Trainer]) -> None:
+    choice, _ = whole
+    assert choice.found is not None
+
+    def said(low: float, high: float, **more: Any) -> str:
+        found = replace(choice.found, value=(low + high) / 2, low=low, high=high)
+        return paragraph(replace(choice, found=found, **more)).partition(":")[0].partition(" (")[0]
+
+    assert said(0.001, 0.03) == "Use fedadam"
+    assert said(-0.001, 0.001) == "Plain averaging is as good"
+    assert said(-0.03, -0.001) == "Plain averaging is better"
+    assert said(-0.03, 0.03) == "No rule is shown to be better than plain averaging"
+    assert said(0, 0, rule="averaging") == "Take plain averaging", "FedAdam by itself is ahead by far"
 
 
 def test_nothing_is_chosen_by_the_client_that_judges(here: Path, whole: tuple[Choice, Trainer]) -> None:

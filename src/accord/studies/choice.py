@@ -46,7 +46,14 @@ class Choice:
 
     @property
     def verdict(self) -> str:
-        return "open" if self.found is None else called("ahead", self.found)
+        """Of the claim that what was chosen is ahead. Where averaging itself was chosen everywhere, which is no
+        difference at all, the other rules have to be no more ahead of it than the margin."""
+        if self.found is None:
+            return "open"
+        if self.rule != self.study.against:
+            return called("ahead", self.found)
+        behind = [found is not None and found.high < MARGIN for found in self.rivals.values()]
+        return "refuted" if all(behind) else "open"
 
     @property
     def answer(self) -> str:
@@ -127,8 +134,14 @@ def _answer(choice: Choice) -> str:
     named = LEFT_OUT in choice.study.axes
     where = f"{len(choice.figures)} clients, each left out in turn," if named else "unseen clients"
     unit, points = ("points of ", " points") if metric.percent else ("of ", "")
-    text = f"{interval_text(found, metric)} {unit}{metric.name} on {where} over {found.seeds} seeds"
+    clients = f"on {where} over {found.seeds} seeds"
+    text = f"{interval_text(found, metric)} {unit}{metric.name} {clients}"
     margin = f"{metric.figure(MARGIN)}{points}"
+    if choice.rule == choice.study.against:
+        what = f"Held-out data chose it itself; {clients} the others are at {_at(choice)} {unit}{metric.name}"
+        if choice.verdict == "refuted":
+            return f"Plain averaging is as good: take {averaging}. {what}, none of them ahead by {margin} or more."
+        return f"Take plain {averaging}. {what}."
     if choice.verdict == "confirmed":
         small = f", though by less than {margin}" if found.within(MARGIN) else ""
         take = f"Use {_with_rates(choice, choice.rule)}"
@@ -141,6 +154,12 @@ def _answer(choice: Choice) -> str:
         f"No rule is shown to be better than plain averaging: take {averaging}. What {chose} is at {text}, an interval"
         f" that reaches beyond {margin}: more clients or seeds would tell."
     )
+
+
+def _at(choice: Choice) -> str:
+    """`gma -0.12 (-1.18 to 0.93), fedadam ...`: every rule by itself."""
+    known = {rule: found for rule, found in choice.rivals.items() if found is not None}
+    return ", ".join(f"{rule} {interval_text(found, choice.metric)}" for rule, found in known.items())
 
 
 def _with_rates(choice: Choice, rule: str) -> str:
