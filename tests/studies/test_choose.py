@@ -122,6 +122,7 @@ def test_a_rule_that_is_better_by_far_is_found(whole: tuple[Choice, Trainer]) ->
     assert choice.found is not None and choice.found.low > 0.05 and (choice.found.cells, choice.found.seeds) == (3, 3)
     assert paragraph(choice).startswith("Use fedadam (train.lr=")
     assert "3 clients, each left out in turn, over 3 seeds" in paragraph(choice)
+    assert "on the edge of those tried: ask again with train.lr there." in paragraph(choice)
     head, *rows = table(choice)
     assert head[1:] == ["ahead of averaging by", "seeds", *SITES, "mean", "worst"]
     assert [row[0] for row in rows] == ["averaging", "gma", "gma-length", "fedadam", "chosen by held-out data"]

@@ -17,6 +17,7 @@ from accord.runs.left_out import LeftOut
 from accord.runs.selection import Selected
 from accord.runs.text import Cells
 from accord.studies.choose import LEFT_OUT, Question, Reached, rules
+from accord.studies.grow import edges
 from accord.studies.outcome import MAIN_RULE, Comparison, Figures, compare, gather, measured, paired
 from accord.studies.statistics import Estimate
 from accord.studies.study import Settings, Study
@@ -123,7 +124,7 @@ def _over_control(cells: Sequence[Comparison], level: float) -> Estimate | None:
 
 def paragraph(choice: Choice) -> str:
     """Which rule, by how much, how sure; what was tried, and what was left out for time."""
-    return " ".join(filter(None, [_answer(choice), _control(choice), _others(choice), _tried(choice)]))
+    return " ".join(filter(None, [_answer(choice), _control(choice), _others(choice), _edge(choice), _tried(choice)]))
 
 
 def _answer(choice: Choice) -> str:
@@ -187,6 +188,17 @@ def _others(choice: Choice) -> str:
     told = [f"{rule} {interval_text(found, choice.metric)}" for rule, found in ahead.items() if rule != choice.answer]
     held = f"intervals that hold for all {len(choice.rivals)} rules at once"
     return f"Also ahead of plain averaging by itself ({held}): {'; '.join(told)}." if told else ""
+
+
+def _edge(choice: Choice) -> str:
+    """Of averaging and of the answer: whether a better client rate may lie beyond those that were tried."""
+    rates = {rule: choice.rates(rule)["train.lr"] for rule in (choice.study.against, choice.answer)}
+    grid = choice.study.cells[0].grid
+    on_edge = [rule for rule, rate in rates.items() if edges(grid, {"train.lr": rate})]
+    many = f"{' and '.join(on_edge)} {'have' if len(on_edge) > 1 else 'has'}"
+    return (
+        f"The client rate that {many} is on the edge of those tried: ask again with train.lr there." if on_edge else ""
+    )
 
 
 def _tried(choice: Choice) -> str:
