@@ -212,8 +212,11 @@ def test_every_client_has_its_own_model(tmp_path: Path) -> None:
     assert answers[0] == answers[1] == answers[2] != again.predict(fed.x, client="south").to_csv()
     with sentence("this run trained no common model", "client=..."):
         again.predict(fed.x)
-    with sentence("client west has no model in", "those that have one are north, south"):
-        again.predict(fed.x, client="west")
+    for one in (run, again, alone):
+        with sentence("client west was unseen in this run, and so has no model of its own"):
+            one.predict(fed.x, client="west")
+        with sentence("client nort took no part in the training", "did you mean 'north'?"):
+            one.predict(fed.x, client="nort")
     common = accord.fit(model, fed, rounds=1)
     with sentence("this run has one model for all clients, so there is none of client north alone"):
         common.predict(fed.x, client="north")

@@ -61,8 +61,12 @@ class Job:
 
     def personal_at_first(self) -> State:
         """What stays with a client that never took part: the part of the model as it came."""
-        vector, buffers = self.whole.pack(self.module), self.whole.pack_buffers(dict(self.module.named_buffers()))
-        return self.personal_part(vector.to(self.device), buffers.to(self.device))
+        return self.personal_part(*self.packed(self.whole))
+
+    def packed(self, layout: Layout) -> tuple[Tensor, Tensor]:
+        """The model as it came, and its buffers, on the device."""
+        vector, buffers = layout.pack(self.module), layout.pack_buffers(dict(self.module.named_buffers()))
+        return vector.to(self.device), buffers.to(self.device)
 
     def personal_part(self, vector: Tensor, buffers: Tensor) -> State:
         """What of a model `[..., P]` with its buffers stays with the client; nothing if all is shared."""

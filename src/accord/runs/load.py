@@ -3,11 +3,13 @@
 A model that accord or a package registers is made again from its settings; a `module:object` of the user's is imported
 here, and by nothing else that reads folders; any other is handed in."""
 
+import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -17,8 +19,10 @@ from accord.core.layout import Layout
 from accord.core.record import State
 from accord.data.federated import Prepare
 from accord.data.preparation import Preparation
+from accord.engines.job import PERSONAL
 from accord.models import shaped, warm_start
 from accord.rules.registry import NETWORKS, imported
+from accord.runs.client_models import ClientModels
 from accord.runs.folder import client_file
 from accord.runs.reader import Recorded, find
 from accord.runs.reader import load as read
@@ -42,11 +46,14 @@ def load(folder: str | Path, model: nn.Module | None = None, prepare: Prepare | 
         raise AccordError(f"{path} is {recorded.status}")
     preparation = _preparation(path)
     module = _made(recorded, preparation) if model is None else model
-    layout = Layout.of(module)
     state, tensors = _checkpoint(path)
-    own = state.get("own_models")
+    first = {name: tensors[name] for name in PERSONAL if name in tensors}
+    module, layout = _with_personal(module, recorded, first)
+    states = partial(_client_state, path, state)
+    own = ClientModels.from_json(state.get("own_models"), first, states)
+    alone = own is not None and not own.common
     last, best = _last(path, recorded, module, layout, tensors), None
-    if own is None and (path / "best.safetensors").exists():
+    if not alone and (path / "best.safetensors").exists():
         chosen = select(recorded.history, "held-out").rounds[0]
         best = _snapshot(path / "best.safetensors", chosen, module, layout)
     if preparation is not None and prepare is not None:
@@ -62,11 +69,11 @@ def load(folder: str | Path, model: nn.Module | None = None, prepare: Prepare | 
         folder=path,
         stopped=None if recorded.status == "done" else recorded.status,
         flat=recorded.flat,
-        alone=own is not None,
+        alone=alone,
         preparation=preparation,
         _module=module,
         _layout=layout,
-        _client_state=partial(_client_state, path, own or [], state.get("clients", {})),
+        _client_models=own,
     )
 
 
@@ -106,6 +113,25 @@ def _made(recorded: Recorded, preparation: Preparation | None) -> nn.Module:
     return shaped(make, preparation.shape, preparation.outputs, seed=0, **options)
 
 
+def _with_personal(module: nn.Module, recorded: Recorded, first: State) -> tuple[nn.Module, Layout]:
+    """The module with the personal part that the run's came with, and the layout of what was shared."""
+    layout = Layout.of(module, recorded.settings.algorithm.get("personal", ()))
+    if not first:
+        return module, layout
+    module, whole = copy.deepcopy(module), layout.whole(module)
+    own, with_it = (first[name] for name in PERSONAL)
+    _check_size(recorded.folder, whole.size - layout.size, len(own))
+    vector, buffers = layout.pack(module), layout.pack_buffers(dict(module.named_buffers()))
+    return whole.load(module, torch.cat([vector, own]), torch.cat([buffers, with_it])), layout
+
+
+def _check_size(folder: Path, mine: int, its: int) -> None:
+    if mine != its:
+        raise AccordError(
+            f"the model has {mine:,} parameters, and that of {folder} {its:,}: hand in the one it was trained with"
+        )
+
+
 def _checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not (path / "state.json").exists():
         return {}, {}
@@ -127,11 +153,7 @@ def _last(path: Path, recorded: Recorded, module: nn.Module, layout: Layout, ten
         return _snapshot(path / "model.safetensors", recorded.rounds, module, layout)
     if "vector" not in tensors:
         raise AccordError(f"{path} holds no model: it has no checkpoint yet, or was imported without one")
-    if len(tensors["vector"]) != layout.size:
-        raise AccordError(
-            f"the model has {layout.size:,} parameters, and that of {path} {len(tensors['vector']):,}: hand in the one"
-            " it was trained with"
-        )
+    _check_size(path, layout.size, len(tensors["vector"]))
     return Snapshot(recorded.rounds, tensors["vector"], tensors["buffers"])
 
 
@@ -140,7 +162,8 @@ def _snapshot(file: Path, round: int, module: nn.Module, layout: Layout) -> Snap
     return Snapshot(round, layout.pack(loaded), layout.pack_buffers(dict(loaded.named_buffers())))
 
 
-def _client_state(path: Path, clients: list[str], versions: dict[str, int], client: str) -> State:
-    if client not in versions:
-        raise AccordError(f"client {client} has no model in {path}: those that have one are {', '.join(versions)}")
-    return _tensors(client_file(path / "clients", clients.index(client), versions[client]))
+def _client_state(path: Path, state: dict[str, Any], client: str) -> State | None:
+    if client not in state["clients"]:
+        return None
+    number = state["own_models"]["clients"].index(client)
+    return _tensors(client_file(path / "clients", number, state["clients"][client]))

@@ -2,7 +2,6 @@
 
 import copy
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ from accord.core.files import write_tensors
 from accord.core.jsonable import Json
 from accord.core.layout import Layout
 from accord.core.metrics import TITLES
-from accord.core.record import State
 from accord.core.reports import LOST
 from accord.data.preparation import Preparation
+from accord.runs.client_models import ClientModels
 from accord.runs.evaluation import Evaluation
 from accord.runs.predictor import Predictions, frame, predict
 from accord.runs.rows import Rows
@@ -52,8 +51,7 @@ class Run:
     preparation: Preparation | None = field(default=None, repr=False)  # what the model reads, and its classes' names
     _module: nn.Module = field(repr=False, kw_only=True)
     _layout: Layout = field(repr=False, kw_only=True)
-    # what a client remembers, of a run whose clients have models of their own; it may keep the run's data in memory
-    _client_state: Callable[[str], State] | None = field(default=None, repr=False, kw_only=True)
+    _client_models: ClientModels | None = field(default=None, repr=False, kw_only=True)  # where clients keep some
 
     @property
     def rows(self) -> list[Json]:
@@ -71,11 +69,12 @@ class Run:
 
     def model(self, which: str = "last", client: str | None = None) -> nn.Module:
         """The trained module, a fresh copy in evaluation mode: the `last` round's, or the one best on `held-out` data;
-        of a run whose clients have models of their own, that of `client`."""
-        snapshot = self._snapshot(which) if client is None else self._own(client)
-        return self._layout.load(
-            copy.deepcopy(self._module).cpu(), snapshot.vector.cpu(), snapshot.buffers.cpu()
-        ).eval()
+        of a run whose clients have models of their own, or parts that stay with them, that of `client`."""
+        module = copy.deepcopy(self._module).cpu()
+        if client is not None:
+            return self._layout.whole(module).load(module, *self._own(client, which)).eval()
+        snapshot = self._snapshot(which)
+        return self._layout.load(module, snapshot.vector.cpu(), snapshot.buffers.cpu()).eval()
 
     def predict(self, data: Any, which: str = "last", client: str | None = None) -> Predictions:
         """Predictions for new rows, prepared as the training data was: a data frame, a dict of columns, a list with a
@@ -100,9 +99,9 @@ class Run:
             )
         return self.preparation
 
-    def save(self, path: str | Path, which: str = "last") -> Path:
+    def save(self, path: str | Path, which: str = "last", client: str | None = None) -> Path:
         """Writes the trained model's state dict as safetensors."""
-        write_tensors(Path(path), self.model(which).state_dict())
+        write_tensors(Path(path), self.model(which, client).state_dict())
         return Path(path)
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -151,11 +150,17 @@ class Run:
 
         return run_html(self.title, self.history)
 
-    def _own(self, client: str) -> Snapshot:
-        if not self.alone or self._client_state is None:
+    def _own(self, client: str, which: str) -> tuple[Tensor, Tensor]:
+        """A client's model and its buffers."""
+        if self._client_models is None:
             raise AccordError(f"this run has one model for all clients, so there is none of client {client} alone")
-        state = self._client_state(client)
-        return Snapshot(self.rounds, state["w"], state["b"])
+        if client in unseen_of(self.clients):
+            raise AccordError(f"client {client} was unseen in this run, and so has no model of its own")
+        if which != "last":
+            raise AccordError(
+                f"clients keep their own models of the last round alone, so which must be 'last', got {which!r}"
+            )
+        return self._client_models.of(client, self.last.vector, self.last.buffers)
 
     def _snapshot(self, which: str) -> Snapshot:
         if self.alone:

@@ -24,6 +24,7 @@ from accord.training.cohort import Cohorts, Invited, cohort_row
 from accord.training.early_stopping import EarlyStopping
 from accord.training.evaluator import Evaluator
 from accord.training.hooks import Ending, Event, Hook
+from accord.training.personal_models import client_models
 from accord.training.plan import Plan
 from accord.training.server_step import Stepped, take_step
 
@@ -54,17 +55,16 @@ class Loop:
         self._lr, self.store = as_schedule(job.training.lr), ClientStore(self._clients)
         self._needed = 1 if job.fed.pooled else max(plan.min_clients, job.algorithm.average.least)
         self.cohorts = Cohorts(job, plan.sample, plan.conditions, self._own)
-        vector = job.layout.pack(job.module).to(job.device)
-        buffers = job.layout.pack_buffers(dict(job.module.named_buffers())).to(job.device)
+        vector, buffers = job.packed(job.layout)
         self.progress = Progress(0, vector, buffers, job.algorithm.init(job.layout, len(self._clients), vector))
-        personal = job.personal_at_first()
+        self._personal = personal = job.personal_at_first()
         self._fresh = lambda: {**job.algorithm.local.fresh(vector, buffers), **personal}
+        self._client_models = client_models(job, engine, lambda client: self.store.get(client))
         self._preparation, self.rows, self.rise = Preparation.of(job.fed), Rows(), EarlyStopping(plan.min_delta)
         self.last_table: Table | None = None
         self.stopped: str | None = None  # why it ends before its rounds, if it does
         self._result: Run | None = None  # once it is done
-        self.checkpoint_seconds = _CHECKPOINT_SECONDS
-        self.evaluator = Evaluator(job, plan)
+        self.checkpoint_seconds, self.evaluator = _CHECKPOINT_SECONDS, Evaluator(job, plan)
         self._began = self._saved = time.monotonic()
         self._endings: list[Ending] = []
 
@@ -246,8 +246,9 @@ class Loop:
     # ------------------------------------------------------------------------------------------------ on disk
 
     def _checkpoint(self, folder: RunFolder) -> None:
-        own = {"own_models": self._clients} if self.job.algorithm.local.own_models else {}
-        folder.checkpoint(self.progress.tensors(), {**self.progress.numbers(), "clients": self.store.sync(), **own})
+        own = {"own_models": self._client_models.to_json()} if self._client_models else {}
+        tensors = {**self.progress.tensors(), **self._personal}  # which nothing else in the folder has until it is done
+        folder.checkpoint(tensors, {**self.progress.numbers(), "clients": self.store.sync(), **own})
         self.store.committed()
         self._saved = time.monotonic()
 
@@ -295,5 +296,5 @@ class Loop:
             preparation=self._preparation,
             _module=job.module if job.given is None else job.given,
             _layout=job.layout,
-            _client_state=self._own if job.algorithm.local.own_models else None,
+            _client_models=self._client_models,
         )

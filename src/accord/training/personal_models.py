@@ -15,11 +15,27 @@ from accord.engines.job import PERSONAL
 from accord.engines.sequential import Sequential
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import own_model
+from accord.runs.client_models import ClientModels
 
 # A deployment knows no client's personal part, and so has no mean of them: a simulation does.
 MEAN = "unseen, mean of personal parts (simulation only)"
 COMMON = "held-out, common model"
 BEFORE, AFTER = "unseen, rest before adapting", "unseen, rest after adapting"
+
+
+def client_models(job: Job, engine: Engine, state: Callable[[str], State | None]) -> ClientModels | None:
+    """What clients keep of a model, if they do."""
+    algorithm, local = job.algorithm, job.algorithm.local
+    if not (local.own_models or local.beside or algorithm.personal):
+        return None
+    return ClientModels(
+        clients=job.fed.clients,
+        common=not local.own_models,
+        whole=not algorithm.personal,
+        deployed=engine.holds_clients,
+        first=job.personal_at_first(),
+        state=state,
+    )
 
 
 def evaluate_personal_models(
