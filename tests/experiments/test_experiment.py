@@ -115,7 +115,7 @@ def test_resolved_settings_name_every_default_that_applies() -> None:
         "model.name=cnn",
     ).resolved()
     assert full["data"]["classes"] == 2 and full["data"]["noise"] == 0.1
-    assert full["model"] == {"name": "cnn", "width": 16, "hidden": 64, "dropout": 0.25}
+    assert full["model"] == {"name": "cnn", "width": 16, "hidden": 64, "dropout": 0.25, "norm": "none"}
     assert full["train"]["decay"] == 0.99
     adam = {
         "lr": 0.02,

@@ -8,11 +8,13 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from accord import ditto, fedavg, gma
 from accord.engines.vectorised import CannotBatch
 from accord.experiments import groups
 from accord.experiments.experiment import parse
@@ -83,6 +85,21 @@ def test_keys_may_be_written_without_quotes(tmp_path: Path, table: str) -> None:
     ]
 
 
+def test_a_section_as_a_whole_has_tables_whose_keys_go_together(tmp_path: Path) -> None:
+    kinds = '[[sweep.algorithm]]\nname = "fedavg"\npersonal = ["last"]\n[[sweep.algorithm]]\nname = "ditto"\n'
+    file = written(tmp_path, f'[sweep]\n"algorithm.mask" = ["none", {{ name = "gma", tau = 0.6 }}]\n{kinds}')
+    runs = read(file, ["run.seeds=0"])
+    personal, mask = fedavg().with_personal("last"), gma(0.6)
+    assert [run.experiment.algorithm for run in runs] == [
+        personal, ditto(), replace(personal, mask=mask), ditto(mask=mask)
+    ]  # fmt: skip
+    assert runs[0].values == {"algorithm.mask": "none", "algorithm.name": "fedavg", "algorithm.personal": ["last"]}
+    with sentence("algorithm.personal is swept by the file's [sweep] table and set to ['head'] here"):
+        read(file, ["algorithm.personal=['head']"])
+    with sentence("algorithm.name is swept twice: by itself, and in the tables of its section"):
+        read(written(tmp_path, f'[sweep]\n"algorithm.name" = ["fedavg"]\n{kinds}'))
+
+
 def test_a_file_without_a_table_is_a_sweep_over_its_seeds_and_seeds_may_be_swept(tmp_path: Path) -> None:
     assert [run.seed for run in read(written(tmp_path))] == [0, 1]
     assert [run.seed for run in read(written(tmp_path, '[sweep]\n"run.seeds" = [4, 5]'))] == [4, 5]
@@ -107,6 +124,9 @@ def test_another_algorithm_leaves_the_files_options_for_the_old_one_behind(tmp_p
             ["'algoritm.tau' in [sweep] is of no section of an experiment: did you mean 'algorithm'?"],
         ),
         ("tau = [0.1]", [], ["'tau' in [sweep] is not a setting: write section.key"]),
+        ("algorithm = [{}]", [], ["'algorithm' in [sweep] is not a setting: write section.key"]),
+        ("algoritm = [{ a = 1 }]", [], ["'algoritm' in [sweep] is of no section", "did you mean 'algorithm'?"]),
+        ("algorithm = [{ nme = 1 }]", [], ["algorithm.nme is not a known key, got 1"]),
         (
             '"algorithm.mask.tau" = []',
             [],
@@ -172,9 +192,10 @@ def test_accord_run_says_what_a_sweep_is_for() -> None:
         parse(SWEEP)
 
 
-def test_the_example_is_valid() -> None:
-    runs = read(Path(__file__).parents[2] / "experiments" / "sweep.toml")
-    assert len(runs) == 20 and {run.rounds for run in runs} == {300}
+@pytest.mark.parametrize(("file", "count", "rounds"), [("sweep.toml", 20, 300), ("personal.toml", 24, 40)])
+def test_the_examples_are_valid(file: str, count: int, rounds: int) -> None:
+    runs = read(Path(__file__).parents[2] / "experiments" / file)
+    assert len(runs) == count and {run.rounds for run in runs} == {rounds}
 
 
 # ------------------------------------------------------------------------------------------------- the groups

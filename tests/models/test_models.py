@@ -11,6 +11,7 @@ from accord.core.layout import Layout
 BUILD = {
     "leaf-cnn": lambda **more: models.leaf_cnn(**more),
     "corrective-cnn": lambda **more: models.corrective_cnn(**more),
+    "cnn, batch": lambda **more: models.cnn(norm="batch", **more),
     "resnet18": lambda **more: models.resnet18(**more),
     "resnet18, batch": lambda **more: models.resnet18(norm="batch", **more),
 }
@@ -27,6 +28,7 @@ def count(module: nn.Module) -> int:
         ("lenet", {"channels": 3, "size": 32}, 62_006),
         ("logistic", {}, 7_850),
         ("cnn", {}, 105_866),
+        ("cnn", {"norm": "batch"}, 105_866 + 2 * (16 + 32)),
         ("leaf-cnn", {}, 6_603_710),
         ("corrective-cnn", {}, 2_278_334),
         ("resnet18", {}, 11_173_962),
@@ -69,6 +71,14 @@ def test_norms(norm: str, kind: type, other: type) -> None:
     )
     assert all(layer.num_groups == 2 for layer in layers if isinstance(layer, nn.GroupNorm))
     assert all(layer.bias is None for layer in layers if isinstance(layer, nn.Conv2d))
+
+
+def test_a_norm_follows_each_convolution_of_the_small_cnn() -> None:
+    plain, normed = models.cnn(seed=3), models.cnn(norm="batch", seed=3)
+    layers = list(normed)
+    for place, layer in enumerate(layers):
+        assert isinstance(layer, nn.BatchNorm2d) == (place > 0 and isinstance(layers[place - 1], nn.Conv2d))
+    assert torch.equal(plain[-1].weight, normed[-1].weight)  # a norm draws nothing
 
 
 def test_a_block_adds_its_input() -> None:
@@ -128,6 +138,7 @@ def test_many_resnets_run_as_one() -> None:
     [
         ("resnet18", {"size": 15}, "ResNet-18 needs images of at least 16x16 pixels, got size 15"),
         ("resnet18", {"norm": "layer"}, "norm must be 'group' (GroupNorm) or 'batch' (BatchNorm), got 'layer'"),
+        ("cnn", {"norm": "group"}, "norm must be 'none' or 'batch' (BatchNorm), got 'group'"),
         ("resnet18", {"groups": 3}, "groups must divide the 64 channels of the first layer, got 3"),
         ("resnet18", {"groups": 0}, "groups must be a whole number of at least 1, got 0"),
         ("leaf-cnn", {"size": 3}, "LEAF's CNN needs images of at least 4x4 pixels, got size 3"),

@@ -125,7 +125,7 @@ class ModelSection(Section):
     width: int | None = Field(None, ge=1, description="cnn: channels of the first convolution")
     hidden: int | None = Field(None, ge=1, description="cnn, mlp: units of the hidden layer")
     dropout: float | None = Field(None, ge=0, lt=1, description="cnn: share dropped before the hidden layer")
-    norm: str | None = Field(None, description="resnet18: group or batch normalisation")
+    norm: str | None = Field(None, description="resnet18: group or batch normalisation; cnn: none or batch")
     groups: int | None = Field(None, ge=1, description="resnet18: groups of group normalisation")
     start: str | None = Field(None, description="a safetensors file with the weights to start from")
 

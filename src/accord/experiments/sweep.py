@@ -7,6 +7,7 @@ would give it.
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from accord.rules.old_spelling import Given, canonical
 from accord.runs.run import Run
 from accord.training.loop import Event, Hook, Loop
 
+Axis = list[dict[str, Any]]  # its points, each with the settings that it brings
 MOST = 10_000  # runs of a sweep; more is a slip of the keyboard
 
 
@@ -43,19 +45,19 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> list[PlannedRun]:
     tables = tables_of(text, str(path))
     grid = _grid(tables.pop("sweep", {}))
     given = [override(text) for text in overrides]
-    swept = set(map(canonical, grid))
+    swept = {canonical(key) for axis in grid for point in axis for key in point}
     for section, key, value in given:
         if canonical(f"{section}.{key}") in swept:
             raise AccordError(
                 f"{section}.{key} is swept by the file's [sweep] table and set to {shown(value)} here: it can be one of"
                 " them"
             )
-    _check_size(math.prod(map(len, grid.values())))
+    _check_size(math.prod(map(len, grid)))
     runs: dict[Path, PlannedRun] = {}
     for experiment, values in _experiments(tables, grid, given, text, Path(path).parent):
         seeds = experiment.settings.run.seeds
         if not runs:
-            _check_size(math.prod(map(len, grid.values())) * len(seeds))
+            _check_size(math.prod(map(len, grid)) * len(seeds))
         for seed in seeds:
             run = PlannedRun(experiment, seed, values, experiment.folder(seed))
             if run.folder in runs:
@@ -69,12 +71,12 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> list[PlannedRun]:
 
 
 def _experiments(
-    tables: Mapping[str, Any], grid: Mapping[str, list[Any]], given: Sequence[Given], text: str, folder: Path
+    tables: Mapping[str, Any], grid: Sequence[Axis], given: Sequence[Given], text: str, folder: Path
 ) -> Iterator[tuple[Experiment, dict[str, Any]]]:
     """Every combination of the grid; where each client is to be unseen in turn, one for each of them."""
     clients: dict[str, list[str]] = {}  # by the data section, which is read once
-    for combination in product(*grid.values()):
-        values = dict(zip(grid, combination, strict=True))
+    for combination in product(*grid):
+        values = {key: value for point in combination for key, value in point.items()}
         more = [*given, *((*key.split(".", 1), value) for key, value in values.items())]
         experiment = assemble(copy.deepcopy(dict(tables)), more, text, folder)
         data = experiment.settings.data
@@ -89,16 +91,18 @@ def _experiments(
             yield one, {**values, "data.unseen": client}
 
 
-def _grid(table: Any) -> dict[str, list[Any]]:
-    """`{"train.lr": [0.01, 0.02]}` from the [sweep] table, in which `train.lr` may stand with or without quotes."""
+def _grid(table: Any) -> list[Axis]:
+    """The axes of the [sweep] table: `train.lr`, with or without quotes, has several values, and a section as a whole
+    several tables."""
     if not isinstance(table, dict):
         raise AccordError(
             f"sweep must be a section, got {shown(table)}: write [sweep] on a line of its own, and its keys below it"
         )
-    grid: dict[str, list[Any]] = {}
+    grid: list[Axis] = []
     for name, values in flat(table).items():
         section, dot, setting = name.partition(".")
-        if not (section and dot and setting):
+        tables = isinstance(values, list) and all(isinstance(value, dict) and value for value in values)
+        if not section or not (setting or (tables and not dot)):
             raise AccordError(
                 f'{name!r} in [sweep] is not a setting: write section.key, such as "algorithm.mask.tau" = [0.2, 0.4]'
             )
@@ -108,7 +112,14 @@ def _grid(table: Any) -> dict[str, list[Any]]:
             )
         if not isinstance(values, list) or not values:
             raise AccordError(f"{name} in [sweep] must be a list of one or more values, got {shown(values)}")
-        grid[name] = values
+        if setting:
+            grid.append([{name: value} for value in values])
+        else:
+            grid.append([{f"{name}.{key}": value for key, value in one.items()} for one in values])
+    axes = Counter(key for axis in grid for key in {key for point in axis for key in point})
+    for key, count in axes.items():
+        if count > 1:
+            raise AccordError(f"{key} is swept twice: by itself, and in the tables of its section")
     return grid
 
 
