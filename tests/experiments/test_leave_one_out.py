@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from torch.nn.utils import parameters_to_vector
 
 import accord
 from accord.console.tables import print_results
@@ -19,6 +20,7 @@ from accord.experiments import experiment, sweep
 from accord.experiments.execute import Interrupt
 from accord.experiments.lockstep import stacked
 from accord.report import gather, look
+from accord.rules.label import label_of
 from accord.runs.reader import load_all
 from conftest import blobs, mlp, sentence
 
@@ -290,6 +292,28 @@ def test_clients_with_a_second_model_train_it_whatever_goes_along() -> None:
     for client in fed.clients:
         alone = accord.fit(mlp(), leave_out(fed, client), accord.ditto(), engine="sequential", **options)
         assert result.runs["ditto", client, 0].rows == alone.rows
+
+
+KEPT = 'algorithm = [{ name = "fedavg" }, { name = "fedavg", personal = ["last"] }, { name = "ditto" }]\n'
+
+
+def test_clients_that_keep_a_part_or_a_second_model_do_so_whoever_is_left_out(tmp_path: Path) -> None:
+    """From a file and from Python, in lockstep or not: every client's model is that of its run alone."""
+    more = f"[sweep]\n{KEPT}"
+    together = trained(tmp_path / "a", more, overrides=("run.seeds=0", "model.name=mlp"))
+    alone = trained(tmp_path / "b", more, overrides=("run.seeds=0", "model.name=mlp", "run.engine=sequential"))
+    text = (tmp_path / "a" / "mine.toml").read_text().replace(more, "")
+    one = experiment.parse(text, ["data.unseen=0", "model.name=mlp"])
+    methods = {label_of(run.experiment.algorithm): run.experiment.algorithm for run in together}
+    fed = one.federation(0)
+    python = accord.leave_one_out(one.module(fed, 0), fed, methods, rounds=4, batch=8, lr=0.1, evaluate_every=2)
+    for run, its in zip(together, alone, strict=True):
+        algorithm, left_out = run.experiment.algorithm, run.values["data.unseen"]
+        runs = accord.load(run.folder), accord.load(its.folder), python.runs[label_of(algorithm), left_out, 0]
+        keeps = algorithm.personal or algorithm.local.beside
+        for client in (None, *(site for site in SITES if keeps and site != left_out)):
+            first, *others = (parameters_to_vector(some.model(client=client).parameters()) for some in runs)
+            assert all(torch.allclose(first, other, atol=1e-5) for other in others), (run.title, client)
 
 
 def test_a_result_prints_its_table_and_goes_on_where_it_was(tmp_path: Path) -> None:

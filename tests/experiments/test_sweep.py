@@ -230,6 +230,15 @@ def test_whatever_changes_shapes_makes_groups_of_its_own(tmp_path: Path, table: 
     assert [group["runs"] for group in groups_of(tmp_path, table)] == runs
 
 
+def test_runs_that_share_other_parameters_make_groups_of_their_own_and_second_models_go_one_by_one(
+    tmp_path: Path,
+) -> None:
+    kinds = '[{ name = "fedavg" }, { name = "fedavg", personal = ["last"] }, { name = "ditto" }]'
+    shared, kept, second = groups_of(tmp_path, f"algorithm = {kinds}", "model.name=mlp")
+    assert (shared["about"], kept["about"]) == ("2 runs in lockstep, 6 lanes",) * 2
+    assert second["about"] == "2 runs, one by one: its clients train a second model when a round's reports are in"
+
+
 def test_an_engine_that_trains_runs_by_themselves_is_told(tmp_path: Path) -> None:
     (group,) = groups_of(tmp_path, '"algorithm.server.lr" = [0.1, 0.2]', "run.engine=sequential")
     assert group["about"] == "4 runs, one by one: run.engine = 'sequential' trains a run by itself"

@@ -89,10 +89,11 @@ class Jobs:
     def alike(self, run: PlannedRun) -> Hashable:
         """What the run must share with others to go along with them. Looked into once for all runs that differ in rates
         and rules alone."""
-        settings, training, local = run.experiment.settings, run.experiment.training, run.experiment.algorithm.local
+        settings, training, algorithm = run.experiment.settings, run.experiment.training, run.experiment.algorithm
         sections = settings.data.model_dump_json(), settings.model.model_dump_json()
         where = settings.run.device, *settings.run.speed, *settings.train.metrics
-        key = (*sections, *where, run.seed, training.batch, local.full_batch, type(training.rule))
+        shapes = training.batch, algorithm.local.full_batch, type(training.rule), algorithm.personal
+        key = (*sections, *where, run.seed, *shapes)
         if key not in self._alike:
             self._alike[key] = alike(self.job(run))
         return self._alike[key]
