@@ -154,6 +154,7 @@ def test_a_record_on_the_driver_s_device_still_says_what_its_fields_are() -> Non
         pytest.param(accord.scaffold(mask=accord.gma(0.4)), id="clients that remember"),
         pytest.param(accord.fedavg(average=accord.median()), id="rows"),
         pytest.param(accord.fedavg(average=accord.corrective(0.2, passes=2)), id="asked twice"),
+        pytest.param(accord.fedavg(mask=accord.gma(0.4)).with_personal("last"), id="parameters that stay home"),
     ],
 )
 @pytest.mark.slow
@@ -161,6 +162,13 @@ def test_a_cluster_gives_the_bits_of_one_process(engine: Callable[..., Any], alg
     job = make_job(algorithm, fed=troubled(), momentum=0.0)
     there = engine(job)
     assert_same(run(Sequential(job), job), run(there, job))
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adamw"])
+@pytest.mark.slow
+def test_local_optimisers_have_the_bits_of_one_process(engine: Callable[..., Any], optimiser: str) -> None:
+    job = make_job(accord.fedavg(), fed=blobs(), lr=0.01, optimiser=optimiser)
+    assert_same(run(Sequential(job), job), run(engine(job), job))
 
 
 @pytest.mark.slow

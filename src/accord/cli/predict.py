@@ -21,7 +21,9 @@ def predict(
     ] = "last",
     client: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Whose model, of a run whose clients have their own.", show_default=False),
+        typer.Option(
+            metavar="NAME", help="Whose model, of a run whose clients keep one, or a part of one.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Predict labels and probabilities for the rows of a table, one row out for each row in.
