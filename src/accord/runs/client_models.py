@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError, nearest
+from accord.core.names import listed
 from accord.core.record import State
 from accord.engines.job import PERSONAL
-from accord.runs.text import listed
 
 
 @dataclass(frozen=True, eq=False)
