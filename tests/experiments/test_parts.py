@@ -23,7 +23,7 @@ from accord.rules.servers import adam, momentum, yogi
 from accord.runs.reader import load
 from accord.studies.study import make
 from accord.training.run_settings import ALGORITHMS
-from conftest import blobs, mlp, sentence
+from conftest import blobs, mlp, sentence, without_checksums
 
 MODULE = """
 import sys
@@ -485,6 +485,7 @@ def folder_of(path: Path, settings: dict[str, Any]) -> Path:
     run = accord.fit(mlp(), blobs(), rounds=1, sample=2, seed=seed, folder=path.parent)
     assert run.folder is not None
     run.folder.rename(path)
+    without_checksums(path)
     (path / "experiment.json").write_text(
         json.dumps({"schema": 1, "seed": seed, "data": {"name": "digits"}, **settings})
     )

@@ -18,7 +18,7 @@ from accord.data.preparation import Preparation
 from accord.runs.predictor import Predictions
 from accord.runs.run import Run
 from command import run_command
-from conftest import sentence
+from conftest import sentence, without_checksums
 
 PATIENTS = Path(__file__).parents[2] / "examples" / "hospitals" / "patients.csv"
 OPTIONS: dict[str, Any] = {"client": "hospital", "label": "diagnosis", "heldout": 0.2, "unseen": 1}
@@ -172,6 +172,7 @@ def test_a_module_by_its_name_is_imported_for_load_alone(tmp_path: Path, monkeyp
     )
     settings = json.loads((run.folder / "experiment.json").read_text())
     settings["model"] = {"name": "my_nets:net"}
+    without_checksums(run.folder)
     (run.folder / "experiment.json").write_text(json.dumps(settings))
     for command in ("show", "report"):
         assert run_command(tmp_path, command, str(run.folder)).returncode == 0
@@ -251,8 +252,9 @@ def test_folders_that_are_no_run_get_a_sentence(tmp_path: Path) -> None:
         accord.load(tmp_path)
     assert run.folder is not None
     (run.folder / "model.safetensors").write_bytes(b"no tensors")
-    with sentence("model.safetensors cannot be read"):
+    with sentence("model.safetensors is damaged"):
         accord.load(run.folder)
+    without_checksums(run.folder)
     (run.folder / "preparation.json").unlink()
     (run.folder / "model.safetensors").unlink()  # the checkpoint has the weights, too
     with sentence("does not say how its data was prepared (preparation.json)"):

@@ -65,12 +65,15 @@ def test_a_commit_lets_old_versions_go(tmp_path) -> None:
         put(store, "a", float(round), round)
         if round in (2, 4):
             commit(store)
-    assert sorted(f.name for f in (tmp_path / "clients").iterdir()) == [
-        "000000-000004.safetensors",
-        "000000-000005.safetensors",
-    ]
+
+    def kept() -> list[int]:
+        return sorted(int(f.stem.rpartition("-")[2]) for f in (tmp_path / "clients").iterdir())
+
+    assert kept() == [2, 4, 5], "of the last two commits, and the current one"
     commit(store)
-    assert [f.name for f in (tmp_path / "clients").iterdir()] == ["000000-000005.safetensors"]
+    assert kept() == [4, 5]
+    store.forget_older()
+    assert kept() == [5]
 
 
 def test_states_are_synced_before_a_checkpoint_may_name_them(tmp_path, monkeypatch) -> None:
@@ -86,6 +89,8 @@ def test_states_are_synced_before_a_checkpoint_may_name_them(tmp_path, monkeypat
 
 
 def test_a_missing_state_is_a_sentence(tmp_path) -> None:
-    store = ClientStore(["a"], tmp_path / "clients", {"a": 3})
-    with pytest.raises(AccordError, match="what client a remembers cannot be read from .*000000-000003.safetensors"):
+    store = ClientStore(["a"], tmp_path / "clients", {"clients": {"a": 3}})
+    with pytest.raises(
+        AccordError, match="what client a remembers: .*000000-000003.safetensors cannot be read.*--fresh"
+    ):
         store.get("a")

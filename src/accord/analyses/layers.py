@@ -6,7 +6,8 @@ from typing import Any
 from accord.analyses import chance, style
 from accord.analyses.output import Result, mean
 from accord.core.errors import AccordError
-from accord.runs.rows import read_json, read_rows
+from accord.runs.checksums import read_json
+from accord.runs.rows import read_rows
 
 
 def read(folder: Path) -> Result:

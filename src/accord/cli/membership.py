@@ -57,7 +57,7 @@ def membership(
     from accord.audit.membership import attack
     from accord.core.files import plain, write_json
     from accord.models import warm_start
-    from accord.runs.rows import read_json
+    from accord.runs.checksums import read_done, read_model
 
     if which not in _MODELS:
         raise AccordError(f"--model must be last or held-out, got {which!r}")
@@ -68,12 +68,12 @@ def membership(
     console = Console(stderr=True)
     fed = experiment.federation(seed)
     found = attack(
-        warm_start(experiment.module(fed, seed), weights),
+        warm_start(experiment.module(fed, seed), read_model(weights)),
         fed,
         against=against,
         steps=steps,
         shadows=shadows,
-        train=_trainer(experiment, read_json(folder / "done")["rounds"]),
+        train=_trainer(experiment, read_done(folder / "done")["rounds"]),
         seed=seed,
         device=experiment.settings.run.device,
         tell=lambda text: tell(console, text),
@@ -91,7 +91,7 @@ def _recorded(folder: Path) -> "tuple[Experiment, int]":
     """The experiment of a run folder of the command line, and the run's seed."""
     from accord.experiments.experiment import assemble
     from accord.experiments.settings import SECTIONS
-    from accord.runs.rows import read_json
+    from accord.runs.checksums import read_json
     from accord.runs.settings import RunSettings
 
     settings = RunSettings.from_json(read_json(folder / "experiment.json"), folder.name)

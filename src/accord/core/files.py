@@ -39,7 +39,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(plain(value), indent=2) + "\n")
+    write_whole(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """A JSON file's content."""
+    return (json.dumps(plain(value), indent=2) + "\n").encode()
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> None:

@@ -13,7 +13,7 @@ from accord.engines.device import pick_device
 from accord.engines.vectorised import CannotBatch, Vectorised
 from accord.experiments.experiment import Experiment
 from accord.experiments.lockstep import STACKED, Shared, alike, room, stacked, why_alone
-from accord.runs.folder import read_json
+from accord.runs.checksums import read_done
 from accord.training.engine_choice import soon_done
 from accord.training.fit import make_job
 
@@ -35,7 +35,7 @@ class PlannedRun:
     def done(self) -> bool:
         """Whether its folder has all its rounds, or those until it was flat."""
         path = self.folder / "done"
-        mark = read_json(path) if path.exists() else {"rounds": 0}
+        mark = read_done(path) if path.exists() else {"rounds": 0}
         return mark["rounds"] >= self.rounds or "flat_since" in mark
 
     @property

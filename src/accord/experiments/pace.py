@@ -16,7 +16,7 @@ from accord.engines.device import pick_device
 from accord.experiments.groups import Jobs, PlannedRun, packed
 from accord.experiments.lockstep import together
 from accord.kernels.paths import cache_folder
-from accord.runs.folder import read_json
+from accord.runs.checksums import read_json
 from accord.training.engine_choice import make_engine
 from accord.training.loop import Event, Loop
 from accord.training.plan import Plan

@@ -21,10 +21,11 @@ from accord.core.version import __version__
 from accord.report.choices import CHOICE, choice
 from accord.report.grids import grids
 from accord.report.papers import holds_results, paper, runs_of
+from accord.runs.checksums import lines_of, parsed, read_json
 from accord.runs.comparison import by_kind, by_setting, labels, notes
 from accord.runs.left_out import left_out, split_off
 from accord.runs.reader import Recorded, find, load
-from accord.runs.rows import RoundRow, lines_of, parsed, read_json
+from accord.runs.rows import RoundRow
 from accord.runs.selection import rule_for
 
 RULES = {

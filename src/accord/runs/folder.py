@@ -7,34 +7,49 @@ is whole.
     environment.json     versions, engine, processor, threads: one entry for every environment the run has seen
     metrics.jsonl        a line per round; no clock in it, so equal runs write equal files
     timing.jsonl         a line per round with its seconds
-    state.json           the last checkpoint: round, tensor file, client versions, how much of the metrics belongs to it
-    checkpoint-*.safetensors, clients/     the tensors that state.json names
+    state.json           the last checkpoint: round, tensor file, client versions, how much of the metrics belongs to
+                         it, and checksums of all of these
+    older.json           the checkpoint before it, until the run is done: the way on, should the last one be damaged
+    checkpoint-*.safetensors, clients/     the tensors that state.json and older.json name
     model.safetensors, best.safetensors    the last model and the one best on held-out data, once the run is done
     adapter/             of a PEFT model: the last model's adapter as peft saves it, once the run is done
     clients.json         every client's last evaluation, once the run is done
-    done                 the run reached its rounds, or became flat before them; or it was imported (studies/export.py)
+    done                 the run reached its rounds, or became flat before them; or it was imported (studies/export.py).
+                         It holds checksums of what a run writes at its end
     lock                 held while a process works here
 
 A file is written beside its name, synced and renamed. `state.json` is written last: it decides which tensors count.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from accord.core.errors import AccordError
-from accord.core.files import write_json, write_tensors, write_text, write_whole
+from accord.core.files import json_bytes, tensor_bytes, write_whole
 from accord.core.jsonable import Json
 from accord.core.locks import remove_locked, take_lock
 from accord.runs.adapter import save_adapter
+from accord.runs.checkpoints import AGAIN, Checkpoints
+from accord.runs.checksums import (
+    METRICS,
+    TIMING,
+    check_file,
+    check_record,
+    checksum,
+    checksum_of,
+    lines_of,
+    parsed,
+    read_json,
+    write_sealed,
+)
 from accord.runs.environment import OtherEnvironment, changes
 from accord.runs.fingerprint import SCHEMA
-from accord.runs.rows import Log, Rows, json_line, lines_of, parsed, read_json
+from accord.runs.rows import Log, RoundRow, Rows, json_line
 
 
 def client_file(folder: Path, number: int, round: int) -> Path:
@@ -54,12 +69,12 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise AccordError(f"{path} cannot be a run's folder: there is a file in its place") from None
-        self._metrics, self._timing = Log(path / "metrics.jsonl"), Log(path / "timing.jsonl")
+        self._metrics, self._timing = Log(path / METRICS), Log(path / TIMING)
         self._on_schedule = 0  # up to this round a straight run has no evaluation but those of its schedule
         self._lock = take_lock(path)
         try:
-            self.state: Json | None = self._read_state()
-            done: Json = read_json(path / "done") if (path / "done").exists() else {"rounds": 0}
+            self._checkpoints = Checkpoints(path)
+            done = self._read_done()
             self.finished_at: int = done["rounds"]
             # a flat run has no more rounds, however many are asked for
             self.over = self.finished_at >= rounds or "flat_since" in done
@@ -71,15 +86,25 @@ class RunFolder:
             self.close()
             raise
 
-    def _read_state(self) -> Json | None:
-        if not (self.path / "state.json").exists():
-            return None
-        state: Json = read_json(self.path / "state.json")
-        if state.get("schema") != SCHEMA:
-            raise AccordError(
-                f"{self.path} was written with schema {state.get('schema')}, this accord reads schema {SCHEMA}"
-            )
-        return state
+    @property
+    def state(self) -> Json | None:
+        """The last checkpoint, if there is one."""
+        return self._checkpoints.last
+
+    @property
+    def older(self) -> Json | None:
+        """The checkpoint before it."""
+        return self._checkpoints.older
+
+    def _read_done(self) -> Json:
+        """The mark of a run that is done, with all that it vouches for."""
+        if not (self.path / "done").exists():
+            return {"rounds": 0}
+        try:
+            return check_record(self.path) or {"rounds": 0}
+        except AccordError as error:
+            again = "delete done to write it anew with --resume, or " if self.state else ""
+            raise AccordError(f"{error}: {again}{AGAIN}") from None
 
     def _check(self, resume: bool) -> None:
         rounds = self._rounds
@@ -104,20 +129,25 @@ class RunFolder:
         tensors, if any. The `last` rounds of a run are evaluated whatever its schedule; what it was evaluated for when
         it was to end earlier stays until it has gone on."""
         tensors = self.tensors()  # first of all: a folder whose checkpoint is damaged is left as it is
-        # of a process that was killed
-        for left_over in [*self.path.glob(".*.part"), *self.path.glob("checkpoint-*.safetensors")]:
-            if self.state is None or left_over.name != self.state["tensors"]:
-                left_over.unlink()
+        self._checkpoints.clean()
+        for left_over in self.path.glob(".*.part"):  # of a process that was killed
+            left_over.unlink()
         (self.path / "done").unlink(missing_ok=True)
+        contents = {"experiment.json": json_bytes(self._settings)}
         if self._toml is not None:
-            write_text(self.path / "experiment.toml", self._toml)
-        write_json(self.path / "experiment.json", self._settings)
+            contents["experiment.toml"] = self._toml.encode()
         if preparation is not None:
-            write_json(self.path / "preparation.json", preparation)
-        self._note_environment(environment)
+            contents["preparation.json"] = json_bytes(preparation)
+        contents |= self._noted(environment)
+        self._checkpoints.vouch({name: checksum(content) for name, content in contents.items()})
+        for name, content in contents.items():
+            write_whole(self.path / name, content)
+        self._about = {name: checksum_of(self.path / name) for name in [*contents, "environment.json"]}
         reached = self.state["round"] if self.state else 0
-        for path in (self.path / "metrics.jsonl", self.path / "timing.jsonl"):
-            write_whole(path, b"".join(line for line in lines_of(path) if parsed(line, path)["round"] <= reached))
+        for path in (self.path / METRICS, self.path / TIMING):
+            # a line for each round; what follows may never have reached the disk whole
+            write_whole(path, b"".join(islice(lines_of(path), reached)))
+        self._metrics.restart(lines_of(self.path / METRICS))
         self._on_schedule = min(reached, self._rounds - last)
         return tensors
 
@@ -128,8 +158,19 @@ class RunFolder:
         lines = list(lines_of(path)) if self._on_schedule > 0 else []
         straight = [self._straight(line, path) for line in lines]
         if straight != lines:
-            write_whole(path, b"".join(straight))
+            self._replace_rows(straight)
         self._on_schedule = 0
+
+    def amend(self, row: RoundRow) -> RoundRow:
+        """Puts another row in the last one's place, and gives it."""
+        self._metrics.flush()
+        *before, _ = lines_of(self.path / METRICS)
+        self._replace_rows([*before, json_line(row.fields_in_json()).encode()])
+        return row
+
+    def _replace_rows(self, lines: Sequence[bytes]) -> None:
+        self._checkpoints.replace_rows(lines)
+        self._metrics.restart(lines)
 
     def _straight(self, line: bytes, path: Path) -> bytes:
         row = parsed(line, path) if b'"off_schedule"' in line else None
@@ -143,24 +184,28 @@ class RunFolder:
             raise AccordError(f"{self.path} was imported without its model: --fresh trains it here")
         if self.state is None:
             return {}
-        path = self.path / self.state["tensors"]
-        try:
-            return load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise AccordError(f"the checkpoint {path} cannot be read ({error}): start over with --fresh") from None
+        return self._checkpoints.tensors()
 
-    def _note_environment(self, environment: Json) -> None:
+    def _noted(self, environment: Json) -> dict[str, bytes]:
+        """The file of environments, if this is a new one."""
         path = self.path / "environment.json"
-        seen = read_json(path) if path.exists() and self.state else []
+        seen = []
+        if path.exists() and self.state:
+            try:
+                check_file(path, self.state.get("files", {}).get(path.name))
+            except AccordError as error:
+                raise AccordError(f"{error}: {AGAIN}") from None
+            seen = read_json(path)
         if seen and (changed := changes(seen[-1], environment)):
             told = (
                 f"the run goes on with {changed}: its results may differ in their last digits from those of an"
                 " uninterrupted run"
             )
-            warnings.warn(told, OtherEnvironment, stacklevel=2)
-        if not seen or {k: v for k, v in seen[-1].items() if k != "from_round"} != environment:
-            first = self.state["round"] + 1 if self.state else 1
-            write_json(path, [*seen, {"from_round": first, **environment}])
+            warnings.warn(told, OtherEnvironment, stacklevel=3)
+        if seen and {k: v for k, v in seen[-1].items() if k != "from_round"} == environment:
+            return {}
+        first = self.state["round"] + 1 if self.state else 1
+        return {path.name: json_bytes([*seen, {"from_round": first, **environment}])}
 
     def rows(self) -> Rows:
         """The metrics so far, to read and to add to. Rows count once a checkpoint covers them; until then a restart
@@ -172,31 +217,36 @@ class RunFolder:
         self._timing.append(timing)
 
     def checkpoint(self, tensors: dict[str, Tensor], numbers: Json) -> None:
-        """Makes everything up to `numbers["round"]` safe. `state.json` goes last; only then may older tensors go."""
+        """Makes everything up to `numbers["round"]` safe. `state.json` goes last; only then may older tensors go. The
+        checkpoint before it stays."""
         self._metrics.flush(sync=True)
         self._timing.flush()
         name = f"checkpoint-{numbers['round']:06d}.safetensors"
-        write_tensors(self.path / name, tensors)
-        self.state = {"schema": SCHEMA, "tensors": name, **numbers}
-        write_json(self.path / "state.json", self.state)
+        content = tensor_bytes(tensors)
+        write_whole(self.path / name, content)
+        known = {**self._about, METRICS: self._metrics.checksum, name: checksum(content)}
+        files = {file: [of] for file, of in known.items()}
+        vouched = {"rows": self._metrics.count, "files": files}
+        self._checkpoints.add({"schema": SCHEMA, "tensors": name, **numbers, **vouched})
         self._forget_earlier_end()
-        for old in self.path.glob("checkpoint-*.safetensors"):
-            if old.name != name:
-                old.unlink()
 
     def finish(self, rounds: int, models: Mapping[str, nn.Module], clients: list[Json], flat_since: int | None) -> None:
         """The run is complete: its models, its clients' evaluations, and the mark that says so, last. A flat one says
         since when."""
         self._forget_earlier_end()
-        for name, model in models.items():
-            write_tensors(self.path / f"{name}.safetensors", model.state_dict())
+        self.flush()
+        contents = {f"{name}.safetensors": tensor_bytes(model.state_dict()) for name, model in models.items()}
         if "model" in models:
             save_adapter(models["model"], self.path / "adapter")
         # a line each: with indents, to write those of hundreds of clients took longer than many rounds
         rows = ",\n".join([json_line(row).rstrip() for row in clients])
-        write_text(self.path / "clients.json", f"[\n{rows}\n]\n")
+        contents["clients.json"] = f"[\n{rows}\n]\n".encode()
+        for name, content in contents.items():
+            write_whole(self.path / name, content)
+        self._checkpoints.forget_older()  # the run has its models now
+        files = {name: checksum(content) for name, content in contents.items()}
         flat = {} if flat_since is None else {"flat_since": flat_since}
-        write_json(self.path / "done", {"schema": SCHEMA, "rounds": rounds, **flat})
+        write_sealed(self.path / "done", {"schema": SCHEMA, "rounds": rounds, **flat, "files": files})
 
     def flush(self) -> None:
         """Writes the rows that wait for their block."""

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from accord.core.errors import AccordError
@@ -22,11 +20,12 @@ from accord.data.preparation import Preparation
 from accord.engines.job import PERSONAL
 from accord.models import shaped, warm_start
 from accord.rules.registry import NETWORKS, imported
+from accord.runs.checksums import read_json, read_model, read_sealed, read_tensors
 from accord.runs.client_models import ClientModels
 from accord.runs.folder import client_file
 from accord.runs.reader import Recorded, find
 from accord.runs.reader import load as read
-from accord.runs.rows import read_json, read_rows
+from accord.runs.rows import read_rows
 from accord.runs.run import Run, Snapshot
 from accord.runs.selection import select
 
@@ -135,16 +134,11 @@ def _check_size(folder: Path, mine: int, its: int) -> None:
 def _checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not (path / "state.json").exists():
         return {}, {}
-    state = read_json(path / "state.json")
+    state = read_sealed(path / "state.json")
     file = path / state["tensors"]
-    return state, _tensors(file) if file.exists() else {}
-
-
-def _tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise AccordError(f"{path} cannot be read: {error}") from None
+    if not file.exists() and (path / "done").exists():  # it has its models
+        return state, {}
+    return state, read_tensors(file, state.get("files", {}).get(file.name))
 
 
 def _last(path: Path, recorded: Recorded, module: nn.Module, layout: Layout, tensors: dict[str, Tensor]) -> Snapshot:
@@ -158,12 +152,13 @@ def _last(path: Path, recorded: Recorded, module: nn.Module, layout: Layout, ten
 
 
 def _snapshot(file: Path, round: int, module: nn.Module, layout: Layout) -> Snapshot:
-    loaded = warm_start(module, _tensors(file))
+    loaded = warm_start(module, read_model(file))
     return Snapshot(round, layout.pack(loaded), layout.pack_buffers(dict(loaded.named_buffers())))
 
 
 def _client_state(path: Path, state: dict[str, Any], client: str) -> State | None:
     if client not in state["clients"]:
         return None
-    number = state["own_models"]["clients"].index(client)
-    return _tensors(client_file(path / "clients", number, state["clients"][client]))
+    number, known = state["own_models"]["clients"].index(client), state.get("client_checksums", {}).get(client)
+    file = client_file(path / "clients", number, state["clients"][client])
+    return read_tensors(file, known and [known])

@@ -7,8 +7,9 @@ from functools import cached_property
 from pathlib import Path
 
 from accord.core.errors import AccordError
+from accord.runs.checksums import check_record, read_json
 from accord.runs.evaluation import History
-from accord.runs.rows import read_history, read_json
+from accord.runs.rows import read_history
 from accord.runs.selection import Selected, by_rules
 from accord.runs.settings import RunSettings
 from accord.runs.text import in_words, unseen_of
@@ -114,8 +115,7 @@ def load(folder: Path) -> Recorded:
 
 
 def _load(folder: Path) -> Recorded:
-    form, done = read_json(folder / "experiment.json"), folder / "done"
-    ended = read_json(done) if done.exists() else None
+    form, ended = read_json(folder / "experiment.json"), check_record(folder)
     settings = RunSettings.from_json(form, folder.name)
     reached, history = read_history(folder)
     if ended is None:

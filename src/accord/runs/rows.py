@@ -9,15 +9,15 @@ import math
 import os
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
-from accord.core.errors import AccordError
-from accord.core.files import plain, write_whole
+from accord.core.files import plain
 from accord.core.jsonable import Json, Jsonable
+from accord.runs.checksums import check_record, lines_of, parsed, running
 from accord.runs.evaluation import Evaluation
 
 _STRICT = json.JSONEncoder(allow_nan=False)
@@ -83,29 +83,6 @@ _SOMETIMES = tuple(
 )
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file of a run folder, or a sentence that names it."""
-    try:
-        return parsed(path.read_bytes(), path)
-    except FileNotFoundError:
-        raise AccordError(f"{path} is missing: this is not a run folder, or it was damaged") from None
-
-
-def parsed(text: bytes, path: object) -> Any:
-    """JSON of a run's file, or of a line of it; or a sentence that names the file."""
-    try:
-        return json.loads(text)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise AccordError(f"{path} is damaged: {error}") from None
-
-
-def lines_of(path: Path) -> Iterator[bytes]:
-    """The lines of a file, one at a time; a last one cut short by a kill does not count."""
-    if path.exists():
-        with path.open("rb") as handle:
-            yield from (line for line in handle if line.endswith(b"\n"))
-
-
 def json_line(form: Mapping[str, Any]) -> str:
     """JSON on a line of its own. Almost no round has a NaN, so only those that do are walked through."""
     try:
@@ -122,14 +99,34 @@ class Log:
         self._blocks: list[bytes] = []
         self.waiting: list[str] = []
         self._written = time.monotonic()
+        self.restart([])
 
-    def append(self, form: Mapping[str, Any], now: bool = False) -> None:
-        """Adds a line. It is written with its block; if it is wanted now, or the block before it is a while ago, at
-        once."""
-        self.waiting.append(json_line(form))
+    def restart(self, lines: Iterable[bytes]) -> None:
+        """Knows the lines that the file has by now."""
+        self.count, self._checksum = 0, running()
+        for line in lines:
+            self._count_in(line)
+
+    def _count_in(self, line: bytes) -> int:
+        self.count += 1
+        self._checksum.update(line)
+        return zlib.crc32(line)
+
+    @property
+    def checksum(self) -> str:
+        """Of all lines so far, written or waiting."""
+        return str(self._checksum.hexdigest())
+
+    def append(self, form: Mapping[str, Any], now: bool = False) -> int:
+        """Adds a line, and gives a check of it. It is written with its block; if it is wanted now, or the block before
+        it is a while ago, at once."""
+        line = json_line(form)
+        check = self._count_in(line.encode())
+        self.waiting.append(line)
         in_a_hurry = self.path and (now or time.monotonic() - self._written > _SECONDS)
         if in_a_hurry or len(self.waiting) >= _BLOCK:
             self.flush()
+        return check
 
     def flush(self, sync: bool = False) -> None:
         """Writes what waits; with `sync`, so that the whole file survives a power cut."""
@@ -155,7 +152,8 @@ class Log:
 
 
 def read_rows(folder: Path) -> "Rows":
-    """The rows that a run folder holds."""
+    """The rows that a run folder holds, if they are what was written."""
+    check_record(folder)
     return Rows.read(Log(folder / "metrics.jsonl"))
 
 
@@ -191,17 +189,11 @@ class Rows(Sequence[RoundRow]):
             count, last = count + 1, line
         return cls(log, count, RoundRow.from_json(parsed(last, log.path)) if count else None)
 
-    def append(self, row: RoundRow) -> None:
-        self._log.append(row.fields_in_json(), now=row.evaluation is not None)
+    def append(self, row: RoundRow) -> int:
+        """Adds a row, and gives a check of its line."""
+        check = self._log.append(row.fields_in_json(), now=row.evaluation is not None)
         self._count, self.last = self._count + 1, row
-
-    def amend(self, row: RoundRow) -> None:
-        """Puts another row in the last one's place."""
-        assert self._log.path is not None, "a run without a folder is never taken up again"
-        self._log.flush()
-        *before, _ = self._log.lines()
-        write_whole(self._log.path, b"".join([*before, json_line(row.fields_in_json()).encode()]))
-        self.last = row
+        return check
 
     def so_far(self, ended: bool = True) -> "Rows":
         """These rows, and none that are still to come; of a run that `ended`, as they are now."""

@@ -16,8 +16,7 @@ from typing import Any
 from accord.core.errors import AccordError
 from accord.core.files import plain, write_json, write_lines, write_whole
 from accord.experiments.execute import discard
-from accord.runs.folder import read_json
-from accord.runs.rows import lines_of, parsed
+from accord.runs.checksums import check_record, lines_of, parsed, read_done, read_json
 
 FORMAT = 1
 _NAME = re.compile(r"[\w.+-]+-s-?\d+")  # of a run folder: nothing that leads out of the pool
@@ -34,12 +33,13 @@ def export_runs(folders: Iterable[Path], path: Path) -> int:
 
 
 def _packed(folder: Path) -> dict[str, Any]:
+    check_record(folder)
     path = folder / "metrics.jsonl"
     rows = [parsed(line, path) for line in lines_of(path)]
     evaluated = [
         {"round": row["round"], "evaluation": _short(row["evaluation"])} for row in rows if "evaluation" in row
     ]
-    done = {key: value for key, value in read_json(folder / "done").items() if key != "imported"}
+    done = {key: value for key, value in read_done(folder / "done").items() if key not in ("imported", "files")}
     return {
         "name": folder.name,
         "done": done,

@@ -103,7 +103,7 @@ class Loop:
             last = self.rows.last
             if last is not None and last.evaluation is None:  # it had been stopped here, and is asked for no more
                 evaluation = self._evaluate(last, self.evaluated())
-                self.rows.amend(replace(last, evaluation=evaluation, off_schedule=True))
+                self.rows.last = self.folder.amend(replace(last, evaluation=evaluation, off_schedule=True))
             self._finish(self.folder)
         self.end("finished" if self.stopped is None else "stopped")
 
@@ -167,10 +167,10 @@ class Loop:
                     self.rise = self.rise.after(number, evaluation)
             elif self.plan.last > 1:  # a longer run would not look at this round; of one alone see `result`
                 self.progress = self.progress.judged_late(evaluation)
-        self.rows.append(row)
+        check = self.rows.append(row)
         now = time.monotonic()
         if self.folder:
-            timing = {"round": number, "train_seconds": training, "evaluate_seconds": evaluating}
+            timing = {"round": number, "train_seconds": training, "evaluate_seconds": evaluating, "row": check}
             halved = self.engine.lanes_at_once  # only lanes can be too many for a device
             self.folder.log_timing(timing if halved is None else {**timing, "lanes_at_once": halved})
         rounds, module = number if self.flat else self.plan.rounds, lambda: self.result().model()
@@ -248,7 +248,7 @@ class Loop:
     def _checkpoint(self, folder: RunFolder) -> None:
         own = {"own_models": self._client_models.to_json()} if self._client_models else {}
         tensors = {**self.progress.tensors(), **self._personal}  # which nothing else in the folder has until it is done
-        folder.checkpoint(tensors, {**self.progress.numbers(), "clients": self.store.sync(), **own})
+        folder.checkpoint(tensors, {**self.progress.numbers(), **self.store.sync(), **own})
         self.store.committed()
         self._saved = time.monotonic()
 
@@ -256,7 +256,7 @@ class Loop:
         """Takes up the folder's checkpoint, if it has one."""
         assert self.folder is not None
         saved = self.folder.state or {}
-        self.store = ClientStore(self.job.fed.clients, self.folder.path / "clients", saved.get("clients"))
+        self.store = ClientStore(self.job.fed.clients, self.folder.path / "clients", saved, self.folder.older)
         self.rows = self.folder.rows()
         if self.plan.patience is not None:
             self.rise = EarlyStopping(self.plan.min_delta).after_all(self.rows)
@@ -270,6 +270,7 @@ class Loop:
         if models and run.best is not None:
             is_last = run.best.round == run.last.round
             models["best"] = models["model"] if is_last else run.model("held-out")
+        self.store.forget_older()
         folder.finish(run.rounds, models, run.clients or per_client(self.evaluated()), run.flat)
 
     def result(self) -> Run:
