@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 import accord
 from accord.core.errors import AccordError
 from accord.data import Federation
+from accord.runs.checksums import _say_without_checksums
 
 if TYPE_CHECKING:
     from command import Started
@@ -125,6 +127,9 @@ def cost(output: Tensor, target: Tensor) -> Tensor:
 
 def without_checksums(folder: Path) -> None:
     """Makes a run folder one of an earlier version, whose files may be edited."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _say_without_checksums()  # which is said once, and here
     for path in (folder / "state.json", folder / "done"):
         form = json.loads(path.read_text()) if path.exists() else {}
         kept = {key: of for key, of in form.items() if key not in ("checksum", "files", "rows", "client_checksums")}

@@ -51,7 +51,7 @@ def _print_kinds(runs: Sequence[Recorded], rule: str, console: Console) -> list[
         title = kind if len(kinds) > 1 else None
         if several:
             print_cells(console, left_out(several, rule).cells(), title)
-            unfinished = sum(run.status != "done" for run in several)
+            unfinished = sum(not run.ended for run in several)
             _print_lines(console, [f"{unfinished} of {len(several)} runs are not done"] if unfinished else [])
             # where they all lie: a line for each of them, methods times clients times seeds, would be a screen
             folders += dict.fromkeys(run.folder.parent for run in several)

@@ -15,10 +15,15 @@ class OldSpelling(FutureWarning):
     now."""
 
 
+_MOST = 2**31 - 1  # of anything that is counted one by one: no run lives to see it
+
+
 def check_whole(name: str, value: object, least: int = 1) -> None:
     """Refuses anything but a whole number of at least `least`; True and False are none."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise AccordError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if value > _MOST:
+        raise AccordError(f"{name} must be at most {_MOST:,}, got {value:.3g}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -84,6 +84,8 @@ def execute_seed(
     module = experiment.module(fed, seed)
     with opened(experiment, seed, resume, fresh) as folder:
         so_far = reached(folder)
+        if resume and not so_far:
+            watcher.note(f"there is nothing to resume in {folder.path}: the run begins with round 1")
         watcher.start(
             f"{experiment.label} · seed {seed}",
             so_far if folder.over else experiment.settings.train.rounds,

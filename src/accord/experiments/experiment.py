@@ -174,7 +174,9 @@ def tables_of(text: str, name: str) -> dict[str, Any]:
     """The tables of an experiment's text, not yet looked at."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise AccordError(f"{name} is not valid TOML: it is nested too deeply") from None
+    except ValueError as error:  # TOML's own, or of a number of thousands of digits
         raise AccordError(f"{name} is not valid TOML: {error}") from None
 
 
@@ -203,7 +205,7 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except RecursionError:
         raise AccordError(f"{text[:20]}... is nested too deeply to be a setting") from None
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # TOML's own, or of a number of thousands of digits
         parts = re.split(r",(?![^(]*\))", text)  # a comma within parentheses, as in window(1,5), parts nothing
         return [_value(part.strip()) for part in parts] if len(parts) > 1 else text
 

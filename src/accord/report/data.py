@@ -182,7 +182,7 @@ def _clients(runs: Sequence[Recorded], metric: str, notices: list[str]) -> dict[
     """Quantiles over the clients of all seeds after the last round, and some of the clients, evenly by rank."""
     rows: list[Mapping[str, Any]] = []
     for run in runs:
-        if run.status == "done":
+        if run.ended:
             try:
                 rows += [row for row in read_json(run.folder / "clients.json") if row[metric] is not None]
             except (AccordError, KeyError, TypeError):

@@ -10,7 +10,7 @@ from accord.core.metrics import GAPS, TITLES, Gap, Metric
 from accord.runs.evaluation import metric_of
 from accord.runs.reader import Recorded
 from accord.runs.selection import rule_for
-from accord.runs.text import Cells, spread
+from accord.runs.text import Cells, skipped_in_words, spread
 
 # settings that runs of one kind may differ in
 _NOT_TOLD_APART_BY = ("seed", "schema", "label", "rounds", "train.rounds", "run")
@@ -66,7 +66,7 @@ def comparison(runs: Sequence[Recorded], rule: str) -> Cells:
     cells: Cells = [[unit, seeds, "rounds", *titles, "status"]]
     for label, members in zip(labels([members[0] for members in groups]), groups, strict=True):
         cells.append([label, *_row(members, rule, splits, tests, gaps, metric)])
-    all_done = all(run.status == "done" for run in runs)
+    all_done = all(run.status == "done" and not run.skipped for run in runs)
     return [row[:-1] for row in cells] if all_done else cells
 
 
@@ -98,7 +98,7 @@ def _row(
     figures += [cell([value for values in chosen if (value := gap.of(values)) is not None]) for gap in gaps]
     rounds = sorted({run.rounds for run in members})
     span = str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]}-{rounds[-1]}"
-    status = sorted({run.status for run in members})
+    status = sorted({", ".join([run.status, *skipped_in_words(run.skipped, run.rounds)]) for run in members})
     return [",".join(run.seed for run in members), span, *figures, "; ".join(status)]
 
 

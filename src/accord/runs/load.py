@@ -66,7 +66,7 @@ def load(folder: str | Path, model: nn.Module | None = None, prepare: Prepare | 
         best=best,
         clients=read_json(path / "clients.json") if (path / "clients.json").exists() else [],
         folder=path,
-        stopped=None if recorded.status == "done" else recorded.status,
+        stopped=None if recorded.ended else recorded.status,
         flat=recorded.flat,
         alone=alone,
         preparation=preparation,
@@ -143,7 +143,7 @@ def _checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def _last(path: Path, recorded: Recorded, module: nn.Module, layout: Layout, tensors: dict[str, Tensor]) -> Snapshot:
     """The last model: of a run that is done, as it was written; of another, its checkpoint's."""
-    if (path / "model.safetensors").exists() and recorded.status == "done":
+    if (path / "model.safetensors").exists() and recorded.ended:
         return _snapshot(path / "model.safetensors", recorded.rounds, module, layout)
     if "vector" not in tensors:
         raise AccordError(f"{path} holds no model: it has no checkpoint yet, or was imported without one")

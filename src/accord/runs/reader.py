@@ -12,7 +12,9 @@ from accord.runs.evaluation import History
 from accord.runs.rows import read_history
 from accord.runs.selection import Selected, by_rules
 from accord.runs.settings import RunSettings
-from accord.runs.text import in_words, unseen_of
+from accord.runs.text import in_words, skipped_in_words, unseen_of
+
+LEARNED_NOTHING = "learned nothing"  # of a run all of whose rounds were skipped
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,18 @@ class Recorded:
     rounds: int
     status: str
     flat: int | None = None  # the round since which it was flat, if it ended for that
+    skipped: int = 0  # rounds that changed nothing
 
     @property
     def ending(self) -> str:
-        """The status, with the reason of a run that was done before its rounds."""
-        return self.status if self.flat is None else f"{self.status}, {in_words(self.flat)}"
+        """The status, with the reason of a run that was done before its rounds, and how many changed nothing."""
+        flat = [] if self.flat is None else [in_words(self.flat)]
+        return ", ".join([self.status, *flat, *skipped_in_words(self.skipped, self.rounds)])
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has all its rounds, or was flat before them."""
+        return self.status in ("done", LEARNED_NOTHING)
 
     @property
     def damaged(self) -> bool:
@@ -63,7 +72,7 @@ class Recorded:
     @cached_property
     def unseen(self) -> list[str]:
         """The unseen clients: as the settings name them, or as a run that is done lists them."""
-        if self.named_unseen or self.status != "done":
+        if self.named_unseen or not self.ended:
             return self.named_unseen
         try:
             return unseen_of(read_json(self.folder / "clients.json"))
@@ -117,11 +126,12 @@ def load(folder: Path) -> Recorded:
 def _load(folder: Path) -> Recorded:
     form, ended = read_json(folder / "experiment.json"), check_record(folder)
     settings = RunSettings.from_json(form, folder.name)
-    reached, history = read_history(folder)
+    reached, skipped, history = read_history(folder)
     if ended is None:
-        return Recorded(folder, settings, history, reached, f"unfinished, round {reached}")
+        return Recorded(folder, settings, history, reached, f"unfinished, round {reached}", skipped=skipped)
     if reached != ended["rounds"]:
         raise AccordError(
             f"metrics.jsonl ends with round {reached}, but the run was done after round {ended['rounds']}"
         )
-    return Recorded(folder, settings, history, reached, "done", ended.get("flat_since"))
+    status = LEARNED_NOTHING if skipped == reached else "done"
+    return Recorded(folder, settings, history, reached, status, ended.get("flat_since"), skipped)

@@ -157,15 +157,15 @@ def read_rows(folder: Path) -> "Rows":
     return Rows.read(Log(folder / "metrics.jsonl"))
 
 
-def read_history(folder: Path) -> tuple[int, list[tuple[int, Evaluation]]]:
-    """How many rounds a run folder tells of, and the evaluated ones among them."""
-    path, reached, history = folder / "metrics.jsonl", 0, []
+def read_history(folder: Path) -> tuple[int, int, list[tuple[int, Evaluation]]]:
+    """How many rounds a run folder tells of, how many of them were skipped, and the evaluated ones."""
+    path, reached, skipped, history = folder / "metrics.jsonl", 0, 0, []
     for line in lines_of(path):
         form = parsed(line, path)
-        reached = form["round"]
+        reached, skipped = form["round"], skipped + ("skipped" in form)
         if "evaluation" in form:
             history.append((reached, Evaluation.from_json(form["evaluation"])))
-    return reached, history
+    return reached, skipped, history
 
 
 class Rows(Sequence[RoundRow]):

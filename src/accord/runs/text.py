@@ -118,6 +118,11 @@ def spread(values: Sequence[float], metric: Metric) -> str:
     return f"{metric.figure(mean)} ± {metric.figure(statistics.stdev(values))}"
 
 
+def skipped_in_words(skipped: int, rounds: int) -> list[str]:
+    """`3 of 40 rounds skipped`, if any were."""
+    return [f"{skipped} of {rounds} rounds skipped"] if skipped else []
+
+
 def in_words(since: int) -> str:
     """Why a flat run ended."""
     return f"flat since round {since}"

@@ -37,7 +37,7 @@ def tables_at(path: Path) -> dict[str, Any]:
     included one: `dataset = ["mnist", "fmnist"]`. Entries of `when` are added to the included ones."""
     try:
         own = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise AccordError(f"{path} cannot be read as a study: {error}") from None
     below: dict[str, Any] = {}
     for name in own.pop("include", []):

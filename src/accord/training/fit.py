@@ -102,15 +102,17 @@ def fit(
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
     """
     algorithm = fedavg() if algorithm is None else algorithm
+    conditions = Conditions() if conditions is None else conditions
     kinds: list[tuple[str, object, type]] = [
         ("model", model, nn.Module),
         ("fed", fed, Federation),
         ("algorithm", algorithm, Algorithm),
+        ("conditions", conditions, Conditions),
+        ("speed", speed, Sequence),
     ]
     for what, value, kind in kinds:
         if not isinstance(value, kind):
             raise AccordError(f"{what} must be of type {kind.__name__}, got {value!r}")
-    conditions = conditions or Conditions()
     if until_flat is not None:
         old_spelling.tell({"until_flat": "patience"})
         patience = until_flat

@@ -37,7 +37,7 @@ class Plan:
     def __post_init__(self) -> None:
         counts = ("rounds", "sample", "evaluate_every", "checkpoint_every", "min_clients", "patience")
         for name in (*counts, "evaluate_samples", "adapt_steps"):
-            if getattr(self, name) is not None:
+            if getattr(self, name) is not None or name in ("rounds", "evaluate_every", "min_clients"):
                 check_whole(name, getattr(self, name))
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise AccordError(f"seed must be a whole number, got {self.seed!r}")

@@ -62,7 +62,7 @@ def _reached(votes: Tensor, counts: Tensor, tau: float) -> Tensor:
     share = _as_written(tau)
     # Then 64 bits hold the product for as many clients as votes can count, and the device need not be asked. Groups of
     # coordinates, whose counts are in float64, have as many voters as coordinates times clients.
-    if share.numerator < 1 << 38 and counts.dtype != torch.float64:
+    if share.numerator < 1 << 38 and share.denominator < 1 << 62 and counts.dtype != torch.float64:
         least = -(-counts.round().long() * share.numerator // share.denominator)
     else:
         exact = [threshold(tau, round(count)) for count in counts.reshape(-1).tolist()]

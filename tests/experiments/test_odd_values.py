@@ -1,0 +1,46 @@
+"""Values that no sound file or call has: one sentence each, and no traceback."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import accord
+from accord.experiments.experiment import read
+from accord.rules.masks.votes import enough
+from conftest import blobs, mlp, sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"[train]\nrounds = {'9' * 5000}\n", "is not valid TOML"),
+        (f"[train]\nrounds = {'[' * 3000}{']' * 3000}\n", "nested too deeply"),
+        (f"[train]\nepochs = {10**30}\n", "epochs must be at most 2,147,483,647, got 1e+30"),
+    ],
+)
+def test_files_beyond_all_bounds_are_refused(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text(f'{text}[data]\nname = "digits"\n')
+    with sentence(said):
+        read(tmp_path / "my.toml", [])
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"rounds": None}, "rounds must be a whole number"),
+        ({"epochs": 10**30}, "epochs must be at most"),
+        ({"conditions": "x"}, "conditions must be of type Conditions, got 'x'"),
+        ({"speed": None}, "speed must be of type Sequence, got None"),
+    ],
+)
+def test_options_of_another_kind_are_refused(option: dict[str, object], said: str) -> None:
+    with sentence(said):
+        accord.fit(mlp(), blobs(), verbose=False, **{"rounds": 1, **option})
+
+
+def test_a_tau_next_to_nothing_asks_for_one_vote() -> None:
+    from accord.core.record import Record
+
+    total = Record(votes=torch.tensor([[0.0, 1.0, -1.0]]), count=torch.tensor([[10.0]]))
+    assert enough(total, 1e-320).tolist() == [[False, True, True]]
