@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import accord
+from accord.core.record import Field, Record
 from accord.experiments.experiment import read
 from accord.rules.masks.votes import enough
 from conftest import blobs, mlp, sentence
@@ -40,7 +41,14 @@ def test_options_of_another_kind_are_refused(option: dict[str, object], said: st
 
 
 def test_a_tau_next_to_nothing_asks_for_one_vote() -> None:
-    from accord.core.record import Record
-
-    total = Record(votes=torch.tensor([[0.0, 1.0, -1.0]]), count=torch.tensor([[10.0]]))
+    total = Record(votes=Field(torch.tensor([[0.0, 1.0, -1.0]])), count=Field(torch.tensor([[10.0]])))
     assert enough(total, 1e-320).tolist() == [[False, True, True]]
+
+
+def test_privacy_says_what_epsilon_covers_and_refuses_what_it_does_not() -> None:
+    private = accord.fedavg(weighting="uniform").with_privacy(clip=1.0, noise=1.0, delta=0.5)
+    with sentence("patience must be left out with privacy"):
+        accord.fit(mlp(), blobs(), private, rounds=1, patience=1, verbose=False)
+    (line,) = [line for line in private.privacy.sentences(False, 10, None, 1, 5) if "above" in line]
+    assert "delta 0.5 is above 1 / 10 clients" in line
+    assert "denominator of 4" in private.privacy.release_text(False, 4)

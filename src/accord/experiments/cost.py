@@ -62,6 +62,7 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
     spent = privacy and privacy.spent(algorithm.mask is not None, len(sizes), plan.sample, plan.rounds)
     return {
         **({"privacy": spent_text(spent)} if spent else {}),
+        **({"released": privacy.release_text(algorithm.mask is not None, cohort)} if privacy else {}),
         "data_set": experiment.supply.data.about,
         "parameters": layout.size,
         "client_steps_a_round": round(steps_a_round),

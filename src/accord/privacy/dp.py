@@ -181,6 +181,16 @@ class Privacy:
             row["votes_to_noise"] = _root_mean_square(votes) / (self.vote_noise * math.sqrt(votes.shape[-1]))
         return row
 
+    def release_text(self, masked: bool, cohort: int) -> str:
+        """All that leaves the sum in a round; the rest of a run's record is for tuning, and epsilon says nothing of
+        it."""
+        votes = "; the votes with noise of their own" if masked and self.vote_noise is not None else ""
+        return (
+            f"each round the mean update with noise, over a denominator of {cohort} that is fixed beforehand{votes}."
+            " Not covered: losses, norms, who was left out, skipped rounds, and evaluations on clients' data, with the"
+            " choice of best.safetensors among them"
+        )
+
     def sentences(self, masked: bool, clients: int, sample: int | None, rounds: int, size: int) -> list[str]:
         """What a run will cost in privacy, and what will be left of the votes, before it begins."""
         cohort = sample or clients
@@ -189,6 +199,11 @@ class Privacy:
             f"privacy: {spent_text(spent)} after {rounds} rounds of {cohort} of {clients} clients, any one of them"
             " replaced"
         ]
+        if self.delta > 1 / clients:
+            lines.append(
+                f"privacy: delta {self.delta:g} is above 1 / {clients} clients: it allows publishing all that one of"
+                " them has; choose a smaller one"
+            )
         if masked:
             signal = f"signal to noise of a coordinate {self.signal(cohort, size):.2g}"
             how = (

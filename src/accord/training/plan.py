@@ -92,6 +92,11 @@ class Plan:
                 raise AccordError(
                     f"{name} must be {usual:g} with privacy, got {value}: epsilon is known for rounds of a fixed size"
                 )
+        if self.patience is not None:
+            raise AccordError(
+                "patience must be left out with privacy: when a run ends would tell of clients' held-out data, which"
+                " epsilon does not count"
+            )
         if self.min_clients != 1:
             raise AccordError(
                 f"min_clients must be 1 with privacy, got {self.min_clients}: a skipped round reveals how many reports"
