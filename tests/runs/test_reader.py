@@ -127,6 +127,7 @@ def without_evaluation_values(file: Path) -> None:
         ("experiment.json", lambda file: file.write_text("{}"), "damaged: its files do not hold what a run writes"),
         ("experiment.json", Path.unlink, "damaged: experiment.json is missing: "),
         ("done", lambda file: file.write_text(""), "damaged: done is damaged: "),
+        ("done", lambda file: file.write_text("[]"), "damaged: done is damaged: it holds '[]' in place of a table"),
     ],
 )
 def test_a_damaged_run_is_told_as_such_beside_the_others(
