@@ -257,7 +257,7 @@ def test_a_damaged_run_stands_in_the_table_and_is_told_of(
     )
     report([tmp_path / "runs"], tmp_path / "report.html")
     told = capsys.readouterr()
-    assert "is damaged: experiment.json is damaged" in told.err and "clients.json cannot be read" in told.err
+    assert "is damaged: experiment.json is damaged" in told.err and "clients.json is damaged" in told.err
     assert re.search(r"report.html: 3 runs, 2 settings, 1\.\d MB", told.out)
     assert "damaged: experiment.json" in (tmp_path / "report.html").read_text()
 
