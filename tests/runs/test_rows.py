@@ -89,7 +89,7 @@ def test_rows_are_written_in_blocks_and_an_evaluation_at_once(tmp_path: Path) ->
     rows.append(RoundRow(round=67))
     log.flush()
     assert [row.round for row in read_rows(tmp_path)] == [row.round for row in rows] == list(range(1, 68))
-    assert read_history(tmp_path) == (67, [(66, EVALUATION)]) and rows.history() == [(66, EVALUATION)]
+    assert read_history(tmp_path) == (67, 0, [(66, EVALUATION)]) and rows.history() == [(66, EVALUATION)]
 
 
 def test_rows_of_slow_rounds_do_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

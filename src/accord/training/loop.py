@@ -268,8 +268,7 @@ class Loop:
         run = self._result = self.result()
         models = {} if run.alone else {"model": run.model()}
         if models and run.best is not None:
-            is_last = run.best.round == run.last.round
-            models["best"] = models["model"] if is_last else run.model("held-out")
+            models["best"] = models["model"] if run.best.round == run.last.round else run.model("held-out")
         self.store.forget_older()
         folder.finish(run.rounds, models, run.clients or per_client(self.evaluated()), run.flat)
 
