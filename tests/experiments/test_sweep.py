@@ -281,11 +281,15 @@ def here(tmp_path: Path) -> Path:
 
 
 def files(run: Path) -> dict[str, bytes]:
-    """What a run leaves, but for clocks, and for the file it came from."""
+    """What a run leaves, but for clocks, for the file it came from, and for what vouches for these."""
     aside = ("timing.jsonl", "environment.json", "experiment.toml", "experiment.json", "lock")
-    return {
+    found = {
         str(f.relative_to(run)): f.read_bytes() for f in sorted(run.rglob("*")) if f.is_file() and f.name not in aside
     }
+    for name in {"state.json", "done"} & found.keys():
+        form = json.loads(found[name])
+        found[name] = repr({key: of for key, of in form.items() if key not in ("files", "checksum")}).encode()
+    return found
 
 
 def all_files(folder: Path) -> dict[str, dict[str, bytes]]:
