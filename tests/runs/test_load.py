@@ -86,6 +86,8 @@ def test_the_command(trained: tuple[Run, accord.data.Federation, Path], tmp_path
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "accord: short.csv has no column 'pulse', which the model reads: did you mean 'puls'?\n"
     assert not (tmp_path / "other.csv").exists()
+    done = run_command(tmp_path, "predict", str(run.folder), "out.csv", "-o", "./out.csv")
+    assert done.stderr == "accord: out.csv holds the rows to predict for: name another file to write\n"
 
 
 ROW = {"age": 50, "sex": "male", "pain": None, "pressure": 1, "cholesterol": 2, "sugar": "false", "pulse": 3}

@@ -34,9 +34,12 @@ def predict(
 
     * `accord predict runs/table-local_only-1f0c2d3e4b-s0 new-patients.csv --client north`
     """
+    from accord.core.errors import AccordError
     from accord.core.files import write_text
     from accord.runs.load import load
 
+    if out is not None and out.resolve() == data.resolve():
+        raise AccordError(f"{out} holds the rows to predict for: name another file to write")
     predictions = load(run).predict(data, which, client)
     if predictions.ignored:
         print(f"columns that the model does not read: {', '.join(predictions.ignored)}", file=sys.stderr)
