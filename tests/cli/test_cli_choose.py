@@ -1,9 +1,7 @@
 """`accord choose` from the command line: the plan, too little time, the answer, its file and its page."""
 
-import csv
 import io
 import json
-import random
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from accord.experiments.execute import Interrupt
 from accord.experiments.sweep import sweep
 from accord.studies.choose import read
 from command import accord, environment, refused
+from made_tables import write_sites
 
 FILE = """
 [data]
@@ -39,14 +38,9 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, draws = tmp_path_factory.mktemp("here"), random.Random(0)
+    folder = tmp_path_factory.mktemp("here")
     (folder / "mine.toml").write_text(FILE)
-    with (folder / "sites.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["site", "a", "b", "ill"])
-        for number in range(60):
-            x = draws.gauss(0, 1)
-            rows.writerow([("east", "north", "south")[number % 3], x, draws.gauss(0, 1), "yes" if x > 0 else "no"])
+    write_sites(folder / "sites.csv")
     return folder
 
 

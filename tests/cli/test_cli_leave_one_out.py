@@ -1,15 +1,13 @@
 """`accord run`, `show`, `compare` and `report` of a file that leaves out each client in turn."""
 
-import csv
 import json
-import random
 from pathlib import Path
 
 import pytest
 
 from command import accord, environment, refused
+from made_tables import SITES, write_sites
 
-SITES = ("east", "north", "south")
 FILE = """
 [data]
 name = "table"
@@ -35,14 +33,9 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, draws = tmp_path_factory.mktemp("here"), random.Random(0)
+    folder = tmp_path_factory.mktemp("here")
     (folder / "mine.toml").write_text(FILE)
-    with (folder / "sites.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["site", "a", "b", "ill"])
-        for number in range(60):
-            x = draws.gauss(0, 1)
-            rows.writerow([SITES[number % 3], x, draws.gauss(0, 1), "yes" if x > 0 else "no"])
+    write_sites(folder / "sites.csv")
     return folder
 
 

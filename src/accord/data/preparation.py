@@ -90,7 +90,10 @@ class Preparation:
     fields: Fields | None = None  # of samples that are several tensors
 
     @classmethod
-    def of(cls, fed: Federation) -> "Preparation":
+    def of(cls, fed: Federation) -> "Preparation | None":
+        """How a federation's samples are prepared; the server of a deployment has none, and does not know."""
+        if not len(fed.y):
+            return None
         scaling = fed.prepare if fed.applied is None else fed.applied
         return cls(fed.shape, fed.outputs, fed.y.is_floating_point(), fed.classes, fed.columns, scaling, fed.fields)
 

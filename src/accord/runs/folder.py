@@ -33,6 +33,7 @@ from accord.core.errors import AccordError
 from accord.core.files import json_bytes, tensor_bytes, write_whole
 from accord.core.jsonable import Json
 from accord.core.locks import remove_locked, take_lock
+from accord.data.preparation import Preparation
 from accord.runs.adapter import save_adapter
 from accord.runs.checkpoints import AGAIN, Checkpoints
 from accord.runs.checksums import (
@@ -124,7 +125,7 @@ class RunFolder:
                 " start over"
             )
 
-    def begin(self, environment: Json, last: int = 1, preparation: Json | None = None) -> dict[str, Tensor]:
+    def begin(self, environment: Json, last: int = 1, preparation: Preparation | None = None) -> dict[str, Tensor]:
         """Readies the folder for writing: settings in place, metrics cut back to the checkpoint. Gives the checkpoint's
         tensors, if any. The `last` rounds of a run are evaluated whatever its schedule; what it was evaluated for when
         it was to end earlier stays until it has gone on."""
@@ -137,7 +138,7 @@ class RunFolder:
         if self._toml is not None:
             contents["experiment.toml"] = self._toml.encode()
         if preparation is not None:
-            contents["preparation.json"] = json_bytes(preparation)
+            contents["preparation.json"] = json_bytes(preparation.to_json())
         contents |= self._noted(environment)
         self._checkpoints.vouch({name: checksum(content) for name, content in contents.items()})
         for name, content in contents.items():

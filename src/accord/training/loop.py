@@ -93,7 +93,7 @@ class Loop:
             return
         if self.folder:
             here = environment(self.job.device, self.engine.name, self.job.speed)
-            self._restore(self.folder.begin(here, self.plan.last, self._preparation.to_json()))
+            self._restore(self.folder.begin(here, self.plan.last, self._preparation))
         self._began = time.monotonic()
         if self.progress.round > self.plan.rounds:
             self.stopped = f"it had run {self.progress.round} rounds already"
