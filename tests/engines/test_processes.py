@@ -27,7 +27,7 @@ from accord.engines.shared_memory import Area
 from accord.rules.algorithm import Algorithm
 from accord.training.loop import Loop
 from conftest import blobs, mlp, sentence, slow
-from engine_jobs import make_job, make_work, run, small_net, troubled
+from engine_jobs import make_job, make_work, run, small_net, troubled, unknown_loss
 
 
 @pytest.fixture(autouse=True)
@@ -271,11 +271,6 @@ def test_a_client_that_ends_its_worker_every_time_is_named(sample: float, how: s
         run(engine, job)
 
 
-def unknown_loss(output: Tensor, target: Tensor) -> Tensor:
-    """One of which accord cannot know ahead that it takes no label beyond the outputs."""
-    return cross_entropy(output, target)
-
-
 @pytest.mark.parametrize("split", ["train", "heldout"])
 def test_an_error_reaches_the_caller_as_the_same_sentence_and_the_engine_goes_on(split: str) -> None:
     """Two clients fail; the first one is slower about it, and is told all the same."""
@@ -408,7 +403,7 @@ import sys, time
 import torch
 import accord
 from torch import nn
-from engine_jobs import make_job, make_work
+from engine_jobs import make_job, make_work, unknown_loss
 from test_processes import Slow
 from accord.engines.processes import Processes
 

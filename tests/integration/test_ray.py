@@ -26,7 +26,7 @@ from accord.engines.sequential import Sequential
 from accord.rules.algorithm import Algorithm
 from accord.training.loop import Loop
 from conftest import blobs, mlp, sentence
-from engine_jobs import make_job, make_work, run, troubled
+from engine_jobs import make_job, make_work, run, troubled, unknown_loss
 
 HERE = Path(__file__).parent
 STORE = 300 << 20  # bytes of shared memory a node
@@ -209,7 +209,8 @@ def test_errors_are_the_same_sentence_and_the_engine_goes_on(engine: Callable[..
     labels = fed.y.clone()
     for client in ("c02", "c09"):
         labels[fed.train[client][-1]] = 7  # four classes
-    job = make_job(module=mlp(), fed=Federation(fed.x, labels, fed.train, fed.heldout, fed.unseen))
+    broken = Federation(fed.x, labels, fed.train, fed.heldout, fed.unseen)
+    job = replace(make_job(module=mlp(), fed=broken), loss=unknown_loss)
     there = engine(job)
     for _ in range(2):
         with sentence("client c02 could not train in round 1: Target 7"):
