@@ -63,12 +63,13 @@ def run(
     """
     if resume and fresh:
         raise AccordError("--resume continues a run and --fresh deletes it: give one of them")
+    from accord.data.unseen import EACH
     from accord.experiments.experiment import read
     from accord.experiments.selection_check import rehearse
 
     given = [*(overrides or []), *(["run.engine=ray"] if ray is not None else [])]
     experiment = read(file, given)
-    if experiment.settings.data.unseen == "each":
+    if experiment.settings.data.unseen == EACH:
         if ray is not None and not dry_run:
             _connect(ray)
         sweep(file, given, fresh=fresh, dry_run=dry_run, select=select, as_json=as_json)

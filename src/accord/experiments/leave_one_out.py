@@ -16,9 +16,8 @@ from accord.data.federated import Federation
 from accord.data.unseen import check_each, leave_out
 from accord.engines.contract import Job
 from accord.engines.determinism import steady
-from accord.engines.threads import take_threads
 from accord.engines.vectorised import CannotBatch, Vectorised
-from accord.experiments.lockstep import alike, room, stacked, together, why_alone
+from accord.experiments.lockstep import alike, room, stacked, trained, why_alone
 from accord.rules.algorithm import Algorithm
 from accord.rules.label import label_of
 from accord.rules.local import Training
@@ -30,6 +29,7 @@ from accord.runs.run import Run
 from accord.runs.selection import Selected, rule_for, select
 from accord.runs.text import align
 from accord.training.engine_choice import make_engine, soon_done
+from accord.training.evaluation_schedule import schedules
 from accord.training.fit import make_job
 from accord.training.loop import Loop
 from accord.training.plan import Plan, identity
@@ -170,8 +170,7 @@ def _settings(options: Mapping[str, Any]) -> tuple[Plan, Training]:
     for name in options:
         if name not in (*_OF_PLAN, *_OF_TRAINING):
             raise AccordError(f"leave_one_out takes no {name}: {did_you_mean(name, (*_OF_PLAN, *_OF_TRAINING))}")
-    at = options.get("evaluate_at", ())
-    given = {**options, "evaluate_at": (at,) if isinstance(at, str) else tuple(at)}
+    given = {**options, "evaluate_at": schedules(options.get("evaluate_at", ()))}
     plan = Plan(**{name: given[name] for name in _OF_PLAN if name in given})
     return plan, Training(**{name: given[name] for name in _OF_TRAINING if name in given})
 
@@ -206,9 +205,7 @@ def _train(
         for run in runs:
             yield run, _alone(run, engine, device, resume)
         return
-    with ExitStack() as folders, steady(jobs[0].speed):
-        if engine == "auto":
-            take_threads("sequential", jobs[0])
+    with ExitStack() as folders:
         planned: dict[Loop, _Planned] = {}
 
         def loops() -> Iterator[Loop]:
@@ -221,9 +218,7 @@ def _train(
                 yield loop
 
         cohort = max(run.plan.sample or len(run.job.fed.clients) for run in runs)
-        for loop in together(loops(), shared, min(room(jobs[0], cohort), len(runs))):
-            if loop.folder is not None:
-                loop.folder.close()  # now: there may be more runs than a process may hold files open
+        for loop in trained(loops(), shared, min(room(jobs[0], cohort), len(runs)), engine == "auto"):
             yield planned.pop(loop), loop.result()
     shared.close()
 

@@ -21,7 +21,9 @@ from torch import Tensor
 
 from accord.data.federated import Federation
 from accord.engines.contract import Job, Outcome
+from accord.engines.determinism import steady
 from accord.engines.probe import draws_in_evaluation
+from accord.engines.threads import take_threads
 from accord.engines.vectorised import Request, Vectorised
 from accord.engines.vectorised.descent import width_of
 from accord.rules.algorithm import Algorithm
@@ -199,6 +201,24 @@ def together(
         raise
     finally:
         gc.set_threshold(*thresholds)
+
+
+def trained(
+    loops: Iterable[Loop],
+    engine: Vectorised,
+    at_once: int,
+    auto: bool,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Iterator[Loop]:
+    """The same with the threads and the determinism of training (`auto`: the engine was accord's choice), and each
+    run's folder closed as it is over: there may be more runs than a process may hold files open."""
+    with steady(engine.job.speed):
+        if auto:
+            take_threads("sequential", engine.job)  # on a CPU, where only small steps go in lockstep unless asked to
+        for loop in together(loops, engine, at_once, interrupted):
+            if loop.folder is not None:
+                loop.folder.close()
+            yield loop
 
 
 class _Company:

@@ -20,13 +20,11 @@ from accord.core.errors import AccordError, did_you_mean
 from accord.core.files import flat
 from accord.data.cache import Progress
 from accord.data.unseen import EACH
-from accord.engines.determinism import steady
-from accord.engines.threads import take_threads
 from accord.engines.vectorised import Vectorised
 from accord.experiments.execute import Interrupt, Watcher, discard, execute_seed, loggers, opened, quiet, reached
 from accord.experiments.experiment import Experiment, assemble, override, tables_of, text_of
 from accord.experiments.groups import Group, Jobs, PlannedRun, grouped, packed
-from accord.experiments.lockstep import together
+from accord.experiments.lockstep import trained
 from accord.experiments.settings import SECTIONS, shown
 from accord.rules.old_spelling import Given, canonical
 from accord.runs.run import Run
@@ -212,9 +210,7 @@ def _standing(run: PlannedRun) -> _Standing:
 
 def _in_lockstep(group: Group, engine: Vectorised, jobs: Jobs, watcher: Audience, interrupt: Interrupt) -> None:
     titles: dict[Loop, str] = {}
-    with ExitStack() as folders, interrupt.watching(), quiet(watcher), steady(engine.job.speed):
-        if group.runs[0].experiment.settings.run.engine == "auto":
-            take_threads("sequential", engine.job)  # on a CPU, where only small steps go in lockstep unless asked to
+    with ExitStack() as folders, interrupt.watching(), quiet(watcher):
 
         def loops() -> Iterator[Loop]:
             for run in group.runs:
@@ -224,9 +220,8 @@ def _in_lockstep(group: Group, engine: Vectorised, jobs: Jobs, watcher: Audience
                 titles[loop] = run.title
                 yield loop
 
-        for loop in together(loops(), engine, group.at_once, lambda: interrupt.asked):
-            assert loop.folder is not None
-            loop.folder.close()  # now, not at the end: there may be more runs than a process may hold files open
+        auto = group.runs[0].experiment.settings.run.engine == "auto"
+        for loop in trained(loops(), engine, group.at_once, auto, lambda: interrupt.asked):
             watcher.leave(titles.pop(loop), loop.result())
 
 

@@ -90,8 +90,11 @@ class Checkpoints:
         """For files as they are, and as they are about to be."""
         for name, mark in self._marks():
             known = mark.get("files")
-            if known is not None and any(of not in known.get(file, ()) for file, of in checksums.items()):
-                known |= {file: [*known.get(file, ()), of] for file, of in checksums.items()}
+            if known is None:
+                continue
+            new = {file: of for file, of in checksums.items() if of not in known.get(file, ())}
+            if new:
+                known |= {file: [*known.get(file, ()), of] for file, of in new.items()}
                 write_sealed(self._folder / name, mark)
 
     def replace_rows(self, lines: Sequence[bytes]) -> None:

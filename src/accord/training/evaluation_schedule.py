@@ -19,6 +19,11 @@ WORDS = ("log", "last10", "window(a,b)")  # the last two are selection rules, wh
 _WINDOW = re.compile(r"window\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 
 
+def schedules(evaluate_at: str | Sequence[str]) -> tuple[str, ...]:
+    """One schedule, or several."""
+    return (evaluate_at,) if isinstance(evaluate_at, str) else tuple(evaluate_at)
+
+
 def check_evaluate_at(words: Sequence[str]) -> None:
     """Refuses what says of no round whether it is evaluated."""
     for word in words:

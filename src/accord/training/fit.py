@@ -29,6 +29,7 @@ from accord.runs.folder import RunFolder
 from accord.runs.run import Run
 from accord.training.cohort import Conditions
 from accord.training.engine_choice import make_engine
+from accord.training.evaluation_schedule import schedules
 from accord.training.loop import Hook, Loop
 from accord.training.plan import Plan, identity
 from accord.training.progress_line import narrator, say, say_once
@@ -130,7 +131,7 @@ def fit(
         seed,
         patience,
         min_delta,
-        (evaluate_at,) if isinstance(evaluate_at, str) else tuple(evaluate_at),
+        schedules(evaluate_at),
         evaluate_samples,
         adapt_steps,
     )
