@@ -462,7 +462,7 @@ def test_workers_find_a_rule_that_lies_beside_the_experiment_file(cluster: Any, 
 def test_ctrl_c_leaves_no_worker(cluster: Any, here: Path) -> None:
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
     before = set(workers())
-    # rounds of about a second, so that the second Ctrl-C comes before the round that the first one lets end
+    # rounds of about a second: the second Ctrl-C comes within one or, on a fast machine, a little after it
     words = command("train.rounds=1000", "train.epochs=10", "run.checkpoint_every=1", "--ray", cluster.address)
     process = subprocess.Popen(words, cwd=here, stderr=subprocess.PIPE, text=True, start_new_session=True)
     wait_for(lambda: any(file.stat().st_size for file in here.rglob("metrics.jsonl")))
@@ -472,7 +472,7 @@ def test_ctrl_c_leaves_no_worker(cluster: Any, here: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.2)
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130 and "Traceback" not in errors, errors
+    assert process.returncode in (130, -signal.SIGINT) and "Traceback" not in errors, errors  # a shell says 130 to both
     assert f"--resume --ray {cluster.address}" in errors
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
     wait_for(lambda: all(workers()[pid] == "DEAD" for pid in pids))

@@ -1,6 +1,8 @@
 """The command `accord`. Commands import what they need when they run, so that help is quick."""
 
+import atexit
 import io
+import signal
 import sys
 import warnings
 from typing import Annotated, Any
@@ -112,5 +114,7 @@ def main() -> None:
         )
     except OSError as error:
         sentence = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    finally:  # registered last, it runs first: one more Ctrl-C while Python ends would be a traceback about nothing
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     print(f"accord: {sentence}", file=sys.stderr)
     sys.exit(2)

@@ -95,11 +95,11 @@ def train_experiments(
                     run.flat is not None or run.rounds >= wanted.train.rounds for run in new
                 )
                 runs += new
+        show_results([load(run.folder) for run in runs if run.folder], rule, as_json)
+        make_the_page([run.folder for run in runs if run.folder], console)
     except KeyboardInterrupt:
         tell(console, f"Stopped at once; what was written is whole. {hint}")
         raise typer.Exit(130) from None
-    show_results([load(run.folder) for run in runs if run.folder], rule, as_json)
-    make_the_page([run.folder for run in runs if run.folder], console)
     if left:
         tell(console, f"Stopped early. {hint}")
         raise typer.Exit(130 if interrupt.asked else 0)
