@@ -504,6 +504,22 @@ def test_what_the_data_cannot_give_names_the_key(
         of("data.name=digits", *overrides.split()).federation(0)
 
 
+def test_files_are_found_beside_the_experiment_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies where the command runs comes first; runs of the same content are one run wherever it lies."""
+    (tmp_path / "own").mkdir()
+    file, table = tmp_path / "own" / "my.toml", "who,x,y\na,1,0\na,2,1\nb,1,1\n"
+    file.write_text(
+        '[data]\nname = "table"\nsource = "t.csv"\nclient = "who"\nlabel = "y"\n[model]\nname = "logistic"\n'
+    )
+    (tmp_path / "own" / "t.csv").write_text(table)
+    monkeypatch.chdir(tmp_path)
+    beside = read("own/my.toml")
+    assert beside.settings.data.source == "own/t.csv"
+    (tmp_path / "t.csv").write_text(table)
+    here = read("own/my.toml")
+    assert here.settings.data.source == "t.csv" and here.folder(0) == beside.folder(0)
+
+
 def test_weights_to_start_from_must_fit(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCORD_CACHE", str(digits))
     small = of("data.name=digits", "model.name=logistic", "data.clients=10")

@@ -181,14 +181,14 @@ def tables_of(text: str, name: str) -> dict[str, Any]:
 
 
 def assemble(tables: dict[str, Any], given: Sequence[Given], text: str, folder: Path | None = None) -> Experiment:
-    """An experiment from a file's tables, which are changed by what is given. Modules that it names are looked for in
-    `folder` too."""
+    """An experiment from a file's tables, which are changed by what is given. Modules and files that it names are
+    looked for in `folder` too."""
     put_in(tables, as_spelled_now(tables, given), folder)
     try:
         settings = Settings.model_validate(tables)
     except ValidationError as error:
         raise AccordError(problems(error)) from None
-    return _build(settings, text, folder)
+    return _build(settings if folder is None else settings.found_from(folder), text, folder)
 
 
 def override(text: str) -> Given:

@@ -4,6 +4,7 @@ Bounds stand here only where nothing else would check a number before data is fe
 its rates.
 """
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -113,7 +114,13 @@ class DataSection(Section):
     )
     channels: int | None = Field(None, description="folder: 1 for grey, 3 for colour")
     seed: Seed | None = Field(None, description="seed of the split; left out: the run's seed")
-    source: str | None = Field(None, description="a folder that holds the data set's files, or your own file or folder")
+    source: str | None = Field(
+        None,
+        description=(
+            "a folder that holds the data set's files, or your own file or folder, by a path from here or from the"
+            " experiment file's folder"
+        ),
+    )
 
 
 class ModelSection(Section):
@@ -228,6 +235,23 @@ class Settings(Section):
     attack: AttackSection = AttackSection()
     privacy: PrivacySection = PrivacySection()
     run: RunSection = RunSection()
+
+    def found_from(self, folder: Path) -> "Settings":
+        """With files that lie in the experiment file's folder, and not where the command runs, by their path from
+        here."""
+
+        def found(name: str) -> str:
+            place = Path(name).expanduser()
+            return str(folder / place) if not place.exists() and (folder / place).exists() else name
+
+        data, model = self.data, self.model
+        files = {"source": data.source and found(data.source), "tests": [found(file) for file in data.tests]}
+        return self.model_copy(
+            update={
+                "data": data.model_copy(update=files),
+                "model": model.model_copy(update={"start": model.start and found(model.start)}),
+            }
+        )
 
 
 SECTIONS: dict[str, type[Section]] = {name: type(field.default) for name, field in Settings.model_fields.items()}
