@@ -13,11 +13,11 @@ from torch.nn import functional as F
 import accord
 from accord import AccordError
 from accord.engines import contract
-from accord.engines.local_step import Piece, Steps
 from accord.engines.processes import Processes
 from accord.engines.sequential import Sequential
 from accord.engines.vectorised import Request, Vectorised
 from accord.rules.local import Training
+from accord.rules.local.step import Piece, Steps
 from conftest import blobs, mlp
 from engine_jobs import make_job, make_work
 
@@ -53,7 +53,7 @@ def test_thirty_steps_are_those_of_torch(case: str) -> None:
     gradients[:10, 3] = 0.0
     leaf = nn.Parameter(torch.randn(7, dtype=torch.float64))
     w, optimiser = leaf.detach().clone(), theirs([leaf], lr=0.05, **settings)
-    steps = Steps(training_of(case), w.new_tensor)
+    steps = Steps(training_of(case).rule, w.new_tensor)
     piece = Piece(w, w, kept=steps.begin(w))
     for gradient, step in zip(gradients, steps.of_round(0.05, 30), strict=True):
         leaf.grad = gradient.clone()

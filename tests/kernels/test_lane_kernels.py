@@ -15,14 +15,14 @@ from torch.nn import functional as F
 
 from accord.core.layout import Layout
 from accord.core.losses import cross_entropy
-from accord.engines.local_step import Piece
 from accord.engines.vectorised import lane_layers
 from accord.engines.vectorised.fuse import fused, made_for_lanes
 from accord.engines.vectorised.lane_layers import ConvReluPool, LaneLinear
 from accord.engines.vectorised.lanes import Model, gather, gradients, lanes_step_
 from accord.kernels import lane_block, lane_linear, lane_norms, segments
 from accord.models import lenet
-from accord.rules.local.optimisers import SGD, Adam, Optimiser
+from accord.rules.local.optimisers import SGD, Adam
+from accord.rules.local.step import Optimiser, Piece
 from conftest import blobs, mlp
 
 CUDA = torch.cuda.is_available()

@@ -11,7 +11,7 @@ from accord.causal.halved import Halved, naming
 from accord.causal.messages import Extractor, Gradient, Representation, Share
 from accord.causal.objective import risk_and_penalty
 from accord.core.errors import AccordError
-from accord.engines.local_step import Piece, Steps, clipping
+from accord.rules.local.step import Piece, Steps, clipping
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Server:
     def __init__(self, halved: Halved, round: int, vector: Tensor, buffers: Tensor) -> None:
         self._halved, self.round, self.step = halved, round, 0
         self.vector = vector.clone()  # [P], extractor first
-        self._steps = Steps(halved.job.training, vector.new_tensor)
+        self._steps = Steps(halved.job.training.rule, vector.new_tensor)
         self._kept, self._taken = self._steps.begin(vector), 0
         counts = [sum(entry.size for entry in half.layout.buffers) for half in (halved.extractor, halved.classifier)]
         self._front_buffers, self._back_buffers = buffers.split(counts)

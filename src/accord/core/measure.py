@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
@@ -143,10 +142,3 @@ def figure_of(name: str, measure: Measure, output: Tensor, target: Tensor, whose
             + (f" of shape {list(value.shape)}" if isinstance(value, Tensor) else "")
         ) from None
     return number if math.isfinite(number) else None
-
-
-def nan_predictions(output: Any, target: Tensor) -> Tensor:
-    """Which samples' predictions hold a NaN, `[B]`."""
-    if not isinstance(output, Tensor) or len(output) != len(target):
-        return torch.zeros(len(target), dtype=torch.bool, device=target.device)
-    return output.detach().isnan().reshape(len(target), -1).any(1)

@@ -40,6 +40,11 @@ class Job:
         return {name: declared(metric) for name, metric in self.metrics.items()}
 
     @cached_property
+    def of_sample(self) -> dict[str, Measure]:
+        """Those that are a number per sample."""
+        return {name: measure for name, measure in self.measures.items() if not measure.of_group}
+
+    @cached_property
     def of_group(self) -> dict[str, Measure]:
         """Those of a whole group."""
         return {name: measure for name, measure in self.measures.items() if measure.of_group}

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accord.core.measure import nan_predictions
 from accord.engines.contract import Group, Job, Table
 from accord.engines.group_values import Exact, Outputs, bounds_of
 
@@ -24,17 +23,23 @@ def smaller(job: Job) -> frozenset[str]:
 
 def per_sample(job: Job) -> list[str]:
     """What `numbers` gives, in order."""
-    return ["loss", *(name for name, measure in job.measures.items() if not measure.of_group), NAN]
+    return ["loss", *job.of_sample, NAN]
 
 
 def numbers(job: Job, output: Any, target: Tensor) -> dict[str, Tensor]:
     """A number per sample, `[B]`: loss, metrics, and whether the prediction is NaN, which counts as wrong in every
     metric."""
-    nan, values = nan_predictions(output, target), {"loss": job.loss(output, target).double()}
-    for name, measure in job.measures.items():
-        if not measure.of_group:
-            values[name] = measure(output, target).double().masked_fill(nan, measure.nan_counts_as)
+    nan, values = _nan_predictions(output, target), {"loss": job.loss(output, target).double()}
+    for name, measure in job.of_sample.items():
+        values[name] = measure(output, target).double().masked_fill(nan, measure.nan_counts_as)
     return {**values, NAN: nan.double()}
+
+
+def _nan_predictions(output: Any, target: Tensor) -> Tensor:
+    """Which samples' predictions hold a NaN, `[B]`."""
+    if not isinstance(output, Tensor) or len(output) != len(target):
+        return torch.zeros(len(target), dtype=torch.bool, device=target.device)
+    return output.detach().isnan().reshape(len(target), -1).any(1)
 
 
 def kept(output: Tensor, target: Tensor) -> dict[str, Tensor]:

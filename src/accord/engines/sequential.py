@@ -19,9 +19,9 @@ from accord.core.record import Record, State
 from accord.core.reports import Reports, why_leave_out
 from accord.engines import contract, speed
 from accord.engines.contract import Batch, ClientRow, Group, Job, Member, Outcome, Part, Table, Work
-from accord.engines.local_step import Piece, Steps, clipping, gradient_of
 from accord.engines.measuring import Values, measured, tabulate
 from accord.engines.probe import probe
+from accord.rules.local.step import Piece, Steps, clipping, gradient_of
 
 _GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
 
@@ -51,7 +51,7 @@ class Sequential:
         self._needs, self._asks_twice = job.algorithm.needs, job.algorithm.asks_twice
         self._remembers, self._unchecked = job.algorithm.local.remembers, job.unchecked
         self._number = partial(torch.tensor, dtype=job.layout.dtype, device=job.device)
-        self._steps = Steps(job.training, self._number, job.algorithm.local.mu)
+        self._steps = Steps(job.training.rule, self._number, job.algorithm.local.mu)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -94,8 +94,8 @@ class Sequential:
         before = {name: value[None] for name, value in own.items()}
         plan = contract.batches(job, work.round, member, self.probed.least_batch)
         draws.seed_torch(job.device, job.seed, "torch", work.round, member.client)
-        start, buffers = job.assembled(*local.start(work.vector, work.buffers, own), own)
-        drift = job.widened(local.drift(work.memory["local"], own))
+        begins, drift = local.start(work.vector, work.buffers, own), local.drift(work.memory["local"], own)
+        (start, buffers), drift = job.assembled(*begins, own), job.widened(drift)
         w, extra, loss = self._descend(work, member, plan, start, buffers, drift)
         ended, moved = buffers, torch.zeros_like(buffers)
         if job.whole.buffers:
@@ -130,10 +130,10 @@ class Sequential:
         gradients = torch.zeros_like(start) if "mean_gradient" in self._needs else None
         flip_from = -1 if job.attack is None else job.attack.flip_from(member.client)
         extra, losses = State(), list[Tensor]()
-        steps = self._steps.of_round(work.lr, len(plan))
+        steps, kept = self._steps.of_round(work.lr, len(plan)), self._steps.begin(w)
         self._load(w, buffers)
         # by parameter: to lay a large gradient out flat takes as long as a step
-        views: list[Any] = layout.by_parameter(w, start, drift, gradients, *self._steps.begin(w))
+        views: list[Any] = layout.by_parameter(w, start, drift, gradients, *kept)
         pieces = [Piece(w, start, drift, gradients, kept) for w, start, drift, gradients, *kept in views]
         keys = partial(draws.device_key, job.seed, "augment", work.round, member.client)
         for number, (x, y) in enumerate(self.fed.read_steps(plan, keys)):

@@ -33,7 +33,7 @@ def adam_(
     eps: Tensor,
     **rest: Any,
 ) -> None:
-    """The same with Adam: `accord.rules.local.optimisers.adam_` says what its numbers are."""
+    """The same with Adam: `accord.rules.local.step.adam_` says what its numbers are."""
     mean, square = piece[4]
     _launch(gradient, piece, (mean, square), [size, new, beta, new_square, keep, eps], True, **rest)
 

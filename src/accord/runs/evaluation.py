@@ -156,13 +156,14 @@ def summarise(table: Table, parts: Parts | None = None, privacy: dict[str, float
 
 
 def _rows(table: Table, chosen: Iterable[tuple[str, np.ndarray]]) -> dict[str, SplitRow]:
-    return {name: _row(table, here) for name, here in chosen if here.any()}
+    names = table.metrics
+    return {name: _row(table, names, here) for name, here in chosen if here.any()}
 
 
-def _row(table: Table, here: np.ndarray) -> SplitRow:
+def _row(table: Table, names: Iterable[str], here: np.ndarray) -> SplitRow:
     samples = table.samples[here]
     metrics = {}
-    for metric in table.metrics:
+    for metric in names:
         smaller = metric in table.smaller
         if metric in table.of_group:
             metrics[metric] = _of_group(table.of_group[metric], here, smaller)
@@ -221,12 +222,13 @@ def per_client(table: Table) -> list[dict[str, Any]]:
             return None if np.isnan(figure) else float(figure)
         return float(table.sums[metric][g] / table.samples[g])
 
+    metrics = table.metrics
     return [
         {
             "split": split,
             "client": client,
             "samples": int(table.samples[g]),
-            **{metric: value(metric, g) for metric in table.metrics},
+            **{metric: value(metric, g) for metric in metrics},
         }
         for g, (split, client) in enumerate(table.groups)
         if table.samples[g]

@@ -22,10 +22,10 @@ from accord.core.losses import PerSample
 from accord.core.record import State
 from accord.data.federated import Federation
 from accord.engines import speed
-from accord.engines.local_step import Piece, clipping, step_
 from accord.engines.vectorised.convolve import Unfolded
 from accord.engines.vectorised.lane_layers import placed
 from accord.rules.local import Optimiser
+from accord.rules.local.step import Piece, clipping, step_
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from accord.core.protocols import Local
 from accord.rules.local.control_variates import control_variates
 from accord.rules.local.ditto import ditto
-from accord.rules.local.optimisers import OPTIMISERS, Optimiser
+from accord.rules.local.optimisers import OPTIMISERS
 from accord.rules.local.own_model import own_model
 from accord.rules.local.prox import prox
 from accord.rules.local.sgd import sgd
+from accord.rules.local.step import Optimiser
 from accord.rules.local.training import Training
 
 __all__ = [

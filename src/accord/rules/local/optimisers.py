@@ -1,69 +1,16 @@
-"""A client's optimiser: what it makes of the gradient that its local rule gives it. It starts afresh every round.
-
-An optimiser is a small dataclass. Its step is a function of tensors alone, so that engines can take it for one client
-or for many lanes at once: numbers are tensors without dimensions or, of lanes, columns `[L, 1]`.
-"""
+"""Optimisers of clients: their settings, and the numbers that their steps go by. `accord.rules.local.step` has the
+steps."""
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.kernels import lane_step
-
-
-class Optimiser(Protocol):
-    """What engines ask of an optimiser."""
-
-    @property
-    def vectors(self) -> int:
-        """How many vectors `[P]` it keeps during a round, all zero at its start."""
-        ...
-
-    @property
-    def rest(self) -> Mapping[str, float]:
-        """Which of its numbers must be what for a step that changes nothing: what a lane takes that has nothing to
-        do."""
-        ...
-
-    @property
-    def momentum(self) -> float | None:
-        """That of SGD; None if its steps are not SGD's."""
-        ...
-
-    @property
-    def penalty(self) -> float:
-        """Weight decay that is part of the gradient."""
-        ...
-
-    def constants(self, lr: float) -> dict[str, float]:
-        """The numbers of all steps of a round. Optimisers of one class have the same names here."""
-        ...
-
-    def corrections(self, lr: float, steps: np.ndarray) -> dict[str, np.ndarray]:
-        """The numbers, `[S]` each, of the steps of these numbers, the first of which is 1."""
-        ...
-
-    @property
-    def move_(self) -> Callable[..., None]:
-        """`move_(along, w, *vectors, **numbers)` moves the weights, and the vectors that are kept, in place."""
-        ...
-
-    @property
-    def fused(self) -> Callable[..., None] | None:
-        """A Triton kernel for the whole step of lanes, if there is one: see `accord.kernels.lane_step`."""
-        ...
-
-
-def sgd_(along: Tensor, w: Tensor, velocity: Tensor, *, lr: Tensor, momentum: Tensor) -> None:
-    """The step of SGD with momentum."""
-    torch.addcmul(along, velocity, momentum, out=velocity)
-    w.addcmul_(velocity, lr, value=-1)
+from accord.rules.local.step import Optimiser, adam_, sgd_
 
 
 @dataclass(frozen=True)
@@ -93,26 +40,6 @@ class SGD:
 
     def corrections(self, lr: float, steps: np.ndarray) -> dict[str, np.ndarray]:
         return {}
-
-
-def adam_(
-    along: Tensor,
-    w: Tensor,
-    mean: Tensor,
-    square: Tensor,
-    *,
-    new: Tensor,
-    beta: Tensor,
-    new_square: Tensor,
-    size: Tensor,
-    eps: Tensor,
-    keep: Tensor,
-) -> None:
-    """The step of Adam: `new` and `new_square` are 1 - beta1 and 1 - beta2, `beta` is beta2; `size` and `eps` are the
-    rate and eps with the corrections for means that began at zero. `keep` is what decay leaves of the weights."""
-    mean.lerp_(along, new)
-    square.mul_(beta).addcmul_(along, along * new_square)
-    w.mul_(keep).addcdiv_(mean * size, square.sqrt().add_(eps), value=-1)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from inspect import signature
 
 from accord.core.errors import AccordError, check_whole, did_you_mean
 from accord.core.schedule import Schedule, as_schedule, constant
-from accord.rules.local.optimisers import OPTIMISERS, Optimiser
+from accord.rules.local.optimisers import OPTIMISERS
+from accord.rules.local.step import Optimiser
 
 SETTINGS = ("momentum", "weight_decay", "betas", "eps")  # of optimisers; each has some of them
 

@@ -1,10 +1,14 @@
-"""The local step in plain torch: the gradient of a batch, and the optimiser's step along it. Every engine takes this
-step, or one from a kernel that is held to it."""
+"""The local step in plain torch: the gradient of a batch, what the local rule adds to it, and the optimiser's step
+along it. Every engine takes this step, or one from a kernel that is held to it.
 
-from collections.abc import Callable, Sequence
+An optimiser starts afresh every round. Its step is a function of tensors alone, so that engines can take it for one
+client or for many lanes at once: numbers are tensors without dimensions or, of lanes, columns `[L, 1]`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -12,7 +16,6 @@ from torch import Tensor
 
 from accord.core import draws
 from accord.core.losses import PerSample
-from accord.rules.local import Training
 
 
 def gradient_of(
@@ -30,6 +33,49 @@ def gradient_of(
     value = loss(output, y).mean()
     # a parameter that took no part has a gradient of 0
     return torch.autograd.grad(value, parameters, materialize_grads=True), value.detach()
+
+
+class Optimiser(Protocol):
+    """What engines ask of an optimiser."""
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors `[P]` it keeps during a round, all zero at its start."""
+        ...
+
+    @property
+    def rest(self) -> Mapping[str, float]:
+        """Which of its numbers must be what for a step that changes nothing: what a lane takes that has nothing to
+        do."""
+        ...
+
+    @property
+    def momentum(self) -> float | None:
+        """That of SGD; None if its steps are not SGD's."""
+        ...
+
+    @property
+    def penalty(self) -> float:
+        """Weight decay that is part of the gradient."""
+        ...
+
+    def constants(self, lr: float) -> dict[str, float]:
+        """The numbers of all steps of a round. Optimisers of one class have the same names here."""
+        ...
+
+    def corrections(self, lr: float, steps: np.ndarray) -> dict[str, np.ndarray]:
+        """The numbers, `[S]` each, of the steps of these numbers, the first of which is 1."""
+        ...
+
+    @property
+    def move_(self) -> Callable[..., None]:
+        """`move_(along, w, *vectors, **numbers)` moves the weights, and the vectors that are kept, in place."""
+        ...
+
+    @property
+    def fused(self) -> Callable[..., None] | None:
+        """A Triton kernel for the whole step of lanes, if there is one: see `accord.kernels.lane_step`."""
+        ...
 
 
 class Piece(NamedTuple):
@@ -69,20 +115,47 @@ def step_(
         move_(along, w, *kept, **numbers)
 
 
+def sgd_(along: Tensor, w: Tensor, velocity: Tensor, *, lr: Tensor, momentum: Tensor) -> None:
+    """The step of SGD with momentum."""
+    torch.addcmul(along, velocity, momentum, out=velocity)
+    w.addcmul_(velocity, lr, value=-1)
+
+
+def adam_(
+    along: Tensor,
+    w: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    *,
+    new: Tensor,
+    beta: Tensor,
+    new_square: Tensor,
+    size: Tensor,
+    eps: Tensor,
+    keep: Tensor,
+) -> None:
+    """The step of Adam: `new` and `new_square` are 1 - beta1 and 1 - beta2, `beta` is beta2; `size` and `eps` are the
+    rate and eps with the corrections for means that began at zero. `keep` is what decay leaves of the weights."""
+    mean.lerp_(along, new)
+    square.mul_(beta).addcmul_(along, along * new_square)
+    w.mul_(keep).addcdiv_(mean * size, square.sqrt().add_(eps), value=-1)
+
+
 class Steps:
     """The steps of one client: what they have in common in all rounds, and each one's numbers. `number` makes tensors
     of numbers."""
 
-    def __init__(self, training: Training, number: Callable[..., Tensor], mu: float = 0.0) -> None:
-        self._optimiser, self._number = training.rule, number
+    def __init__(self, optimiser: Optimiser, number: Callable[..., Tensor], mu: float = 0.0) -> None:
+        self._optimiser, self._number = optimiser, number
         added = {"weight_decay": self._optimiser.penalty, "mu": mu}
         self._always: dict[str, Any] = {name: number(value) for name, value in added.items() if value}
+        self.of_round = lru_cache(16)(self._of_round)  # clients with as many samples take the same steps
 
     def begin(self, w: Tensor) -> list[Tensor]:
         """What the optimiser keeps of `w` when a round begins."""
         return [torch.zeros_like(w) for _ in range(self._optimiser.vectors)]
 
-    def of_round(self, lr: float, count: int, first: int = 1) -> list[Callable[..., None]]:
+    def _of_round(self, lr: float, count: int, first: int = 1) -> list[Callable[..., None]]:
         """`step_` for each of `count` steps of a round, at the round's rate, from the step number `first` on."""
         constants: dict[str, Any] = {name: self._number(value) for name, value in self._optimiser.constants(lr).items()}
         step = partial(step_, move_=self._optimiser.move_, **self._always, **constants)

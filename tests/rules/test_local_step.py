@@ -5,9 +5,8 @@ import torch
 from torch import nn
 
 from accord.core.layout import Layout
-from accord.engines.local_step import Piece, Steps, clipping, gradient_of, step_
 from accord.rules.local import Training
-from accord.rules.local.optimisers import sgd_
+from accord.rules.local.step import Piece, Steps, clipping, gradient_of, sgd_, step_
 
 
 def number(value: float) -> torch.Tensor:
@@ -18,7 +17,7 @@ def test_two_steps_by_hand() -> None:
     """w = 2, start = 1, gradient 4 clipped by a half: 2 + 0.1 * 2 + 0.5 * (2 - 1) + 3 = 5.7; then with momentum."""
     w, velocity, start = (number(value).expand(1).clone() for value in (2.0, 0.0, 1.0))
     drift, gradients = number(3.0).expand(1), torch.zeros(1, dtype=torch.float64)
-    (step,) = Steps(Training(momentum=0.5, weight_decay=0.1), number, mu=0.5).of_round(0.1, 1)
+    (step,) = Steps(Training(momentum=0.5, weight_decay=0.1).rule, number, mu=0.5).of_round(0.1, 1)
     piece = Piece(w, start, drift, gradients, [velocity])
     step([number(4.0).expand(1)], [piece], factor=number(0.5))
     assert (w.item(), velocity.item()) == pytest.approx((2.0 - 0.57, 5.7))
