@@ -28,8 +28,8 @@ from accord.deploy.flower import Strategy, Sums, client_app, owned
 from accord.deploy.flower.client import _known
 from accord.deploy.flower.exchange import exchange
 from accord.deploy.flower.figures import Gathered
-from accord.deploy.flower.fleet import in_turn
 from accord.deploy.flower.sums import packed, unpacked
+from accord.deploy.flower.turns import in_turn
 from accord.deploy.flower.wire import PROTOCOL, arrays_of, content, part_in
 from accord.engines.contract import ClientRow
 from accord.privacy.secure_sum import SecureSum, votes_bits
@@ -236,25 +236,42 @@ def test_a_metric_that_does_not_fit_is_said_by_the_server() -> None:
 
 
 def test_an_evaluation_whose_histogram_does_not_match_is_none() -> None:
-    fed = blobs(clients=2, unseen=0)
+    """A node's histogram counts its own samples and no others; of nodes that measure differently, most are right."""
+    fed = blobs(clients=4, unseen=0)
     groups = [("train", client, rows) for client, rows in fed.train.items()]
+    held = {node: {("train", client): 3} for node, client in enumerate(fed.train)}
     told = {
-        "groups": [["train", "c00"]],
         "samples": [3],
         "sums": {"loss": [1.0]},
         "smaller": ["loss"],
+        "nan": [],
+        "order": ["loss", "auc"],
         "of_group": {"auc": {"kind": "auc", "figures": [0.5]}},
     }
 
-    def answer(released: torch.Tensor, **changes: Any) -> Any:
-        return content({"released": arrays_of({"auc": released})}, {**told, **changes})
+    def answer(client: str, released: torch.Tensor, **changes: Any) -> Any:
+        message = {**told, "groups": [["train", client]], **changes}
+        return content({"released": arrays_of({"auc": released.double()})}, message)
 
-    gathered = Gathered(groups)
-    gathered.add(answer(torch.ones(1, 4, 2, 1000)))
-    for bad in (torch.ones(2, 4, 2, 1000), torch.ones(1, 3, 2, 1000), torch.full((1, 4, 2, 1000), float("nan"))):
-        with sentence("an evaluation whose auc does not match that of others"):
-            gathered.add(answer(bad, groups=[["train", "c01"]]))
-    assert gathered.table().samples.tolist() == [3, 0]
+    def histogram(classes: int) -> torch.Tensor:
+        counts = torch.zeros(1, classes, 2, 1000)
+        counts[:, :, 0, 7], counts[:, :, 1, 9] = 2, 1
+        return counts
+
+    gathered = Gathered(groups, held)
+    for bad, said in (
+        (torch.ones(2, 4, 2, 1000), "wrong shape or type of auc"),
+        (2 * histogram(4), "what it adds up for auc is not that of 3 samples"),
+        (torch.full((1, 4, 2, 1000), float("nan")), "what it adds up for auc is not that of 3 samples"),
+    ):
+        with sentence(said):
+            gathered.add(1, answer("c01", bad))
+    gathered.add(0, answer("c00", histogram(3)))  # the first to answer does not decide
+    for node in (1, 2):
+        gathered.add(node, answer(f"c0{node}", histogram(4)))
+    gathered.add(3, answer("c03", histogram(4), smaller=["auc", "loss"]))
+    assert gathered.settle() == dict.fromkeys((0, 3), "its metrics are not those of the other nodes")
+    assert gathered.table().samples.tolist() == [0, 3, 3, 0] and gathered.table().smaller == {"loss"}
 
 
 # ------------------------------------------------------------------------------------------------ bad clients
@@ -286,8 +303,8 @@ BAD = {
     "nothing": (lambda m: None, "no reply within"),
     "empty": (emptied, "its reply cannot be read"),
     "another": (lambda m: words(m, client="c99"), "its reply cannot be read: a reply of 'c99'"),
-    "samples": (lambda m: words(m, samples=0), "no samples"),
-    "minus": (lambda m: words(m, samples=-5), "its reply cannot be read: samples and steps must be 0 or more"),
+    "samples": (lambda m: words(m, samples=0), "it speaks for 0 samples, and 28 are registered of c01"),
+    "minus": (lambda m: words(m, samples=-5), "its reply cannot be read: samples: Input should be greater than"),
     "words": (lambda m: words(m, steps="many"), "its reply cannot be read"),
 }
 

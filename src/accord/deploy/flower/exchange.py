@@ -1,30 +1,68 @@
 """Messages out, replies in, as they arrive.
 
 Flower's own `send_and_receive` waits until every reply is there, and asks for them every three seconds. Here replies
-are handed on one by one, few are in memory at a time, and the server asks again after a pause that starts at a fiftieth
-of a second and grows while nothing comes.
+are handed on one by one, and the server asks again after a pause that starts at a fiftieth of a second and grows while
+nothing comes.
+
+Replies are asked for one at a time. Flower unpacks what it fetched, and bytes that it cannot unpack end the request:
+with others in it, theirs would be lost too. And it is the SuperLink that knows which message a reply answers; what the
+reply says of itself is its sender's word.
 """
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from flwr.app import Message
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
+from google.protobuf.message import DecodeError
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
-AT_ONCE = 4  # replies asked for together: so many may lie in memory
+# what Flower raises of bytes that are no message; a connection that fails is another thing, and ends the run
+_NO_MESSAGE = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+    DecodeError,
+)
 
 
-def unanswered(reply: Message | None) -> bool:
+@dataclass(frozen=True)
+class Unreadable:
+    """A reply that Flower could not unpack."""
+
+    why: str
+
+
+Reply: TypeAlias = Message | Unreadable | None  # None: none came
+
+
+def unanswered(reply: Reply) -> bool:
     """Whether no reply came, or the SuperLink's word that none will: the node is gone, or the message's time is
     over."""
     gone = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
-    return reply is None or (reply.has_error() and reply.error.code in gone)
+    return reply is None or (isinstance(reply, Message) and reply.has_error() and reply.error.code in gone)
 
 
-def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> Iterator[tuple[int, Message | None]]:
+def pulled(grid: Grid, message_id: str) -> Reply:
+    """The reply to one message, if it is there."""
+    try:
+        replies = list(grid.pull_messages([message_id]))
+        if replies and not isinstance(replies[0], Message):
+            return Unreadable(f"it is no message, but {type(replies[0]).__name__}")
+        return replies[0] if replies else None
+    except _NO_MESSAGE as error:
+        return Unreadable(repr(error))
+
+
+def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> Iterator[tuple[int, Reply]]:
     """Sends the messages and gives (number of the message, reply) in the order of arrival; after `timeout` seconds,
     None for the rest."""
     waiting: dict[str, int] = {}
@@ -37,12 +75,10 @@ def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> Iterato
     end, pause = time.monotonic() + timeout, FIRST_PAUSE
     while waiting:
         came = False
-        asked = iter(list(waiting))
-        while some := list(islice(asked, AT_ONCE)):
-            for reply in grid.pull_messages(some):
-                if reply.metadata.reply_to_message_id in waiting:
-                    came = True
-                    yield waiting.pop(reply.metadata.reply_to_message_id), reply
+        for identifier in list(waiting):
+            if (reply := pulled(grid, identifier)) is not None:
+                came = True
+                yield waiting.pop(identifier), reply
         if not waiting:
             return
         if time.monotonic() >= end:

@@ -4,8 +4,9 @@ group, each client's own figure and what the figure of all of them is computed f
 Samples' own scores never travel. What does is released: the server sees it client by client.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -14,11 +15,17 @@ from flwr.app import RecordDict
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.measure import Measure
+from accord.core.measure import Measure, declared
 from accord.core.metric_names import METRICS
-from accord.deploy.flower.wire import arrays_of, content, message_in, tensors_in
+from accord.core.metric_ranges import can_be_lifted, in_range
+from accord.core.record import State
+from accord.deploy.flower.npy import arrays_in
+from accord.deploy.flower.replies import EvaluationReply
+from accord.deploy.flower.wire import arrays_of, content, finite_or_none
 from accord.engines.contract import Group, Table
 from accord.engines.group_values import Exact, GroupValues, Released
+
+Held = Mapping[tuple[str, str], int]  # (split, client) -> samples, of one node
 
 
 def evaluation_as(table: Table) -> RecordDict:
@@ -26,7 +33,7 @@ def evaluation_as(table: Table) -> RecordDict:
     told: dict[str, Any] = {
         "groups": [list(group) for group in table.groups],
         "samples": table.samples.tolist(),
-        "sums": {metric: values.tolist() for metric, values in table.sums.items()},
+        "sums": {metric: list(map(finite_or_none, values.tolist())) for metric, values in table.sums.items()},
         "smaller": sorted(table.smaller),
         "nan": [] if table.nan is None else table.nan.tolist(),
         "order": list(table.metrics),
@@ -36,8 +43,7 @@ def evaluation_as(table: Table) -> RecordDict:
     for name, values in table.of_group.items():
         exact = cast(Exact, values)  # a node has its samples
         kind = next((known for known, metric in METRICS.items() if metric == exact.measure), None)
-        figures = [None if np.isnan(figure) else float(figure) for figure in values.each]
-        told["of_group"][name] = {"kind": kind, "figures": figures}
+        told["of_group"][name] = {"kind": kind, "figures": list(map(finite_or_none, values.each.tolist()))}
         if kind is not None and table.samples.any():
             released[name] = _lifted(exact)
     return content({"released": arrays_of(released)} if released else {}, told)
@@ -51,97 +57,129 @@ def _lifted(values: Exact) -> Tensor:
     return torch.stack([lifted.get(g, nothing) for g in range(len(sizes))])
 
 
-@dataclass
-class _OfGroup:
-    """A metric of a whole group, as far as nodes have told of it."""
+@dataclass(frozen=True)
+class Form:
+    """What was measured, and how. Nodes of one app agree on it; one that does not could turn the others' figures."""
 
-    measure: Measure | None  # None: it is the clients' own, and the server does not know it
-    figures: np.ndarray  # [G]
-    counts: Tensor | None = None  # [G, ...]
+    order: tuple[str, ...]
+    smaller: frozenset[str]
+    kinds: tuple[tuple[str, str | None], ...]  # of metrics of a whole group
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]  # of what a client adds up for them
 
 
-@dataclass
+@dataclass(frozen=True)
+class Answer:
+    """A node's figures, checked by themselves."""
+
+    form: Form
+    told: EvaluationReply
+    released: State
+
+    @classmethod
+    def read(cls, received: RecordDict, held: Held, asked: Mapping[tuple[str, str], int]) -> "Answer":
+        """A node's answer, if it is about the clients that the node holds, all of them and with their samples, and
+        about nobody else who is `asked` for."""
+        told = EvaluationReply.read(received, ["released"])
+        groups = [(split, client) for split, client in told.groups]
+        counts = dict(zip(groups, told.samples, strict=True))
+        if len(counts) < len(groups):
+            raise AccordError("it evaluates a client twice")
+        for group in groups:
+            if group in asked and group not in held:
+                raise AccordError(f"it evaluates the {group[0]} data of client {group[1]}, whom it does not hold")
+        for (split, client), samples in held.items():
+            if counts.get((split, client)) != samples:
+                raise AccordError(
+                    f"it evaluates {counts.get((split, client), 'none')} of the {samples} {split} samples that it"
+                    f" registered of client {client}"
+                )
+        kinds = tuple((name, of.kind) for name, of in told.of_group.items())
+        return cls._checked(told, kinds, _released(received, told))
+
+    @classmethod
+    def _checked(cls, told: EvaluationReply, kinds: tuple[tuple[str, str | None], ...], released: State) -> "Answer":
+        samples, ones = torch.tensor(told.samples, dtype=torch.float64), torch.ones(len(told.samples)).double()
+        for name, sums in told.sums.items():
+            if not in_range(_numbers(sums), name, samples):
+                raise AccordError(f"its {name} is out of range")
+        for name, kind in kinds:
+            there = _numbers(told.of_group[name].figures)
+            if kind is None:
+                continue
+            if not in_range(there[~there.isnan()], kind, ones[~there.isnan()]):
+                raise AccordError(f"its {name} is out of range")
+            for g, count in enumerate(told.samples) if name in released else ():
+                lifted = released[name][g]
+                if not (can_be_lifted(lifted, kind, count) if count else not lifted.any()):
+                    raise AccordError(f"what it adds up for {name} is not that of {count} samples")
+        shapes = tuple((name, tuple(value.shape[1:])) for name, value in released.items())
+        return cls(Form(tuple(told.order), frozenset(told.smaller), kinds, shapes), told, released)
+
+
+def _numbers(values: Sequence[float | None]) -> Tensor:
+    return torch.tensor([np.nan if of is None else of for of in values], dtype=torch.float64)
+
+
+def _released(received: RecordDict, told: EvaluationReply) -> State:
+    """What is added up for metrics of a whole group that the server knows."""
+    for name, of in told.of_group.items():
+        if of.kind is not None and (of.kind not in METRICS or not declared(METRICS[of.kind]).of_group):
+            raise AccordError(f"there is no metric of a whole group called {of.kind!r}, as its {name} is said to be")
+    known = [name for name, of in told.of_group.items() if of.kind is not None] if any(told.samples) else []
+    return arrays_in(received, "released", {name: (torch.float64, (len(told.groups), ...)) for name in known})
+
+
 class Gathered:
-    """Nodes' answers, put together. An answer whose parts do not match is refused whole."""
+    """Nodes' answers, put together. One that was measured otherwise than most nodes' is left out."""
 
-    groups: Sequence[Group]
-    sums: dict[str, np.ndarray] = field(default_factory=dict)
-    smaller: set[str] = field(default_factory=lambda: {"loss"})
-    order: tuple[str, ...] = ()
-    error: str | None = None  # why a node could not evaluate
+    def __init__(self, groups: Sequence[Group], held: Mapping[int, Held], before: Form | None = None) -> None:
+        self.groups, self.held, self.before = groups, held, before
+        self.number = {(split, client): g for g, (split, client, _) in enumerate(groups)}
+        self.answers: dict[int, Answer] = {}
 
-    def __post_init__(self) -> None:
-        self._number = {(split, client): g for g, (split, client, _) in enumerate(self.groups)}
-        self._of_group: dict[str, _OfGroup] = {}
-        self.samples = np.zeros(len(self.groups), dtype=np.int64)
-        self.nan = np.zeros(len(self.groups))
-
-    def add(self, received: RecordDict) -> None:
+    def add(self, node: int, received: RecordDict) -> None:
         """Takes in a node's answer."""
-        told, released = message_in(received), tensors_in(received, "released")
-        if "error" in told:
-            self.error = str(told["error"])
-            return
-        places = [self._number.get((split, client)) for split, client in told["groups"]]
-        counts, sums, nan = _checked(told, len(places))
-        of_group = {str(name): self._read(str(name), of, released, places) for name, of in _metrics(told)}
-        mine = [entry for entry, g in enumerate(places) if g is not None]
-        here = [g for g in places if g is not None]
-        self.samples[here], self.nan[here] = counts[mine], nan[mine]
-        for metric, values in sums.items():
-            self.sums.setdefault(metric, np.zeros(len(self.groups)))[here] = values[mine]
-        for name, (measure, figures, sent) in of_group.items():
-            known = self._of_group.setdefault(name, _OfGroup(measure, np.full(len(self.groups), np.nan)))
-            known.figures[here] = figures[mine]
-            if sent is not None:
-                if known.counts is None:
-                    known.counts = torch.zeros(len(self.groups), *sent.shape[1:], dtype=torch.float64)
-                known.counts[here] = sent[mine].double()
-        self.smaller |= set(map(str, told["smaller"]))
-        self.order = self.order or tuple(map(str, told.get("order", ())))
+        self.answers[node] = Answer.read(received, self.held.get(node, {}), self.number)
 
-    def _read(
-        self, name: str, told: Mapping[str, Any], released: Mapping[str, Tensor], places: Sequence[int | None]
-    ) -> tuple[Measure | None, np.ndarray, Tensor | None]:
-        """One metric of an answer: what the server knows it as, the clients' figures, and what they add up."""
-        measure = cast(Measure | None, METRICS.get(told["kind"]))
-        figures = np.array([np.nan if of is None else of for of in told["figures"]], dtype=np.float64)
-        sent, known = released.get(name), self._of_group.get(name)
-        before = None if known is None else known.counts
-        if (
-            figures.shape != (len(places),)
-            or (known is not None and known.measure != measure)
-            or (sent is not None and (len(sent) != len(places) or not sent.isfinite().all()))
-            or (sent is not None and before is not None and sent.shape[1:] != before.shape[1:])
-        ):
-            raise AccordError(f"an evaluation whose {name} does not match that of others")
-        return measure, figures, None if measure is None else sent
+    def settle(self) -> dict[int, str]:
+        """Leaves out answers of another form than most have, and says whose; of as many, the form of the evaluation
+        before counts. A node without samples has nothing to tell."""
+        self.answers = {node: answer for node, answer in self.answers.items() if any(answer.told.samples)}
+        times = Counter(answer.form for answer in self.answers.values())
+        if not times:
+            return {}
+        self.before = max(times, key=lambda form: (times[form], form == self.before))
+        odd = [node for node, answer in self.answers.items() if answer.form != self.before]
+        for node in odd:
+            del self.answers[node]
+        return dict.fromkeys(odd, "its metrics are not those of the other nodes")
 
     def table(self) -> Table:
         """All answers. Groups that nobody answered for have no samples."""
+        form = cast(Form, self.before)
+        count, kinds = len(self.groups), dict(form.kinds)
+        samples, nan = np.zeros(count, dtype=np.int64), np.zeros(count)
+        sums = {metric: np.zeros(count) for metric in form.order if metric not in kinds}
+        figures = {name: np.full(count, np.nan) for name in kinds}
+        counts = {name: torch.zeros(count, *shape, dtype=torch.float64) for name, shape in form.shapes}
+        for answer in self.answers.values():
+            told = answer.told
+            places = [self.number.get((split, client)) for split, client in told.groups]
+            mine = [entry for entry, g in enumerate(places) if g is not None]
+            here = [g for g in places if g is not None]
+            samples[here] = np.asarray(told.samples, dtype=np.int64)[mine]
+            nan[here] = np.asarray(told.nan)[mine] if told.nan else 0.0
+            for metric, values in told.sums.items():
+                sums[metric][here] = _numbers(values).numpy()[mine]
+            for name, of in told.of_group.items():
+                figures[name][here] = _numbers(of.figures).numpy()[mine]
+            for name, sent in answer.released.items():
+                counts[name][here] = sent[mine]
+        found = {name: _values(kinds[name], figures[name], counts.get(name)) for name in kinds}
         groups = [(split, client) for split, client, _ in self.groups]
-        found = {name: _values(of) for name, of in self._of_group.items()}
-        known = self.sums.keys() | found.keys()
-        order = tuple(name for name in dict.fromkeys([*self.order, *self.sums, *found]) if name in known)
-        return Table(groups, self.samples, self.sums, frozenset(self.smaller & known), found, self.nan, order)
+        return Table(groups, samples, sums, form.smaller, found, nan, form.order)
 
 
-def _values(of: _OfGroup) -> GroupValues:
-    nothing = torch.zeros(len(of.figures))
-    return Released(
-        of.measure if of.counts is not None else None, of.figures, nothing if of.counts is None else of.counts
-    )
-
-
-def _metrics(told: Mapping[str, Any]) -> list[tuple[Any, Mapping[str, Any]]]:
-    return list(told.get("of_group", {}).items())
-
-
-def _checked(told: Mapping[str, Any], groups: int) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
-    counts = np.asarray(told["samples"], dtype=np.int64)
-    nan = np.asarray(told.get("nan") or np.zeros(groups), dtype=np.float64)
-    values = {str(metric): np.asarray(sums, dtype=np.float64) for metric, sums in told["sums"].items()}
-    shapes = {counts.shape, nan.shape, *(sums.shape for sums in values.values())}
-    if shapes != {(groups,)} or (counts < 0).any():
-        raise AccordError("an evaluation whose parts do not match")
-    return counts, values, nan
+def _values(kind: str | None, figures: np.ndarray, counts: Tensor | None) -> GroupValues:
+    measure = None if kind is None or counts is None else cast(Measure, METRICS[kind])
+    return Released(measure, figures, torch.zeros(len(figures)) if counts is None else counts)

@@ -1,38 +1,35 @@
 """A federation of Flower nodes as an accord engine: it trains a cohort into one record, and evaluates a model, by
 messages.
 
-Replies are added as they arrive, in the cohort's order, so that a deployed round is the simulated one bit by bit. One
-that comes before its turn waits on disk: the server's memory does not grow with the cohort.
+No reply is trusted. It is read into a typed message (`replies.py`) and into arrays of the shapes that are expected
+(`npy.py`); what does not fit is left out, named and counted (`conduct.py`). Answers are added in the cohort's order
+(`turns.py`).
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from flwr.app import ArrayRecord, Message, MessageType
-from safetensors.torch import load_file
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.files import tensor_bytes
 from accord.core.record import Record, State
-from accord.deploy.flower.exchange import exchange, unanswered
-from accord.deploy.flower.figures import Gathered
+from accord.deploy.flower.exchange import Reply, Unreadable, exchange, unanswered
+from accord.deploy.flower.figures import Form, Gathered
+from accord.deploy.flower.npy import Wanted, arrays_in
+from accord.deploy.flower.replies import Failed, TrainReply, one_line
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Receiver, Sums
-from accord.deploy.flower.wire import AGAIN, arrays_of, content, message_in, payload, row_in, task_of, tensors_in
+from accord.deploy.flower.turns import Answer, in_turn, together
+from accord.deploy.flower.wire import AGAIN, arrays_of, content, payload, task_of
 from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Part, Table, Work, added, shards
-
-Answer = tuple[ClientRow, State]  # a client's row, and its record as it travelled
 
 
 class Fleet:
     """The engine. `versions(client)` gives the rounds of the client's state that counts, and of the one the last
-    checkpoint names."""
+    checkpoint names. `largest` is how many times the cohort's median the length of an update may be."""
 
     name = "flower"
     lanes_at_once = None
@@ -46,6 +43,7 @@ class Fleet:
         experiment: str,
         timeout: float,
         versions: Callable[[str], tuple[int, int]],
+        largest: float | None = None,
     ) -> None:
         self.job, self.roster, self.sums, self.experiment, self.timeout, self.versions = (
             job,
@@ -55,8 +53,11 @@ class Fleet:
             timeout,
             versions,
         )
+        self.largest = largest if sums is None else None  # where clients send sums, the bound is their own
         self.receiver = Receiver(job.algorithm, sums, job.layout)
         self.bytes_down = self.bytes_up = 0
+        self._form: Form | None = None  # of the evaluation before
+        self._told: dict[str, Any] = {}  # what the round's row tells besides: written after its evaluation
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -105,12 +106,12 @@ class Fleet:
         self,
         work: Work,
         cohort: Sequence[Member],
-        replies: Iterable[tuple[int, Message | None]],
+        replies: Iterable[tuple[int, Reply]],
         messages: Sequence[Message],
     ) -> Outcome:
         """A cohort's round from its replies, in whatever order they come."""
         self.bytes_down = self.bytes_up = 0
-        answers = self._answers(work, cohort, replies, messages)
+        answers = self._answers(work, cohort, replies, messages, self.receiver.wanted())
         done = sum((self._part(work, shard, answers) for shard in shards(cohort)), start=Part())
         record, rows = done.record, done.rows
         silent: dict[str, str] = {}
@@ -124,8 +125,20 @@ class Fleet:
         if record is not None and self.job.algorithm.asks_twice:
             reported = [member for member, row in zip(cohort, rows, strict=True) if row.left_out_because is None]
             record, silent = self._again(work, reported, record)
-        told = {"bytes_down": self.bytes_down, "bytes_up": self.bytes_up}
-        return Outcome(record, rows, {**told, "left_out_again": silent} if silent else told)
+        self._told = {"bytes_down": self.bytes_down, "bytes_up": self.bytes_up}
+        if silent:
+            self._told["left_out_again"] = silent
+        self._tell_conduct()
+        return Outcome(record, rows, self._told)
+
+    def _tell_conduct(self) -> None:
+        """Puts into the round's row who sent what could not be read, and who is excluded."""
+        conduct = self.roster.conduct
+        if conduct.news:
+            self._told["bad_replies"] = {**self._told.get("bad_replies", {}), **conduct.news}
+            conduct.news = {}
+        if conduct.excluded:
+            self._told["excluded"] = [self.roster.named(node) for node in conduct.excluded]
 
     def _again(self, work: Work, cohort: Sequence[Member], record: Record) -> tuple[Record, dict[str, str]]:
         """The second exchange: those who reported are told the first one's sums, and add to others. Who does not answer
@@ -133,7 +146,8 @@ class Fleet:
         algorithm = self.job.algorithm
         first = {name: field.value for name, field in algorithm.broadcast(record).fields().items()}
         messages = self._messages(work, cohort, f"{MessageType.TRAIN}.{AGAIN}", {"first": first})
-        answers = self._answers(work, cohort, exchange(self.roster.grid, messages, self.timeout), messages)
+        replies = exchange(self.roster.grid, messages, self.timeout)
+        answers = self._answers(work, cohort, replies, messages, self.receiver.wanted_again(), again=True)
         second: Record | None = None
         silent: dict[str, str] = {}
         for row, tensors in answers:
@@ -149,53 +163,44 @@ class Fleet:
         self,
         work: Work,
         cohort: Sequence[Member],
-        replies: Iterable[tuple[int, Message | None]],
+        replies: Iterable[tuple[int, Reply]],
         messages: Sequence[Message],
+        wanted: Wanted,
+        again: bool = False,
     ) -> Iterator[Answer]:
-        """What every client of the cohort answered, in the cohort's order, as soon as it can be told."""
+        """What every client of the cohort answered, in the cohort's order."""
         self.bytes_down += sum(map(payload, messages))
         turn = {member.client: number for number, member in enumerate(cohort)}
-        asked = [_client_of(message) for message in messages]
-        return in_turn(len(cohort), self._arriving(work, cohort, turn, asked, replies))
+        asked = {_client_of(message): message.metadata.dst_node_id for message in messages}
+        clients = list(asked)
 
-    def _arriving(
-        self,
-        work: Work,
-        cohort: Sequence[Member],
-        turn: dict[str, int],
-        asked: Sequence[str],
-        replies: Iterable[tuple[int, Message | None]],
-    ) -> Iterator[tuple[int, Answer]]:
-        """(the client's turn, its answer), as they come."""
-        for member in cohort:
-            if member.client not in asked:
-                yield turn[member.client], (_silent(member.client, "its node is not connected"), {})
-        for number, reply in replies:
-            client = asked[number]
-            self.bytes_up += 0 if reply is None else payload(reply)
-            yield turn[client], self._answer(work, client, reply)
+        def arriving() -> Iterator[tuple[int, Answer]]:
+            for member in cohort:
+                if member.client not in asked:
+                    yield turn[member.client], (_silent(member.client, self.roster.absent(member.client)), {})
+            for number, reply in replies:
+                client = clients[number]
+                self.bytes_up += payload(reply) if isinstance(reply, Message) else 0
+                yield turn[client], self._answer(work, client, asked[client], reply, wanted, again)
 
-    def _answer(self, work: Work, client: str, reply: Message | None) -> Answer:
+        if self.largest is None:
+            return in_turn(len(cohort), arriving())
+        return together(len(cohort), arriving(), self.largest)
+
+    def _answer(self, work: Work, client: str, node: int, reply: Reply, wanted: Wanted, again: bool) -> Answer:
         if unanswered(reply):
             self.roster.doubt(client)
             return _silent(client, f"no reply within {self.timeout:g} s"), {}
-        assert reply is not None
-        if reply.has_error():
-            return _silent(client, f"its node failed: {_one_line(reply.error.reason or '')}"), {}
+        if isinstance(reply, Message) and reply.has_error():
+            return _silent(client, f"its node failed: {one_line(reply.error.reason or '')}"), {}
+        samples = None if again else self.roster.sizes["train"].get(client)
         try:
-            told = message_in(reply.content)
-            if "error" in told:
-                return _silent(client, _one_line(str(told["error"]))), {}
-            return row_in(told, client, work.round), tensors_in(reply.content, "record")
-        except (
-            AccordError,
-            ValueError,
-            TypeError,
-            KeyError,
-            OSError,
-            EOFError,
-        ) as error:  # whatever a broken client may send
-            return _silent(client, f"its reply cannot be read: {_one_line(str(error))}"), {}
+            return _read(reply, client, work.round, samples, wanted)
+        except Failed as error:
+            return _silent(client, str(error)), {}
+        except AccordError as error:
+            what = "second exchange" if again else "training"
+            return _silent(client, self.roster.blame(node, f"{what} of {client}", str(error), in_row=True)), {}
 
     def _part(self, work: Work, shard: Sequence[Member], answers: Iterator[Answer]) -> Part:
         record: Record | None = None
@@ -205,6 +210,8 @@ class Fleet:
             if row.left_out_because is None:
                 try:
                     record = added(record, self.receiver.record(tensors, row, work.memory))
+                    if self.sums is None:  # whoever sees the update need not believe its length
+                        row = replace(row, norm=float(tensors["average.delta"].norm()))
                     if self.job.remembers:
                         work.stage(member.client, {})  # its state is its own; the server only counts versions
                 except AccordError as error:
@@ -223,19 +230,31 @@ class Fleet:
             versions = {client: self.versions(client) for client in self.job.fed.clients}
             told = {"personal": self.job.algorithm.personal, "experiment": self.experiment, "versions": versions}
         sent = content({"model": arrays_of({"vector": vector, "buffers": buffers})}, told)
-        messages = [Message(sent, node, MessageType.EVALUATE, ttl=self.timeout) for node in self.roster.nodes]
-        found = Gathered(groups)
-        nodes = {node: client for client, node in self.roster.where.items()}
-        for asked, reply in exchange(self.roster.grid, messages, self.timeout):
+        nodes = self.roster.nodes
+        messages = [Message(sent, node, MessageType.EVALUATE, ttl=self.timeout) for node in nodes]
+        found = Gathered(groups, {node: self.roster.held(node) for node in nodes}, self._form)
+        some = {node: client for client, node in self.roster.where.items()}
+        error: str | None = None
+        for number, reply in exchange(self.roster.grid, messages, self.timeout):
+            node = nodes[number]
             if unanswered(reply):
-                self.roster.doubt(nodes[messages[asked].metadata.dst_node_id])
-            if reply is None or not reply.has_content():
-                continue
-            with suppress(AccordError, ValueError, TypeError, KeyError, AttributeError):  # a broken answer is no answer
-                found.add(reply.content)
-        if not found.sums and found.error:
-            raise AccordError(f"no node could evaluate the model: {_one_line(found.error)}")
-        if not found.sums:
+                self.roster.doubt(some[node])
+            elif isinstance(reply, Unreadable):
+                self.roster.blame(node, "evaluation", reply.why)
+            elif reply is not None and reply.has_content():
+                try:
+                    found.add(node, reply.content)
+                except Failed as failed:
+                    error = str(failed)
+                except AccordError as bad:
+                    self.roster.blame(node, "evaluation", str(bad))
+        for node, why in found.settle().items():
+            self.roster.blame(node, "evaluation", why)
+        self._form = found.before
+        self._tell_conduct()
+        if not found.answers and error:
+            raise AccordError(f"no node could evaluate the model: {error}")
+        if not found.answers:
             raise AccordError(
                 f"none of {len(messages)} nodes answered an evaluation within {self.timeout:g} s: the run can be"
                 " resumed"
@@ -243,26 +262,17 @@ class Fleet:
         return found.table()
 
 
-def in_turn(count: int, arriving: Iterator[tuple[int, Answer]]) -> Iterator[Answer]:
-    """Answers 0, 1, 2 ... in this order, each as soon as those before it are there. The others wait in a temporary
-    folder."""
-    early: dict[int, ClientRow] = {}
-    turn = 0
-    with TemporaryDirectory(prefix="accord-") as folder:
-        for number, (row, tensors) in arriving:
-            if number != turn:
-                early[number] = row
-                if tensors:
-                    (Path(folder) / str(number)).write_bytes(tensor_bytes(tensors))
-                continue
-            yield row, tensors
-            turn += 1
-            while turn in early:
-                file = Path(folder) / str(turn)
-                yield early.pop(turn), load_file(file) if file.exists() else {}
-                file.unlink(missing_ok=True)
-                turn += 1
-    assert turn == count, f"{count - turn} answers never came"
+def _read(reply: Reply, client: str, round: int, samples: int | None, wanted: Wanted) -> Answer:
+    """A client's answer, or a sentence about one that does not fit. It speaks for the samples that were registered; in
+    a second exchange (None), for none."""
+    if not isinstance(reply, Message):
+        raise AccordError(reply.why if reply else "there is none")
+    row = TrainReply.read(reply.content, ["record"]).row(client, round)
+    if row.left_out_because is not None:
+        return row, {}
+    if samples is not None and row.samples != samples:
+        raise AccordError(f"it speaks for {row.samples} samples, and {samples} are registered of {client}")
+    return row, arrays_in(reply.content, "record", wanted)
 
 
 def _client_of(message: Message) -> str:
@@ -271,8 +281,3 @@ def _client_of(message: Message) -> str:
 
 def _silent(client: str, why: str) -> ClientRow:
     return ClientRow(client, 0, 0, 0.0, 0.0, left_out_because=why)
-
-
-def _one_line(text: str) -> str:
-    """The last line of what may be a traceback, which says what was wrong."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason given")[:300]

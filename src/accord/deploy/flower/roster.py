@@ -6,15 +6,18 @@ is asked for once; a node that comes back is asked again and finds its clients w
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.deploy.flower.exchange import FIRST_PAUSE, LONGEST_PAUSE
-from accord.deploy.flower.wire import SPLITS, content, layout_as, message_in
+from accord.deploy.flower.conduct import Conduct
+from accord.deploy.flower.exchange import FIRST_PAUSE, LONGEST_PAUSE, Reply, Unreadable, pulled
+from accord.deploy.flower.figures import Held
+from accord.deploy.flower.replies import Failed, Hello, one_line
+from accord.deploy.flower.wire import SPLITS, content, layout_as
 
 
 class Roster:
@@ -26,6 +29,8 @@ class Roster:
         self.where: dict[str, int] = {}
         self.sizes: dict[str, dict[str, int]] = {split: {} for split in SPLITS}
         self.refused: dict[int, str] = {}
+        self.conduct = Conduct()
+        self._home: dict[str, int] = {}  # where a client was last, also one that is away
         self._known: set[int] = set()
         self._asked: dict[str, int] = {}  # message id -> node
 
@@ -33,13 +38,29 @@ class Roster:
     def nodes(self) -> list[int]:
         return sorted(set(self.where.values()))
 
+    def held(self, node: int) -> Held:
+        """Samples of the clients that live on a node, by (split, client), as it registered them."""
+        mine = [client for client, place in self.where.items() if place == node]
+        sizes = {(split, client): self.sizes[split].get(client) for split in SPLITS for client in mine}
+        return {group: size for group, size in sizes.items() if size is not None}
+
+    def named(self, node: int) -> str:
+        """A node by its clients, for people."""
+        clients = sorted(client for client, place in self._home.items() if place == node)
+        more = f" and {len(clients) - 3} more" if len(clients) > 3 else ""
+        return f"node {node} ({', '.join(clients[:3])}{more})" if clients else f"node {node}"
+
+    def absent(self, client: str) -> str:
+        """Why a client cannot be asked."""
+        return self.conduct.excluded.get(self._home.get(client, 0), "its node is not connected")
+
     def gather(self, clients: int | Sequence[str], wait: float) -> list[str]:
         """Waits until so many clients, or these, are there, and gives them in the order that a run counts them in."""
         end, pause = time.monotonic() + wait, FIRST_PAUSE
         while missing := self._missing(clients):
             if time.monotonic() >= end:
                 there = ", ".join(sorted(self.sizes["train"])) or "none"
-                refused = f"; {next(iter(self.refused.values()))}" if self.refused else ""
+                refused = "".join(f"; {self.named(node)}: {why}" for node, why in list(self.refused.items())[:3])
                 raise AccordError(f"{missing} did not show up within {wait:g} s; there were: {there}{refused}")
             time.sleep(pause)
             pause = min(1.5 * pause, LONGEST_PAUSE)
@@ -55,7 +76,7 @@ class Roster:
     def meet(self) -> None:
         """Asks every node that is new who lives there, and hears what those say that were asked. It never waits: a node
         that is slow to answer joins a later round."""
-        here = set(self.grid.get_node_ids())
+        here = set(self.grid.get_node_ids()) - self.conduct.excluded.keys()
         self.where = {client: node for client, node in self.where.items() if node in here}
         self._known &= here
         self._asked = {question: node for question, node in self._asked.items() if node in here}
@@ -63,10 +84,18 @@ class Roster:
             for question in self.grid.push_messages([Message(content({}, {}), node, MessageType.QUERY)]):
                 if question:
                     self._asked[question] = node
-        for reply in self.grid.pull_messages(list(self._asked)) if self._asked else ():
-            question = reply.metadata.reply_to_message_id
-            if question in self._asked:
-                self._hear(self._asked.pop(question), reply)
+        for question, node in list(self._asked.items()):
+            if (reply := pulled(self.grid, question)) is not None:
+                del self._asked[question]
+                self._hear(node, reply)
+
+    def blame(self, node: int, what: str, why: str, in_row: bool = False) -> str:
+        """Counts a reply of a node that did not fit, and gives the sentence about it. After three the node's clients
+        are there no more."""
+        said = self.conduct.blame(node, self.named(node), what, why, in_row)
+        if node in self.conduct.excluded:
+            self.where = {client: place for client, place in self.where.items() if place != node}
+        return said
 
     def doubt(self, client: str) -> None:
         """The client did not answer in time: its node counts as gone until it says who lives there once more."""
@@ -74,40 +103,62 @@ class Roster:
         self._known.discard(node or 0)
         self.where = {other: place for other, place in self.where.items() if place != node}
 
-    def _hear(self, node: int, reply: Message) -> None:
+    def _hear(self, node: int, reply: Reply) -> None:
         self._known.add(node)
         try:
-            self._enter(node, reply)
+            hello = self._read(reply)
+        except Failed as error:
+            self._refuse(node, f"it says: {error}")
         except AccordError as error:
-            self.refused[node] = str(error)
-            logging.getLogger("flwr").warning("a node is left out: %s", error)
+            self._known.discard(node)  # asked again, until it is excluded
+            self.refused[node] = self.blame(node, "hello", str(error))
+        else:
+            if hello is None:
+                self._known.discard(node)
+                self._refuse(node, f"it failed when asked for its clients: {_reason(reply)}")
+            else:
+                self._enter(node, hello)
 
-    def _enter(self, node: int, reply: Message) -> None:
-        if reply.has_error():
-            self._known.discard(node)
-            raise AccordError(f"it failed when asked for its clients: {reply.error.reason}")
-        message = message_in(reply.content)
-        if "error" in message:
-            raise AccordError(f"it says: {message['error']}")
-        if message.get("form") != self.form:
-            raise AccordError(
-                f"it sends {message.get('form')}, and the server takes {self.form}: both sides must be set up alike"
+    def _read(self, reply: Reply) -> Hello | None:
+        """What a node says of itself; None if its app failed."""
+        if isinstance(reply, Unreadable):
+            raise AccordError(reply.why)
+        assert reply is not None
+        return None if reply.has_error() else Hello.read(reply.content)
+
+    def _enter(self, node: int, hello: Hello) -> None:
+        if hello.form != self.form:
+            self._refuse(
+                node, f"it sends {hello.form}, and the server takes {self.form}: both sides must be set up alike"
             )
-        if message.get("layout") != layout_as(self.layout):
-            raise AccordError("it has another model than the server: its parameters differ in name, shape or precision")
-        for client in _names(message):
+            return
+        if hello.layout != layout_as(self.layout):
+            self._refuse(
+                node, "it has another model than the server: its parameters differ in name, shape or precision"
+            )
+            return
+        for client in sorted(hello.clients):
             if self.where.get(client, node) != node:
                 self._known.discard(node)  # asked again: its twin may be itself, from before it lost the connection
-                raise AccordError(
-                    f"client {client} already lives on another node: every client needs a name of its own"
+                self._refuse(
+                    node, f"client {client} already lives on another node: every client needs a name of its own"
                 )
+                return
+            if self._home.get(client, node) != node and node in self._home.values():
+                # a node that is new may be the old one with another id; one that was here before is not
+                self._refuse(node, f"client {client} lived on another node before, and is not this one's")
+                return
         for split in SPLITS:
-            self.sizes[split] |= {client: int(count) for client, count in message[split].items()}
-        self.where |= dict.fromkeys(_names(message), node)
+            others = {client: size for client, size in self.sizes[split].items() if client not in hello.clients}
+            self.sizes[split] = {**others, **getattr(hello, split)}
+        self.refused.pop(node, None)
+        self.where |= dict.fromkeys(hello.clients, node)
+        self._home |= dict.fromkeys(hello.clients, node)
+
+    def _refuse(self, node: int, why: str) -> None:
+        self.refused[node] = why
+        logging.getLogger("flwr").warning("%s is left out: %s", self.named(node), why)
 
 
-def _names(message: dict) -> Iterator[str]:
-    for split in SPLITS:
-        if not isinstance(message.get(split), dict):
-            raise AccordError(f"its list of {split} clients cannot be read")
-        yield from message[split]
+def _reason(reply: Reply) -> str:
+    return one_line(reply.error.reason or "") if isinstance(reply, Message) else "no reason given"

@@ -46,6 +46,10 @@ class Strategy(FlowerStrategy):
     seconds to answer. With a `folder` the run is recorded there as any run of accord's, and goes on from its last
     checkpoint if it is there already.
 
+    No reply is trusted: what cannot be read is left out and named, and after three such replies its node is excluded.
+    An update more than `largest` times as long as the cohort's median is left out too (None: however long; where
+    clients send sums, the bound is their own).
+
     >>> algorithm = accord.fedadam(mask=accord.gma(0.4))
     >>> strategy = Strategy(algorithm, model, clients=3, plan=Plan(rounds=20, sample=2), folder="runs")
     >>> result = strategy.start(grid)          # inside a Flower ServerApp
@@ -64,9 +68,14 @@ class Strategy(FlowerStrategy):
         folder: str | Path | None = None,
         timeout: float = 600.0,
         wait: float = 300.0,
+        largest: float | None = 1000.0,
         name: str = "flower",
     ) -> None:
         _check(algorithm, sums)
+        if largest is not None and (
+            isinstance(largest, bool) or not isinstance(largest, int | float) or not largest > 1
+        ):
+            raise AccordError(f"largest must be a number above 1, or None for no bound, got {largest!r}")
         for what, seconds in (("timeout", timeout), ("wait", wait)):
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
                 raise AccordError(f"{what} must be a number of seconds above 0, got {seconds!r}")
@@ -82,7 +91,7 @@ class Strategy(FlowerStrategy):
                 f"adapt_steps has no meaning with Flower, got {self.plan.adapt_steps}: unseen clients adapt in a"
                 " simulation"
             )
-        self.folder, self.timeout, self.wait, self.name = folder, timeout, wait, name
+        self.folder, self.timeout, self.wait, self.largest, self.name = folder, timeout, wait, largest, name
         self.run: Run | None = None
         self._loop: Loop | None = None
         self._asked: Asked | None = None
@@ -157,7 +166,9 @@ class Strategy(FlowerStrategy):
         name = run_name(job, identity(job, plan))
         settings = run_settings(job, plan, "flower", "cpu")
         folder = self.folder and RunFolder(Path(self.folder) / name, settings, plan.rounds)
-        fleet = Fleet(job, roster, self.sums, name, self.timeout, lambda client: self.loop.store.versions(client))
+        fleet = Fleet(
+            job, roster, self.sums, name, self.timeout, lambda client: self.loop.store.versions(client), self.largest
+        )
         self._loop = Loop(job, plan, fleet, folder or None, [*hooks, _tell])
         return self._loop
 
@@ -245,6 +256,8 @@ def _tell(event: Event) -> None:
     out = "".join(f"; left out: {client} ({why})" for client, why in row.left_out.items())
     again = row.told.get("left_out_again", {})
     out += "".join(f"; not corrected by: {client} ({why})" for client, why in again.items())
+    out += "".join(f"; bad reply: {who} ({why})" for who, why in row.told.get("bad_replies", {}).items())
+    out += "".join(f"; excluded: {node}" for node in row.told.get("excluded", ()))
     travelled = f"{row.told.get('bytes_down', 0):,} bytes down, {row.told.get('bytes_up', 0):,} up"
     _log.info(
         "round %s/%s: %s of %s reports, %s%s",

@@ -21,6 +21,7 @@ from accord.core.protocols import Average
 from accord.core.record import Field, Record, State
 from accord.core.reports import Reports, why_leave_out
 from accord.core.round import Round
+from accord.deploy.flower.npy import Wanted
 from accord.deploy.flower.wire import Task, filled, part_in
 from accord.engines.contract import ClientRow
 from accord.privacy.secure_sum import SecureSum
@@ -163,11 +164,30 @@ class Receiver:
             first = algorithm.broadcast(algorithm.lift(still, algorithm.init(layout, 1, start)))
             self.unmoved: Record = algorithm.average.second(still.extra, first)
 
+    def wanted(self) -> Wanted:
+        """The arrays that a client sends, each with its type and shape."""
+        fields = self.template.fields()
+        if self.sums is None:
+            return {path: (field.value.dtype, tuple(field.value.shape)) for path, field in fields.items()}
+        if self.sums.secure is None:
+            kinds = {path: torch.int8 if field.kind == "votes" else field.value.dtype for path, field in fields.items()}
+            return {path: (kinds[path], tuple(field.value.shape)) for path, field in fields.items()}
+        bits = {path: self.sums.secure.form(field.kind).bits for path, field in fields.items()}
+        shares = {
+            f"record.{path}": (torch.uint8, (-(-field.value.numel() * bits[path] // 8),))
+            for path, field in fields.items()
+        }
+        return {"clients": (torch.int64, (1,)), **shares}
+
+    def wanted_again(self) -> Wanted:
+        """The same of a second exchange."""
+        return {path: (field.value.dtype, tuple(field.value.shape)) for path, field in self.unmoved.fields().items()}
+
     def record(self, tensors: Mapping[str, Tensor], row: ClientRow, memory: Memory) -> Record:
         """The client's record, checked. A report is lifted here; a sum was lifted by the client."""
         if self.sums is not None and self.sums.secure is not None:
             return self._shares(self.sums.secure, tensors)
-        record = filled(self.template, tensors if self.sums is None else self._signs(tensors))
+        record = _one_client(filled(self.template, tensors if self.sums is None else self._signs(tensors)), row)
         if self.sums is not None:
             return _finite(record)
         # The local rule's part was lifted by the client, whose memory it is about.
@@ -192,7 +212,7 @@ class Receiver:
         """Votes as numbers that add up. A client has one vote on a coordinate, whatever it sends."""
         ballots = {path: field.value.dtype for path, field in self.template.fields().items() if field.kind == "votes"}
         for path in ballots.keys() & tensors.keys():
-            if tensors[path].dtype != torch.int8 or bool((tensors[path].abs() > 1).any()):
+            if tensors[path].dtype != torch.int8 or bool(((tensors[path] > 1) | (tensors[path] < -1)).any()):
                 raise AccordError("a vote must be -1, 0 or 1")
         return {path: value.to(ballots.get(path, value.dtype)) for path, value in tensors.items()}
 
@@ -219,6 +239,16 @@ class Receiver:
             raise AccordError(reason)
         extra = {name: value[None] for name, value in sent.items()}
         return Reports(delta[None], number * row.samples, number * row.steps, buffers[None], extra)
+
+
+def _one_client(record: Record, row: ClientRow) -> Record:
+    """A record of one client counts one, and weighs no more than its samples."""
+    for path, entry in record.fields().items():
+        most = {"count": 1, "weight": max(1, row.samples)}.get(entry.kind)
+        low = 1 if entry.kind == "count" else 0
+        if most is not None and not bool(((entry.value >= low) & (entry.value <= most)).all()):
+            raise AccordError(f"{path} must be that of one client with {row.samples} samples")
+    return record
 
 
 def _finite(record: Record) -> Record:

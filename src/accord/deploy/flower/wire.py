@@ -2,11 +2,11 @@
 
 Down go the model as two flat vectors, the local rule's state (SCAFFOLD's c), and a task: a few numbers as JSON. Up
 comes one record, its fields as arrays under their path (`average.delta`), and a few words about the client's round.
-Nothing is pickled, and nothing that arrives is trusted: a field must have the shape and type that the server expects of
-it.
+Nothing is pickled. What arrives at the server is not trusted: `replies.py` and `npy.py` read it.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from dataclasses import fields as dataclass_fields
@@ -24,7 +24,7 @@ from accord.engines.contract import ClientRow
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
 
-PROTOCOL = 4  # a change of what travels raises it
+PROTOCOL = 5  # a change of what travels raises it
 AGAIN = "again"  # what a round's second exchange is called, as an action of Flower's train messages
 SPLITS = ("train", "heldout", "unseen")  # what a node may have of a client
 
@@ -145,32 +145,15 @@ def filled(template: Record, tensors: Mapping[str, Tensor], path: str = "") -> R
     return Record(**made)
 
 
-def row_in(message: Mapping[str, Any], client: str, round: int) -> ClientRow:
-    """What a reply tells of the client's round; it must be that client's, and that round's."""
-    if (message.get("client"), message.get("round")) != (client, round):
-        raise AccordError(
-            f"a reply of {message.get('client')!r} in round {message.get('round')} where {client!r} was asked in round"
-            f" {round}"
-        )
-    try:
-        why = message["left_out_because"]
-        row = ClientRow(
-            client,
-            int(message["samples"]),
-            int(message["steps"]),
-            float(message["loss"]),
-            float(message["norm"]),
-            why and str(why),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise AccordError(f"its words cannot be read: {error!r}") from None
-    if row.samples < 0 or row.steps < 0:
-        raise AccordError(f"samples and steps must be 0 or more, got {row.samples} and {row.steps}")
-    return row
-
-
 def row_as(row: ClientRow, round: int) -> dict[str, Any]:
-    return {**asdict(row), "round": round}
+    """A client's row as it travels; `replies.py` reads it."""
+    finite = {"loss": finite_or_none(row.loss), "norm": finite_or_none(row.norm)}
+    return {**asdict(row), **finite, "round": round}
+
+
+def finite_or_none(number: float) -> float | None:
+    """As JSON has it, which knows neither NaN nor infinity."""
+    return number if math.isfinite(number) else None
 
 
 def layout_as(layout: Layout) -> list[Any]:

@@ -1,0 +1,160 @@
+"""What a node may reply: typed messages with bounds. Whatever does not fit is a sentence, never an error of Python's.
+
+Text is measured before it is parsed (`LARGEST_TEXT` bytes; the parser goes 200 brackets deep and no further), and
+parsed into a model in which every number is finite, has a range, and is of its type: no text for a number, no 1.0 for a
+count. Arrays are read by `npy.py`, against the shapes that the server expects.
+"""
+
+from collections.abc import Collection
+from typing import Annotated, Any, Self
+
+from flwr.app import ConfigRecord, RecordDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import from_json
+
+from accord.core.errors import AccordError
+from accord.deploy.flower.wire import PROTOCOL
+from accord.engines.contract import ClientRow
+
+LARGEST_TEXT = 8 << 20  # bytes of JSON: an evaluation of 20,000 clients with ten metrics has about so many
+MOST_SAMPLES = 10**9  # of one client and split: what it may register, and so the most that it may weigh
+MOST_STEPS = 10**9
+LONGEST_NAME = 200  # characters of a client's or a metric's name
+MOST_METRICS = 100
+
+
+class Failed(AccordError):
+    """A node's own sentence about why it could not do what it was asked: an answer, and no fault of its reply."""
+
+
+def one_line(text: str) -> str:
+    """The last line of what may be a traceback, which says what was wrong, without what a terminal would obey."""
+    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason given")
+    return "".join(letter if letter.isprintable() else "?" for letter in last[:300])
+
+
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("a name must be printable")
+    return name
+
+
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_printable)]
+Samples = Annotated[int, Field(ge=0, le=MOST_SAMPLES)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+# a number that is none, of a model that diverged, is null: JSON has neither NaN nor infinity
+Figures = Annotated[list[Finite | None], Field()]
+
+
+class Told(BaseModel):
+    """The words of a reply."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def read(cls, received: RecordDict, groups: Collection[str] = ()) -> Self:
+        """The words of a message that may hold these groups of arrays besides."""
+        told = _json(received)
+        if told.keys() == {"error"} and isinstance(told["error"], str):
+            raise Failed(one_line(told["error"]))
+        if odd := sorted(received.keys() - {"accord", *groups}):
+            raise AccordError(f"it holds {', '.join(map(repr, odd[:3]))}, which nobody asked for")
+        try:
+            return cls.model_validate(told)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(place) for place in first["loc"]) or "its words"
+            raise AccordError(f"{where}: {first['msg']}") from None
+
+
+def _json(received: RecordDict) -> dict[str, Any]:
+    config = received.get("accord")
+    seen = config.get("protocol") if isinstance(config, ConfigRecord) else None
+    if not isinstance(config, ConfigRecord) or seen != PROTOCOL:
+        raise AccordError(
+            f"a message of accord's protocol {PROTOCOL} was expected, got {seen!r:.40}: do both sides run the same"
+            " accord?"
+        )
+    text = config.get("json")
+    if not isinstance(text, str) or config.keys() != {"protocol", "json"}:
+        raise AccordError("its words are no text")
+    if len(text) > LARGEST_TEXT or len(data := text.encode(errors="surrogatepass")) > LARGEST_TEXT:
+        raise AccordError(f"its words have more than {LARGEST_TEXT:,} bytes")
+    try:
+        told = from_json(data, allow_inf_nan=False, cache_strings=False)
+    except ValueError as error:
+        raise AccordError(f"its words are no JSON: {error}") from None
+    if not isinstance(told, dict):
+        raise AccordError(f"its words must be a JSON object, got {type(told).__name__}")
+    return told
+
+
+class Hello(Told):
+    """Who lives on a node, with how many samples, and what it trains and sends."""
+
+    train: dict[Name, Samples]
+    heldout: dict[Name, Samples]
+    unseen: dict[Name, Samples]
+    form: Annotated[str, Field(max_length=LONGEST_NAME)]
+    layout: list[list[Any]]  # compared with the server's own, which has to be equal
+
+    @property
+    def clients(self) -> set[str]:
+        return {*self.train, *self.heldout, *self.unseen}
+
+
+class TrainReply(Told):
+    """What is told of one client's round, or of its second exchange."""
+
+    client: Name
+    round: Annotated[int, Field(ge=1, le=2**63 - 1)]
+    samples: Samples
+    steps: Annotated[int, Field(ge=0, le=MOST_STEPS)]
+    loss: Finite | None
+    norm: Annotated[Finite, Field(ge=0)] | None
+    left_out_because: Annotated[str, Field(max_length=10_000)] | None
+
+    def row(self, client: str, round: int) -> ClientRow:
+        """As a row; it must be that client's, and that round's."""
+        if (self.client, self.round) != (client, round):
+            raise AccordError(
+                f"a reply of {self.client!r} in round {self.round} where {client!r} was asked in round {round}"
+            )
+        why = None if self.left_out_because is None else one_line(self.left_out_because)
+        loss, norm = (float("nan") if value is None else value for value in (self.loss, self.norm))
+        return ClientRow(client, self.samples, self.steps, loss, norm, why)
+
+
+class GroupMetric(Told):
+    """A metric of a whole group: what accord knows it as, if it is accord's, and a figure per group."""
+
+    kind: Annotated[str, Field(max_length=LONGEST_NAME)] | None
+    figures: Figures
+
+
+class EvaluationReply(Told):
+    """A node's figures. All lists have an entry for each of its groups."""
+
+    groups: list[Annotated[list[Name], Field(min_length=2, max_length=2)]]
+    samples: list[Samples]
+    sums: Annotated[dict[Name, Figures], Field(max_length=MOST_METRICS)]
+    smaller: Annotated[list[Name], Field(max_length=MOST_METRICS)]
+    nan: list[Annotated[Finite, Field(ge=0)]]
+    order: Annotated[list[Name], Field(max_length=MOST_METRICS)]
+    of_group: Annotated[dict[Name, GroupMetric], Field(max_length=MOST_METRICS)]
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        lengths = {
+            len(self.samples),
+            *map(len, self.sums.values()),
+            *(len(of.figures) for of in self.of_group.values()),
+        }
+        lengths |= {len(self.nan)} if self.nan else set()
+        if lengths != {len(self.groups)} or not self.sums:
+            raise ValueError("its parts do not match")
+        if set(self.order) != {*self.sums, *self.of_group} or not {*self.smaller} <= {*self.order}:
+            raise ValueError("its metrics do not match")
+        if any(count > samples for count, samples in zip(self.nan, self.samples, strict=False)):
+            raise ValueError("more predictions are NaN than there are samples")
+        return self
