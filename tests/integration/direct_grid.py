@@ -17,24 +17,37 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.task_identity import TaskIdentity
 
 Tamper = Callable[[Message], Message | None]
+Contents = dict[str, bytes]  # a message's objects as they travel, by id; the first is the message itself
+
+
+def deflated(message: Message) -> Contents:
+    """The message as it travels."""
+    identifier = message.object_id
+    contents = {key: held.deflate() for key, held in get_all_nested_objects(message).items()}
+    return {identifier: contents[identifier], **contents}
+
+
+def inflated(contents: Contents, message_id: str) -> Message:
+    """The message as its receiver sees it; unpacked as Flower's own grid does it."""
+    arrived = inflate_object_from_contents(next(iter(contents)), dict(contents))
+    arrived.metadata.__dict__["_message_id"] = message_id
+    return arrived
 
 
 def through_bytes(message: Message) -> Message:
     """The message as its receiver sees it."""
-    contents = {key: held.deflate() for key, held in get_all_nested_objects(message).items()}
-    arrived = inflate_object_from_contents(message.object_id, contents)
-    arrived.metadata.__dict__["_message_id"] = message.metadata.message_id
-    return arrived
+    return inflated(deflated(message), message.metadata.message_id)
 
 
 class DirectGrid(Grid):
-    """Nodes by id, each with its app and its settings. `tamper[node]` changes what a node answers; None is no answer.
-    Replies come in reverse order, which is never the cohort's."""
+    """Nodes by id, each with its app and its settings. `tamper[node]` changes what a node answers in training, `spoil`
+    what any node answers to anything; None is no answer. Replies come in reverse order, which is never the cohort's."""
 
     def __init__(self, apps: dict[int, tuple[ClientApp, dict[str, Any]]]) -> None:
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1  # which Flower's own process would do
         self.apps, self.tamper = apps, dict[int, Tamper]()
-        self.replies: dict[str, Message] = {}
+        self.spoil: Callable[[Message, Message | None], Message | Contents | None] = lambda asked, reply: reply
+        self.replies: dict[str, Contents] = {}
         self.sent: list[Message] = []
 
     def set_run(self, run: Any) -> None: ...
@@ -65,12 +78,13 @@ class DirectGrid(Grid):
         reply: Message | None = app(message, Context(0, node, settings, RecordDict(), {}))
         if message.metadata.message_type.startswith("train") and node in self.tamper:
             reply = self.tamper[node](reply)
-        if reply is not None:
-            self.replies[message.metadata.message_id] = through_bytes(reply)
+        spoiled = self.spoil(message, reply)
+        if spoiled is not None:
+            self.replies[message.metadata.message_id] = deflated(spoiled) if isinstance(spoiled, Message) else spoiled
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         there = [key for key in reversed(list(self.replies)) if key in set(message_ids)]
-        return [self.replies.pop(key) for key in there]
+        return [inflated(self.replies.pop(key), f"reply-to-{key}") for key in there]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return self.pull_messages(self.push_messages(list(messages)))

@@ -16,7 +16,7 @@ from torch import nn
 
 pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: pip install 'accord-fl[flower]'")
 
-from direct_grid import DirectGrid
+from direct_grid import DirectGrid, inflated
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from safetensors.torch import load_file
@@ -401,8 +401,9 @@ def test_who_is_left_out_of_the_second_exchange_corrects_nothing(kind: str) -> N
 
     def look(message: Message) -> None:
         answer(message)
-        reply = grid.replies.get(message.metadata.message_id)
-        if reply is not None and message.metadata.message_type == "train":
+        sent = grid.replies.get(message.metadata.message_id)
+        if sent is not None and message.metadata.message_type == "train":
+            reply = inflated(sent, "")
             client = json.loads(str(reply.content["accord"]["json"]))["client"]
             seen[client] = {
                 name: torch.from_numpy(a.numpy().copy()).double()
