@@ -4,6 +4,7 @@ node is named, and what the others learn and measure is bit for bit that of a ru
 import json
 import tracemalloc
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,7 +16,7 @@ pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: 
 
 import tampered
 from direct_grid import DirectGrid
-from flwr.app import Array, ArrayRecord, Error, Message
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 from tampered import arrays, named, no_counts, raw, values, within, without, words
 
 import accord
@@ -216,7 +217,7 @@ EVALUATION = {
             "10^300": lambda old: old + 1e300,
         }.items()
     },
-    "counts: more right than there": tampered.array("released", "f1", values(lambda old: old[:, :, [2, 1, 0]] + [9, 0, 0])),
+    "counts: more right than there": tampered.array("released", "f1", values(lambda old: old + np.array([9, 0, 0]))),
     "confidences: above 1": tampered.array("released", "calibration_error", values(lambda old: old * [1, 50, 1])),
     "released: one more": named("released", lambda held: held.update(mine=held["auc"])),
 }  # fmt: skip
@@ -253,3 +254,214 @@ def test_a_tampered_reply_harms_its_sender_only(exchange: str, name: str) -> Non
     assert who == named.get(exchange, CLIENT)
     assert why.startswith("its reply cannot be read: ") and why.isprintable() and len(why) < 400
     same_for_the_others(found, silent(exchange))
+
+
+def test_a_header_that_claims_terabytes_takes_no_memory() -> None:
+    honest = Array(np.zeros(92, np.float32))
+    DirectGrid({})  # says who this process is, which Flower's messages ask for
+    tracemalloc.start()
+    try:
+        for name, tamper in arrays("record", "delta").items():
+            if name.startswith("array: ") and name != "array: objects to unpickle":
+                reply = Message(RecordDict({"record": ArrayRecord({"delta": honest})}), 1, "train")
+                changed = tamper(reply)
+                assert isinstance(changed, Message)
+                tracemalloc.reset_peak()
+                before = tracemalloc.get_traced_memory()[0]
+                with pytest.raises(AccordError):
+                    array_in("delta", changed.content["record"]["delta"], torch.float32, (92,))
+                assert tracemalloc.get_traced_memory()[1] - before < 2**20, name
+    finally:
+        tracemalloc.stop()
+    assert array_in("delta", honest, torch.float32, (92,)).shape == (92,)
+
+
+# ------------------------------------------------------------------------------------------------ three times
+
+
+@pytest.mark.parametrize("exchange", ["training", "evaluation", "second exchange", "hello"])
+def test_a_node_is_excluded_after_three_bad_replies(exchange: str) -> None:
+    asked: list[str] = []
+    found = run_with(exchange, lambda reply: asked.append("asked") or tampered.text("{")(reply), rounds=5)
+    assert len(asked) == 3  # and never again
+    assert [row.get("excluded", []) for row in found.rows][2:] == [found.rows[-1]["excluded"]] * 3
+    assert found.rows[-1]["excluded"] == [f"node {CULPRIT}" if exchange == "hello" else f"node {CULPRIT} ({CLIENT})"]
+    if exchange != "hello":
+        left_out = [row["left_out"].get(CLIENT) for row in found.rows]
+        assert left_out[3:] == ["its node is excluded: 3 of its replies could not be read"] * 2
+        assert f"{CLIENT} (its node is excluded: 3 of its replies could not be read, 2 rounds)" in str(found)
+
+
+HONEST_FAILURES = {
+    "no answer": lambda reply: None,
+    "its own sentence": tampered.text('{"error": "the disk is\\u001b[2J gone"}'),
+    "NaN": tampered.array("record", "average.delta", values(lambda old: old * np.float32("nan"))),
+    "far too long": tampered.array("record", "average.delta", values(lambda old: old * np.float32(1e6))),
+    "left out by itself": within(lambda told: told.update(left_out_because="no samples", loss=None, norm=None)),
+}
+
+
+@pytest.mark.parametrize("kind", HONEST_FAILURES)
+def test_what_may_happen_to_an_honest_node_does_not_exclude_it(kind: str) -> None:
+    count = iter(range(9))
+    found = run_with("training", lambda reply: HONEST_FAILURES[kind](reply) if next(count) < 4 else reply, rounds=5)
+    assert [list(row["left_out"]) for row in found.rows] == [[CLIENT]] * 4 + [[]]
+    assert all(why.isprintable() for row in found.rows for why in row["left_out"].values())
+
+
+# ------------------------------------------------------------------------------------ a node's own clients only
+
+
+def test_a_reply_is_that_of_the_node_which_was_asked() -> None:
+    """What it says of itself is its sender's word: here, that it is another node and answers its message."""
+    honest, fed = run_with("training", lambda reply: reply), blobs(clients=4, unseen=1)
+    grid = grid_of(fed)
+
+    def pretend(asked: Message, reply: Message | None) -> Message | None:
+        if reply is not None and asked.metadata.dst_node_id == CULPRIT and asked.metadata.message_type == "train":
+            (first,) = [m for m in grid.sent if m.metadata.message_type == "train" and m.metadata.dst_node_id == 9000]
+            reply.metadata.__dict__["_reply_to_message_id"] = first.metadata.message_id
+            reply.metadata.__dict__["_src_node_id"] = 9000
+        return reply
+
+    grid.spoil = pretend
+    options = {"plan": Plan(rounds=1, evaluate_every=1), "training": Training(lr=0.05), "timeout": 0.5}
+    strategy = Strategy(accord.fedavg(mask=accord.gma(0.4)), mlp(), clients=fed.clients, **options)
+    strategy.start(grid)
+    assert strategy.run is not None and strategy.run.rows[0]["left_out"] == {}
+    same_for_the_others(strategy.run, honest)
+
+
+def test_a_node_that_was_here_cannot_take_over_a_client_whose_node_is_gone() -> None:
+    fed = blobs(clients=4, unseen=1)
+
+    class Gone(DirectGrid):
+        """From the second round on, c00's node is away, and the culprit, asked once more, says that c00 is its own."""
+
+        def get_node_ids(self) -> Iterable[int]:
+            rounds = {m.metadata.group_id for m in self.sent if m.metadata.message_type == "train"}
+            return [node for node in self.apps if not (rounds and node == 9000)]
+
+    grid = Gone(grid_of(fed).apps)
+    helloes = 0
+
+    def spoil(asked: Message, reply: Message | None) -> Message | None:
+        nonlocal helloes
+        assert reply is not None
+        if asked.metadata.dst_node_id != CULPRIT:
+            return reply
+        if asked.metadata.message_type == "train":
+            return None  # so that it is asked again who lives there
+        if asked.metadata.message_type == "query":
+            helloes += 1
+            return words(train={"c00": 30, "c01": 28})(reply) if helloes > 1 else reply
+        return reply
+
+    grid.spoil = spoil
+    plan = Plan(rounds=3, evaluate_every=1)
+    strategy = Strategy(accord.fedavg(), mlp(), clients=fed.clients, plan=plan, timeout=0.2, wait=5.0)
+    strategy.start(grid)
+    assert strategy.run is not None and helloes > 1
+    assert [row["left_out"].get("c00") for row in strategy.run.rows] == [None, *["its node is not connected"] * 2]
+
+
+# ------------------------------------------------------------------------------------------- absurd updates
+
+
+def scaled(name: str, factor: float) -> Any:
+    return tampered.array("record", name, values(lambda old: (old * old.dtype.type(factor)).astype(old.dtype)))
+
+
+ONCE = accord.fedavg(average=accord.corrective(0.2))
+ABSURD = {
+    "update": (accord.fedavg(mask=accord.gma(0.4)), "training", "average.delta", "its update is"),
+    "control variate": (accord.scaffold(), "training", "local.change", "its local.change is"),
+    "gradient": (ONCE, "training", "average.end_gradient", "its average.end_gradient is"),
+    "second exchange": (TWICE, "second exchange", "push", "its push is"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ABSURD)
+@pytest.mark.parametrize("factor", [1e5, 1e25])
+def test_an_absurd_update_is_left_out_and_named(kind: str, factor: float) -> None:
+    algorithm, exchange, field, said = ABSURD[kind]
+    found = run_with(exchange, scaled(field, factor), rounds=2, algorithm=algorithm)
+    expected = run_with(exchange, lambda reply: None, rounds=2, algorithm=algorithm)
+    for row in found.rows:
+        left_out = row["left_out" if exchange == "training" else "left_out_again"]
+        assert list(left_out) == [CLIENT] and left_out[CLIENT].startswith(said)
+        assert "more than 1,000 times the cohort's median" in left_out[CLIENT] and "excluded" not in row
+    same_for_the_others(found, expected)
+
+
+def test_without_a_bound_it_counts() -> None:
+    found = run_with("training", scaled("average.delta", 1e5), largest=None)
+    assert found.rows[0]["left_out"] == {} and float(found.last.vector.norm()) > 1000
+
+
+def test_a_client_with_features_of_1e30_is_named_and_the_honest_ones_are_not() -> None:
+    fed = blobs(clients=9, unseen=0)
+    x = fed.x.clone()
+    x[fed.train["c01"]] *= 1e30
+    odd = owned(replace(fed, x=x), 1, 9)
+    model = torch.nn.Linear(6, 4)
+    apps = {n: client_app(model, odd if n == 1 else owned(fed, n, 9)) for n in range(9)}
+    plan = Plan(rounds=3, evaluate_every=3)
+    options = {"clients": fed.clients, "plan": plan, "training": Training(lr=0.05), "timeout": 1.0, "wait": 5.0}
+    strategy = Strategy(accord.fedavg(), model, **options)
+    strategy.start(DirectGrid({node: (app, {}) for node, app in apps.items()}))
+    assert strategy.run is not None
+    for row in strategy.run.rows:
+        assert list(row["left_out"]) == ["c01"] and "cohort's median" in row["left_out"]["c01"]
+    others = replace(fed, train={client: rows for client, rows in fed.train.items() if client != "c01"})
+    expected = accord.fit(model, others, rounds=3, lr=0.05, engine="sequential")
+    assert torch.equal(strategy.run.last.vector, expected.last.vector)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "out"),
+    [
+        ([1.0, 1.1, 1e9], [2]),
+        ([1.0, 1e9], []),  # of two nobody can tell
+        ([1e-30, 1.0], []),
+        ([0.0, 1.0, 1.1], []),  # one of three cannot make the others look long
+        ([0.0, 0.0, 1.0, 1.1], []),  # nor can half of them
+        ([1.0, 1.1, 1e9, 1e9], []),  # half is too many to leave out, too
+        ([0.0, 0.0, 1.0], []),  # a median of 0 measures nothing
+        ([1.0, 1.0, 1000.0], []),
+        ([1.0, 1.0, 1000.1], [2]),
+        ([1.0, 1.1, 1.2, float("nan"), float("inf"), 5000.0], [5]),
+    ],
+)
+def test_whose_update_is_too_long(lengths: list[float], out: list[int]) -> None:
+    found = too_long({number: {"average.delta": length} for number, length in enumerate(lengths)}, 1000.0)
+    assert list(found) == out
+
+
+def test_the_bound_of_sums_is_the_clients_own() -> None:
+    """The server does not look at the length of what it only adds up; what counts and weighs it does look at."""
+    fed, algorithm = blobs(clients=4, unseen=1), accord.fedavg(mask=accord.gma(0.4))
+
+    def row_of(tamper: Any) -> dict[str, Any]:
+        grid = grid_of(fed, sums=Sums(), algorithm=algorithm)
+        grid.tamper[CULPRIT] = tamper
+        strategy = Strategy(
+            algorithm, mlp(), clients=fed.clients, plan=Plan(rounds=1), sums=Sums(), timeout=1.0, wait=5.0
+        )
+        strategy.start(grid)
+        assert strategy.run is not None
+        return dict(strategy.run.rows[0])
+
+    assert row_of(scaled("average.delta", 1e5))["left_out"] == {}
+    for name in ("average.weight", "mask.count", "buffers.weight"):
+        for change in (lambda old: old * 0 + 1e12, lambda old: -old):
+            tamper = tampered.array("record", name, values(lambda old, change=change: change(old).astype(old.dtype)))
+            assert row_of(tamper)["left_out"] == {CLIENT: f"{name} must be that of one client with 28 samples"}
+    minus = tampered.array("record", "mask.votes", values(lambda old: np.full_like(old, -128)))
+    assert row_of(minus)["left_out"] == {CLIENT: "a vote must be -1, 0 or 1"}
+
+
+@pytest.mark.parametrize("largest", [0, 1, -3.0, "1000", True, float("nan")])
+def test_a_bound_that_is_none(largest: Any) -> None:
+    with sentence("largest must be a number above 1, or None for no bound, got"):
+        Strategy(accord.fedavg(), mlp(), clients=2, largest=largest)

@@ -11,6 +11,7 @@ import torch
 
 pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: pip install 'accord-fl[flower]'")
 
+import tampered
 from direct_grid import DirectGrid, through_bytes
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
@@ -219,6 +220,45 @@ def test_bad_replies_are_left_out(kind: str) -> None:
     found = rounds_of(strategy, over=over)
     assert all(np.isfinite(value).all() for value in found.values())
     assert strategy.left_out == (0 if kind == "nothing" else ROUNDS)
+
+
+def weighing(value: Any) -> Any:
+    def change(message: Message) -> Message:
+        message.content["metrics"]["num-examples"] = value
+        return message
+
+    return change
+
+
+# types of numbers are the client's own choice here, and Flower itself unpacks what it fetches
+FINE = ("half precision", "whole numbers", "flags")
+HOSTILE = {
+    **{kind: of for kind, of in tampered.arrays("arrays", "0.weight").items() if not kind.endswith(FINE)},
+    "weight: 10^12": weighing(10**12),
+    "weight: infinite": weighing(float("inf")),
+    "weight: NaN": weighing(float("nan")),
+    "weight: below 0": weighing(-5),
+    "weight: a list": weighing([5, 5]),
+    "metrics: one more": lambda m: m.content["metrics"].update(more=1.0) or m,
+    "metrics: none": tampered.beside("metrics", None),
+    "metrics: two records": tampered.beside("more", MetricRecord({"num-examples": 3})),
+    "arrays: two records": tampered.beside("more", ArrayRecord({"x": Array(np.zeros(3))})),
+    "10^6 times as far": tampered.array("arrays", "0.weight", tampered.values(lambda old: old * np.float32(1e6))),
+}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HOSTILE if not kind.startswith("envelope")])
+def test_a_tampered_reply_harms_its_sender_only(kind: str) -> None:
+    """The strategy within sees the others' replies, and no other."""
+
+    def rounds(tamper: Any) -> tuple[Weights, int]:
+        over = grid()
+        over.tamper[53] = tamper
+        strategy = GMA(flower.FedAvg(), tau=0.4)
+        return rounds_of(strategy, over=over), strategy.left_out
+
+    (found, left_out), (expected, _) = rounds(HOSTILE[kind]), rounds(lambda message: None)
+    assert left_out == ROUNDS and all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize(

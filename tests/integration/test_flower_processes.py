@@ -191,6 +191,84 @@ def test_bad_clients_are_left_out_and_the_others_are_asked_twice(federation: Loo
     same_model(tmp_path / "runs", expected)
 
 
+HOSTILE_CLIENT = """
+import json
+from accord.deploy.flower import client_app
+from digits import tampered
+from digits.task import everybody, mine, model
+from flwr.clientapp import ClientApp
+
+honest = client_app(model(), mine)
+app = ClientApp()
+TRAIN = [
+    tampered.arrays("record", "average.delta")["array: terabytes"],
+    tampered.WORDS["words: 100,000 lists deep"],
+]
+OTHERS = tampered.within(lambda told: told["groups"].__setitem__(0, ["train", everybody().clients[0]]))
+
+
+def hostile(context):
+    return int(context.node_config["partition-id"]) == 1
+
+
+@app.query()
+def hello(message, context):
+    return honest(message, context)
+
+
+@app.train()
+def train(message, context):
+    reply = honest(message, context)
+    if not hostile(context):
+        return reply
+    return TRAIN[mine(context).clients.index(json.loads(message.content["accord"]["json"])["client"])](reply)
+
+
+@app.evaluate()
+def evaluate(message, context):
+    reply = honest(message, context)
+    return OTHERS(reply) if hostile(context) else reply
+"""
+
+
+@pytest.mark.slow
+def test_a_hostile_node_is_excluded_after_three_replies_and_harms_nobody(federation: Loopback, tmp_path: Path) -> None:
+    """In the first round one of its clients announces terabytes, the other nests 100,000 lists, and then it evaluates a
+    client that is not its own. The second round asks it nothing."""
+    app = shutil.copytree(EXAMPLE, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    (app / "digits" / "client.py").write_text(HOSTILE_CLIENT)
+    shutil.copy(Path(__file__).parent / "tampered.py", app / "digits" / "tampered.py")
+    log = federation._log("node-1")
+    before = log.read_text().count("Receiving: ")
+    good, federation.app = federation.app, app
+    heard: list[str] = []
+    try:
+        federation.run(
+            {"rounds": 2, "sample": 6, "timeout": 300.0, "folder": str(tmp_path / "runs")}, 900.0, heard.append
+        )
+    finally:
+        federation.app = good
+    first, second = rows_of(tmp_path / "runs")
+    task = example()
+    fed = task.everybody()
+    one, other = mine = fed.clients[1::3]
+    assert "wrong shape or type of average.delta: (1099511627776,) float32" in first["left_out"][one]
+    assert "recursion limit exceeded" in first["left_out"][other]
+    ((who, why),) = first["bad_replies"].items()
+    assert one in who and other in who and who.endswith(", evaluation")
+    assert f"it evaluates the train data of client {fed.clients[0]}, whom it does not hold" in why
+    assert [who] == [f"{node}, evaluation" for node in first["excluded"]] and second["excluded"] == first["excluded"]
+    assert second["left_out"] == dict.fromkeys(mine, "its node is excluded: 3 of its replies could not be read")
+    assert log.read_text().count("Receiving: ") - before == 4  # hello, two tasks and an evaluation
+    assert "is excluded for the rest of the run, after 3 bad replies" in "".join(heard)
+    assert second["evaluation"]["splits"]["heldout"]["clients"] == 4
+    others = replace(fed, train={client: rows for client, rows in fed.train.items() if client not in mine})
+    expected = accord.fit(
+        task.model(), others, accord.fedavg(mask=accord.gma(0.4)), rounds=2, lr=0.05, engine="sequential"
+    )
+    same_model(tmp_path / "runs", expected)
+
+
 @pytest.mark.slow
 def test_a_run_that_fails_says_why_in_one_sentence(federation: Loopback) -> None:
     heard: list[str] = []

@@ -6,6 +6,8 @@ normalised.
 """
 
 import logging
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,11 +24,16 @@ from accord.core.protocols import Mask, check_part
 from accord.core.record import Record
 from accord.core.reports import Reports, why_leave_out
 from accord.core.round import Round
+from accord.deploy.flower.npy import numpy_in
+from accord.deploy.flower.replies import MOST_SAMPLES, one_line
+from accord.deploy.flower.turns import check_largest, too_long
 from accord.rules.algorithm import Algorithm, Memory
 from accord.rules.masks import gma
 
 # how BatchNorm's statistics are called; buffers are never masked
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+# types that a client may answer with: Flower's means turn whole numbers into floats
+_NUMBERS = [np.dtype(kind) for kind in ("f4", "f8", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?")]
 _NOT_WEIGHTS = ("FedXgbBagging", "FedXgbCyclic")
 
 
@@ -34,11 +41,19 @@ class Masked(FlowerStrategy):
     """`inner` with `mask` on its step. Arrays whose names end like one of `unmasked`, and whole-number arrays, pass as
     they are.
 
-    A reply with NaN, infinity or other shapes than the model's is left out before the strategy within sees it;
-    `left_out` counts them.
+    A reply with NaN, infinity or other shapes than the model's is left out before the strategy within sees it, and so
+    is one that weighs more than 10^9 samples, has other metrics than most, or changes the weights by more than
+    `largest` times the median (None: by however much); `left_out` counts them.
     """
 
-    def __init__(self, inner: FlowerStrategy, mask: Mask, unmasked: Sequence[str] = BUFFERS) -> None:
+    def __init__(
+        self,
+        inner: FlowerStrategy,
+        mask: Mask,
+        unmasked: Sequence[str] = BUFFERS,
+        largest: float | None = 1000.0,
+    ) -> None:
+        check_largest(largest)
         if not isinstance(inner, FlowerStrategy):
             raise AccordError(f"inner must be a Flower strategy, such as FedAvg(), got {inner!r}")
         check_part("mask", mask, "a mask such as accord.gma(0.4)")
@@ -50,7 +65,7 @@ class Masked(FlowerStrategy):
             )
         if kind in _NOT_WEIGHTS:
             raise AccordError(f"{kind} exchanges trees, not weights, and trees have no sign to vote with")
-        self.inner, self.mask, self.unmasked = inner, mask, tuple(unmasked)
+        self.inner, self.mask, self.unmasked, self.largest = inner, mask, tuple(unmasked), largest
         self.left_out = 0
         self._sent: dict[str, np.ndarray] = {}
         self._memory: Memory | None = None
@@ -79,9 +94,8 @@ class Masked(FlowerStrategy):
         self._memory = self._memory or algorithm.init(layout, 1, start)
         total: Record | None = None
         good = []
-        for reply in replies:  # votes first: some strategies empty the replies that they are given
-            delta, weight = self._delta(reply, layout)
-            if delta is not None:
+        for reply, delta, weight in self._checked(list(replies), layout):
+            if delta is not None:  # votes first: some strategies empty the replies that they are given
                 number = torch.ones(1, 1, dtype=layout.dtype)
                 reports = Reports(delta[None], number * weight, number, number[:, :0].double())
                 votes = self.mask.lift(reports, self._memory["mask"])
@@ -126,36 +140,51 @@ class Masked(FlowerStrategy):
         wide = torch.float64 if any(self._sent[entry.name].dtype == np.float64 for entry in entries) else torch.float32
         return Layout(tuple(entries), (), wide)
 
-    def _delta(self, reply: Message, layout: Layout) -> tuple[Tensor | None, float]:
-        """What a client changed, `[P]`, and its weight; None if the reply must not count."""
-        if reply.has_error():
-            return None, 0.0
+    def _checked(self, replies: Sequence[Message], layout: Layout) -> list[tuple[Message, Tensor | None, float]]:
+        """Every reply with what its client changed, `[P]`, and its weight; None for one that must not count."""
+        metrics = Counter(_metrics_of(reply) for reply in replies if reply.has_content())
+        usual = max(metrics, key=lambda names: metrics[names], default=frozenset())
+        found: list[tuple[Message, Tensor | None, float]] = []
+        for reply in replies:
+            delta, weight = None, 0.0
+            if reply.has_content():
+                try:
+                    delta, weight = self._delta(reply, layout, usual)
+                except AccordError as error:
+                    self._refuse(reply, str(error))
+            found.append((reply, delta, weight))
+        if self.largest is not None:
+            lengths = {
+                n: {"change": float(delta.double().norm())}
+                for n, (_, delta, _) in enumerate(found)
+                if delta is not None
+            }
+            for n, why in too_long(lengths, self.largest).items():
+                self._refuse(found[n][0], why)
+                found[n] = found[n][0], None, 0.0
+        return found
+
+    def _delta(self, reply: Message, layout: Layout, usual: frozenset[str]) -> tuple[Tensor, float]:
+        if _metrics_of(reply) != usual:
+            raise AccordError("its metrics are not those of the other nodes")
         weight = _weight(reply, getattr(self.inner, "weighted_by_key", "num-examples"))
         records = list(reply.content.array_records.values())
-        try:
-            values = {name: array.numpy() for record in records[:1] for name, array in record.items()}
-            fits = values.keys() == self._sent.keys() and all(
-                values[name].shape == sent.shape for name, sent in self._sent.items()
-            )
-        except (ValueError, TypeError, OSError, EOFError):
-            fits = False
-        if not fits:
-            return self._refuse(reply, "its arrays are not those of the model")
-        delta = self._flat(
-            {name: values[name] - self._sent[name] for name in (entry.name for entry in layout.parameters)}, layout
-        )
+        if len(records) != 1 or records[0].keys() != self._sent.keys():
+            raise AccordError("its arrays are not those of the model")
+        values = {name: numpy_in(name, records[0][name], _NUMBERS, sent.shape) for name, sent in self._sent.items()}
+        changed = {entry.name: values[entry.name] - self._sent[entry.name] for entry in layout.parameters}
+        delta = self._flat(changed, layout)
         why = why_leave_out(delta, 1, layout)
-        rest = all(
-            np.isfinite(value).all() for name, value in values.items() if np.issubdtype(value.dtype, np.floating)
-        )
-        if why is None and rest:
-            return delta, weight
-        return self._refuse(reply, why or "NaN or infinity in a buffer")
+        if why is not None:
+            raise AccordError(why)
+        if not all(np.isfinite(value).all() for value in values.values() if np.issubdtype(value.dtype, np.floating)):
+            raise AccordError("NaN or infinity in a buffer")
+        return delta, weight
 
-    def _refuse(self, reply: Message, why: str) -> tuple[None, float]:
+    def _refuse(self, reply: Message, why: str) -> None:
         self.left_out += 1
-        logging.getLogger("flwr").warning("the reply of node %s is left out: %s", reply.metadata.src_node_id, why)
-        return None, 0.0
+        said = one_line(why)
+        logging.getLogger("flwr").warning("the reply of node %s is left out: %s", reply.metadata.src_node_id, said)
 
     def _flat(self, values: dict[str, Any], layout: Layout) -> Tensor:
         return torch.cat(
@@ -188,10 +217,18 @@ def GMA(inner: FlowerStrategy, tau: float = 0.4, unmasked: Sequence[str] = BUFFE
     return Masked(inner, gma(tau), unmasked)
 
 
+def _metrics_of(reply: Message) -> frozenset[str]:
+    """The names of what a reply measured, and of the records that they stand in."""
+    return frozenset(f"{record}.{name}" for record, of in reply.content.metric_records.items() for name in of)
+
+
 def _weight(reply: Message, key: str) -> float:
     """The samples that a reply speaks for, which masks of sizes weigh by; 1 where it does not say."""
     for record in reply.content.metric_records.values():
         value = record.get(key)
-        if isinstance(value, int | float) and value > 0:
-            return float(value)
+        if value is None or value == 0:
+            continue
+        if not isinstance(value, int | float) or not (math.isfinite(value) and 0 < value <= MOST_SAMPLES):
+            raise AccordError(f"{key} must be a number of at most {MOST_SAMPLES:,}, got {value!r:.60}")
+        return float(value)
     return 1.0

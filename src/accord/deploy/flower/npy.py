@@ -6,9 +6,10 @@ refused.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from types import EllipsisType
+from typing import Literal
 
 import numpy as np
 import torch
@@ -43,20 +44,26 @@ def arrays_in(received: RecordDict, group: str, wanted: Wanted) -> State:
 
 def array_in(name: str, array: Array, dtype: torch.dtype, shape: Shape) -> Tensor:
     """One array, if its header says what is expected and its bytes are as many as that takes."""
-    kind, dimensions, data = _parts(name, array)
-    expected = torch.empty(0, dtype=dtype).numpy().dtype
-    if kind != expected or not _fits(dimensions, shape):
+    return torch.from_numpy(numpy_in(name, array, [torch.empty(0, dtype=dtype).numpy().dtype], shape, "C"))
+
+
+def numpy_in(name: str, array: Array, kinds: Sequence[np.dtype], shape: Shape, orders: str = "CF") -> np.ndarray:
+    """The same for numpy, where several types will do, and arrays by column too."""
+    kind, dimensions, order, data = _parts(name, array)
+    if order not in orders:
+        raise AccordError(f"{name} is written by column")
+    if kind not in kinds or not _fits(dimensions, shape):
         wanted = ", ".join("..." if size is ... else str(size) for size in shape)
-        raise AccordError(f"wrong shape or type of {name}: {dimensions} {kind}, expected ({wanted}) {expected}")
+        raise AccordError(f"wrong shape or type of {name}: {dimensions} {kind}, expected ({wanted}) {kinds[0]}")
     if len(data) != math.prod(dimensions) * kind.itemsize:
         raise AccordError(
             f"{name} has {len(data):,} bytes, and its header announces {math.prod(dimensions) * kind.itemsize:,}"
         )
-    return torch.from_numpy(np.frombuffer(data, kind).reshape(dimensions).copy())
+    return np.frombuffer(data, kind).reshape(dimensions, order=order).copy()
 
 
-def _parts(name: str, array: Array) -> tuple[np.dtype, tuple[int, ...], memoryview]:
-    """Type and shape by the header, and the bytes after it."""
+def _parts(name: str, array: Array) -> tuple[np.dtype, tuple[int, ...], Literal["C", "F"], memoryview]:
+    """Type, shape and order by the header, and the bytes after it."""
     if array.stype != "numpy.ndarray":
         raise AccordError(f"{name} is written as {array.stype!r:.40}, expected 'numpy.ndarray'")
     stream = BytesIO(array.data)  # shares the bytes
@@ -65,12 +72,12 @@ def _parts(name: str, array: Array) -> tuple[np.dtype, tuple[int, ...], memoryvi
         dimensions, by_column, kind = _READERS[npy.read_magic(stream)](stream, max_header_size=LARGEST_HEADER)
     except (ValueError, LookupError, TypeError, OSError, EOFError, RecursionError, MemoryError, SyntaxError) as error:
         raise AccordError(f"the header of {name} cannot be read: {error!r:.200}") from None
-    if by_column or len(dimensions) > MOST_DIMENSIONS or any(size < 0 for size in dimensions):
+    if len(dimensions) > MOST_DIMENSIONS or any(size < 0 for size in dimensions):
         raise AccordError(f"the header of {name} describes no array of ours: {dimensions!r:.100}")
     if (array.dtype, tuple(array.shape)) != (str(kind), dimensions):
         announced = f"{tuple(array.shape)!r:.60} {array.dtype:.40}"
         raise AccordError(f"{name} is announced as {announced}, and its header says {dimensions} {kind}")
-    return kind, dimensions, memoryview(array.data)[stream.tell() :]
+    return kind, dimensions, "F" if by_column else "C", memoryview(array.data)[stream.tell() :]
 
 
 def _fits(dimensions: tuple[int, ...], shape: Shape) -> bool:

@@ -21,6 +21,7 @@ from accord.data.federated import Federation
 from accord.deploy.flower.fleet import Fleet
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Sums, form_name
+from accord.deploy.flower.turns import check_largest
 from accord.deploy.flower.wire import SPLITS
 from accord.engines.contract import Job
 from accord.models import warm_start
@@ -72,10 +73,7 @@ class Strategy(FlowerStrategy):
         name: str = "flower",
     ) -> None:
         _check(algorithm, sums)
-        if largest is not None and (
-            isinstance(largest, bool) or not isinstance(largest, int | float) or not largest > 1
-        ):
-            raise AccordError(f"largest must be a number above 1, or None for no bound, got {largest!r}")
+        check_largest(largest)
         for what, seconds in (("timeout", timeout), ("wait", wait)):
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
                 raise AccordError(f"{what} must be a number of seconds above 0, got {seconds!r}")

@@ -15,12 +15,20 @@ from tempfile import TemporaryDirectory
 import torch
 from safetensors.torch import load_file
 
+from accord.core.errors import AccordError
 from accord.core.files import tensor_bytes
 from accord.core.record import State
 from accord.engines.contract import ClientRow
 
 Answer = tuple[ClientRow, State]  # a client's row, and its record as it travelled
 Lengths = Mapping[str, float]  # of a client's vectors, by name
+
+
+def check_largest(largest: float | None) -> None:
+    """Refuses a bound that is none."""
+    number = isinstance(largest, int | float) and not isinstance(largest, bool) and largest > 1
+    if largest is not None and not number:
+        raise AccordError(f"largest must be a number above 1, or None for no bound, got {largest!r}")
 
 
 def in_turn(count: int, arriving: Iterator[tuple[int, Answer]]) -> Iterator[Answer]:
