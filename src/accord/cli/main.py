@@ -14,6 +14,7 @@ from accord.cli.choose import choose
 from accord.cli.compare import compare
 from accord.cli.data import data_app
 from accord.cli.demo import demo
+from accord.cli.deploy import deploy_app
 from accord.cli.membership import membership
 from accord.cli.predict import predict
 from accord.cli.report import report
@@ -56,6 +57,7 @@ Start here:
 )
 app.add_typer(data_app, name="data")
 app.add_typer(analyse_app, name="analyse")
+app.add_typer(deploy_app, name="deploy")
 
 
 def _print_version(asked: bool) -> None:
