@@ -4,6 +4,7 @@ integration/test_flower_check.py."""
 import http.server
 import json
 import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -29,6 +30,7 @@ from accord.deploy.checks.host import address
 from command import accord, environment, refused
 
 Key = ec.EllipticCurvePrivateKey
+HOSTS = Path(__file__).parents[2] / "examples" / "flower" / "hosts"
 OPENSSH = serialization.PrivateFormat.OpenSSH
 on_linux = pytest.mark.skipif(
     not Path("/proc/net/tcp").exists(), reason="only Linux says here which process has a port"
@@ -191,6 +193,21 @@ def test_a_certificate_of_another_authority_or_key_or_none(authority: Authority,
     assert "No such file or directory" in said(tmp_path / "none", key, authority.ca)
     assert not certificates.authority(text).ok and not certificates.authority(tmp_path).ok
     assert "holds no certificate of an authority" in certificates.authority(crt).sentence
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates.sh calls openssl")
+def test_certificates_as_the_example_makes_them_fit(tmp_path: Path) -> None:
+    script, made = HOSTS / "certificates.sh", tmp_path / "made"
+    ca, serials = made / "ca.crt", set()
+    for _ in range(2):  # the second is renewed by the same authority
+        subprocess.run(["sh", script, made, "fed.example.org", "192.0.2.7"], check=True, capture_output=True)
+        pair = made / "server.crt", made / "server.key"
+        for host in ("fed.example.org", "192.0.2.7", "localhost", "127.0.0.1"):
+            assert certificates.certificate(*pair, ca, host).ok
+        serials.add((ca.read_bytes(), pair[0].read_bytes()))
+    assert len(serials) == 2 and len({authority for authority, _ in serials}) == 1
+    assert files.private("key", made / "server.key").ok and files.private("key", made / "ca.key").ok
+    assert certificates.authority(ca).ok
 
 
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(authority: Authority) -> None:

@@ -1,6 +1,7 @@
 """`accord deploy check` beside a real SuperLink."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'accord-fl[flower]'")
 
 from accord.deploy.flower.loopback import Loopback
-from accord.deploy.flower.machine import free_port
+from accord.deploy.flower.machine import free_port, program_path
 
 APP = Path(__file__).parents[2] / "examples" / "flower"
 
@@ -46,3 +47,17 @@ def test_the_hosts_of_a_federation_are_well_but_for_its_open_control_interface(t
         assert set(missing) == {"SuperLink"} and missing["SuperLink"].startswith("nothing listens at")
     finally:
         federation.stop()
+
+
+@pytest.mark.parametrize("program", ["flower-superlink", "flower-supernode"])
+def test_units_and_containers_start_flower_with_options_that_it_has(program: str) -> None:
+    """Their files cannot be run everywhere, and options come and go."""
+    unit = (APP / "hosts" / f"accord-{program.removeprefix('flower-')}.service").read_text()
+    compose = (APP / "hosts" / "compose.yaml").read_text()
+    command = re.search(rf"ExecStart=\S+/{program}((?:.*\\\n)*.*)", unit)
+    listed = re.findall(rf"- {program}\n((?: +- --.*\n)+)", compose)
+    assert command and listed
+    known = subprocess.run([program_path(program), "--help"], capture_output=True, text=True, check=True).stdout
+    for text in (command[1], *listed):
+        used = set(re.findall(r"--[a-z-]+", text))
+        assert len(used) >= 4 and used <= set(re.findall(r"--[a-z-]+", known))
