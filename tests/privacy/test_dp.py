@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import dp_accounting
@@ -24,6 +24,7 @@ from accord.experiments.experiment import parse
 from accord.privacy import Privacy, epsilon
 from accord.rules.algorithm import Algorithm
 from accord.runs.fingerprint import describe
+from accord.runs.selection import rule_for
 from conftest import blobs, mlp, sentence
 
 REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
@@ -365,3 +366,28 @@ def test_an_average_of_yours_gets_no_more_out_of_clients_than_is_accounted_for()
         algorithm.lift(reports, algorithm.init(Layout.flat(3), 2, torch.zeros(3)))
     with sentence("corrective has a second exchange, whose sums have no noise"):
         accord.fedavg(average=accord.corrective(0.1, passes=2)).with_privacy(clip=1.0, noise=1.0)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
+def test_a_round_without_a_sound_report_gets_its_noise_all_the_same(engine: str) -> None:
+    fed = blobs(clients=4)
+    spoilt = replace(fed, x=torch.full_like(fed.x, math.nan))
+    options = {"rounds": 2, "evaluate_every": 1, "engine": engine, "folder": None, "verbose": False}
+    run = accord.fit(mlp(), spoilt, accord.fedavg(weighting="uniform").with_privacy(clip=1.0, noise=2.0), **options)
+    assert [row.accepted for row in run.recorded] == [0, 0] and not any(row.skipped for row in run.recorded)
+    before = torch.cat([p.detach().flatten() for p in mlp().parameters()])
+    # two rounds of noise of 2 on a sum that is divided by the four clients who were asked
+    assert float((run.last.vector - before).std()) == pytest.approx(math.sqrt(2) * 2.0 / 4, rel=0.3)
+    assert run.history[-1][1].privacy is not None
+
+
+def test_no_model_and_no_figure_is_chosen_by_private_held_out_data(tmp_path: Path) -> None:
+    private = accord.fedavg(weighting="uniform").with_privacy(clip=1.0, noise=2.0)
+    run = accord.fit(mlp(), blobs(), private, rounds=3, evaluate_every=1, folder=tmp_path, verbose=False)
+    assert run.best is None and run.folder is not None and not (run.folder / "best.safetensors").exists()
+    with sentence("there is no model that is best on held-out data", "privacy"):
+        run.model("held-out")
+    with sentence("held-out chooses a round by clients' own data, which epsilon does not count"):
+        run.select("held-out")
+    assert rule_for([run.history], None) == "last10"
+    assert accord.load(run.folder, model=mlp()).best is None

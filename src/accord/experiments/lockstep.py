@@ -28,6 +28,7 @@ from accord.engines.vectorised import Request, Vectorised
 from accord.engines.vectorised.descent import width_of
 from accord.rules.algorithm import Algorithm
 from accord.runs.fingerprint import describe
+from accord.training.hooks import cut_short
 from accord.training.lockstep import Lockstep
 from accord.training.loop import Asked, Loop
 
@@ -197,7 +198,7 @@ def together(
     except BaseException as error:
         for company in companies:
             for loop, _ in company.going:
-                loop.fail(error)
+                loop.end(cut_short(error))
         raise
     finally:
         gc.set_threshold(*thresholds)

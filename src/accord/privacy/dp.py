@@ -186,9 +186,10 @@ class Privacy:
         it."""
         votes = "; the votes with noise of their own" if masked and self.vote_noise is not None else ""
         return (
-            f"each round the mean update with noise, over a denominator of {cohort} that is fixed beforehand{votes}."
-            " Not covered: losses, norms, who was left out, skipped rounds, and evaluations on clients' data, with the"
-            " choice of best.safetensors among them"
+            f"each round the mean update with noise, over a denominator of {cohort} that is fixed beforehand{votes},"
+            " also of rounds without a sound report. Not covered: preparation.json (how inputs are scaled, levels and"
+            " classes), counts of samples and steps, losses, norms, who was left out, evaluations on clients' data,"
+            " and parts of the model that stay with clients"
         )
 
     def sentences(self, masked: bool, clients: int, sample: int | None, rounds: int, size: int) -> list[str]:

@@ -115,6 +115,12 @@ class Algorithm:
         state = {name: value[None] for name, value in self.local.fresh(zero[0], buffers[0]).items()}
         return Reports(zero, 2 * one, one, buffers, extra, state, state)
 
+    def record_of_nobody(self, layout: Layout, device: torch.device) -> Record:
+        """What a cohort without a sound report adds up to: zeros."""
+        zero = torch.zeros(layout.size, dtype=layout.dtype)
+        record = self.lift(self.sample_reports(layout), self.init(layout, 1, zero))
+        return record.mapped(lambda field: replace(field, value=torch.zeros_like(field.value, device=device)))
+
     def bytes_of_a_client(self, layout: Layout) -> tuple[int, int]:
         """What one client receives and sends in a round: the model both ways, what the local rule is told and adds up,
         what the average and the mask need besides, and a second exchange where there is one."""

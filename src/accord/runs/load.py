@@ -27,7 +27,7 @@ from accord.runs.reader import Recorded, find
 from accord.runs.reader import load as read
 from accord.runs.rows import read_rows
 from accord.runs.run import Run, Snapshot
-from accord.runs.selection import select
+from accord.runs.selection import by_rules
 
 
 def load(folder: str | Path, model: nn.Module | None = None, prepare: Prepare | None = None) -> Run:
@@ -52,9 +52,9 @@ def load(folder: str | Path, model: nn.Module | None = None, prepare: Prepare | 
     own = ClientModels.from_json(state.get("own_models"), first, states)
     alone = own is not None and not own.common
     last, best = _last(path, recorded, module, layout, tensors), None
-    if not alone and (path / "best.safetensors").exists():
-        chosen = select(recorded.history, "held-out").rounds[0]
-        best = _snapshot(path / "best.safetensors", chosen, module, layout)
+    chosen = by_rules(recorded.history, "held-out")
+    if not alone and chosen and (path / "best.safetensors").exists():
+        best = _snapshot(path / "best.safetensors", chosen[0].rounds[0], module, layout)
     if preparation is not None and prepare is not None:
         preparation = replace(preparation, scaling=prepare)
     settings = recorded.settings

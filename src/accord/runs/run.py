@@ -170,7 +170,10 @@ class Run:
         if which not in ("last", "held-out"):
             raise AccordError(f"which must be 'last' or 'held-out', got {which!r}")
         if which == "held-out" and self.best is None:
-            raise AccordError("no round was evaluated on held-out data, so there is no best one")
+            raise AccordError(
+                "there is no model that is best on held-out data: no round was evaluated on such, or the run has"
+                " privacy, which rules out a choice by it"
+            )
         return self.last if which == "last" else self.best  # type: ignore[return-value]
 
     def __str__(self) -> str:

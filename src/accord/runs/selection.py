@@ -38,6 +38,11 @@ def _best(*splits: str) -> Callable[[History], History]:
         split = next((s for s in splits if s in history[0][1].splits), None)
         if split is None:
             raise AccordError(f"there is no {' or '.join(TITLES[s] for s in splits)} data to choose a round by")
+        if split == "heldout" and history[0][1].privacy is not None:
+            raise AccordError(
+                "held-out chooses a round by clients' own data, which epsilon does not count: choose last10 or"
+                " window(a,b) with privacy"
+            )
         metric = history[0][1].metric
         values = [evaluation.splits[split].metrics[metric.name].by_sample for _, evaluation in history]
         return [history[metric.best(values)]]
@@ -98,8 +103,8 @@ def rule_for(histories: Sequence[History], rule: str | None) -> str:
     by."""
     evaluated = [history for history in histories if history]
     if rule is None:
-        heldout = ["heldout" in history[0][1].splits for history in evaluated]
-        return "held-out" if all(heldout) else "last10"
+        heldout = all(by_rules(history, "held-out") for history in evaluated)
+        return "held-out" if heldout else "last10"
     if evaluated and not any(by_rules(history, rule) for history in evaluated):
         select(evaluated[0], rule)  # which says why there is none
     return rule

@@ -31,8 +31,9 @@ class Progress:
         return Snapshot(self.round, self.vector, self.buffers)
 
     def judged(self, evaluation: Evaluation | None) -> "Progress":
-        """The same, with this round's model as the best one if the evaluation says so."""
-        if evaluation is None or "heldout" not in evaluation.splits:
+        """The same, with this round's model as the best one if the evaluation says so. With privacy none is: which
+        round it is would tell of clients' held-out data, which epsilon does not count."""
+        if evaluation is None or evaluation.privacy is not None or "heldout" not in evaluation.splits:
             return self
         reached = evaluation.score("heldout")
         if reached <= self.best_score:

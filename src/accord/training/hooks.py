@@ -24,3 +24,8 @@ class Event:
 
 
 Hook = Callable[[Event], bool | None]  # a true answer ends the run after this round
+
+
+def cut_short(error: BaseException) -> str:
+    """How a run ended that this error ended."""
+    return "stopped" if isinstance(error, KeyboardInterrupt) else "failed"

@@ -23,7 +23,7 @@ from accord.training.client_store import ClientStore
 from accord.training.cohort import Cohorts, Invited, cohort_row
 from accord.training.early_stopping import EarlyStopping
 from accord.training.evaluator import Evaluator
-from accord.training.hooks import Ending, Event, Hook
+from accord.training.hooks import Ending, Event, Hook, cut_short
 from accord.training.personal_models import client_models
 from accord.training.plan import Plan
 from accord.training.server_step import Stepped, take_step
@@ -53,7 +53,7 @@ class Loop:
         self.job, self.plan, self.engine, self.folder, self.hooks = job, plan, engine, folder, hooks
         self._clients, self._remembers = job.fed.clients, job.remembers
         self._lr, self.store = as_schedule(job.training.lr), ClientStore(self._clients)
-        self._needed = 1 if job.fed.pooled else max(plan.min_clients, job.algorithm.average.least)
+        self._needed = plan.reports_needed(job)
         self.cohorts = Cohorts(job, plan.sample, plan.conditions, self._own)
         vector, buffers = job.packed(job.layout)
         self.progress = Progress(0, vector, buffers, job.algorithm.init(job.layout, len(self._clients), vector))
@@ -79,7 +79,7 @@ class Loop:
                 self.absorb(asked, outcome, time.monotonic() - started)
             return self.result()
         except BaseException as error:
-            self.fail(error)
+            self.end(cut_short(error))
             raise
         finally:
             self.engine.close()
@@ -125,10 +125,12 @@ class Loop:
 
     def learn(self, asked: Asked, outcome: Outcome) -> Learned:
         """Applies what enough reports agree on: where the run stands then, and the round's row."""
+        job, now = self.job, self.progress
+        if outcome.record is None and self._needed == 0:
+            outcome = replace(outcome, record=job.algorithm.record_of_nobody(job.layout, now.vector.device))
         if outcome.record is None or self.skips(outcome):
             return self.settle(asked, outcome, (None, {}))
-        step = take_step(self.job, self.plan.sample, asked.work.round, self.progress, outcome.record)
-        return self.settle(asked, outcome, step)
+        return self.settle(asked, outcome, take_step(job, self.plan.sample, asked.work.round, now, outcome.record))
 
     def skips(self, outcome: Outcome) -> bool:
         """Whether too few reports were accepted for the round to change anything."""
@@ -214,10 +216,6 @@ class Loop:
         endings, self._endings = self._endings, []
         for told in endings:
             told(how)
-
-    def fail(self, error: BaseException) -> None:
-        """The same, of a run that was cut short."""
-        self.end("stopped" if isinstance(error, KeyboardInterrupt) else "failed")
 
     def _own(self, client: str) -> State:
         """What a client remembers, of a rule whose clients do."""

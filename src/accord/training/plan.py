@@ -103,6 +103,13 @@ class Plan:
                 " were bad"
             )
 
+    def reports_needed(self, job: Job) -> int:
+        """Sound reports without which a round changes nothing. With privacy there is no such number: a round of none
+        gets its noise as any other does, so that nobody sees that it had none."""
+        if job.algorithm.privacy:
+            return 0
+        return 1 if job.fed.pooled else max(self.min_clients, job.algorithm.average.least)
+
     def identity(self) -> dict[str, Any]:
         """What of it changes results: not how far to go, how often to save, or the seed, which a folder's name spells
         out."""
