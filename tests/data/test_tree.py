@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from accord.data.readers.tree import read_tree, tree_digest
+import accord
+from accord.data.readers.tree import read_tree
+from accord.data.readers.tree_digest import tree_digest
 from conftest import sentence
 
 image = pytest.importorskip("PIL.Image", reason="pictures are read with Pillow: pip install pillow")
@@ -181,26 +184,48 @@ def test_without_pillow_the_way_to_get_it_is_told(tmp_path: Path, monkeypatch: p
         read_tree(tmp_path, size=2)
 
 
-def test_the_digest_tells_every_change_and_nothing_else(tmp_path: Path) -> None:
+def test_the_digest_is_that_of_names_and_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCORD_CACHE", str(tmp_path / "cache"))
     write(tmp_path / "one", ann__cat__1=10, bob__cat__1=10)
     first, one = tree_digest(tmp_path / "one"), tmp_path / "one" / "ann" / "cat" / "1.png"
     assert re.fullmatch("[0-9a-f]{32}", first)
     write(tmp_path / "one", _dot_hidden=b"")
-    (tmp_path / "one").rename(tmp_path / "two")  # the folder's own name and hidden files do not matter
+    shutil.copytree(tmp_path / "one", tmp_path / "two")  # a copy has other times of change
+    os.utime(tmp_path / "two" / "ann" / "cat" / "1.png", ns=(0, 0))
     assert tree_digest(tmp_path / "two") == first
-    (tmp_path / "two").rename(tmp_path / "one")
-    status = one.stat()
-    os.utime(one, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-    changed = {tree_digest(tmp_path / "one")}
-    os.utime(one, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert tree_digest(tmp_path / "one") == first
     one.rename(one.with_name("2.png"))
-    changed.add(tree_digest(tmp_path / "one"))
+    renamed = tree_digest(tmp_path / "one")
     one.with_name("2.png").rename(one)
     one.write_bytes(one.read_bytes() + b"?")
-    os.utime(one, ns=(status.st_atime_ns, status.st_mtime_ns))
-    changed.add(tree_digest(tmp_path / "one"))
-    assert len(changed - {first}) == 3
+    assert len({first, renamed, tree_digest(tmp_path / "one")}) == 3
+
+
+def test_a_file_is_read_again_once_its_size_or_time_of_change_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCORD_CACHE", str(tmp_path / "cache"))
+    write(tmp_path / "one", ann__cat__1=10)
+    one = tmp_path / "one" / "ann" / "cat" / "1.png"
+    os.utime(one, ns=(0, 10**18))
+    first, held = tree_digest(tmp_path / "one"), one.read_bytes()
+    one.write_bytes(held[::-1])
+    os.utime(one, ns=(0, 10**18))
+    assert tree_digest(tmp_path / "one") == first  # which shows that it was not read
+    os.utime(one, ns=(0, 10**18 + 1))
+    assert tree_digest(tmp_path / "one") != first
+    one.write_bytes(held)
+    assert tree_digest(tmp_path / "one") == first  # changed a moment ago: read, whatever is kept
+    (kept,) = (tmp_path / "cache").glob("contents-*.json")
+    kept.write_text("[1]")
+    assert tree_digest(tmp_path / "one") == first
+
+
+def test_a_pipe_among_pictures_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, ann__cat__1=10)
+    os.mkfifo(tmp_path / "ann" / "cat" / "2.png")
+    for read in (tree_digest, lambda folder: accord.data.folder(source=folder)):
+        with sentence(f"{tmp_path / 'ann' / 'cat' / '2.png'} is a pipe, a socket or a device"):
+            read(tmp_path)
 
 
 def test_the_digest_follows_links_as_reading_does(tmp_path: Path) -> None:

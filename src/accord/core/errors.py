@@ -2,7 +2,9 @@
 right."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 
 class AccordError(Exception):
@@ -16,6 +18,7 @@ class OldSpelling(FutureWarning):
 
 
 _MOST = 2**31 - 1  # of anything that is counted one by one: no run lives to see it
+_LARGEST = 1e18  # in size, of any other number that is set: its square still fits in float32
 
 
 def check_whole(name: str, value: object, least: int = 1) -> None:
@@ -23,7 +26,32 @@ def check_whole(name: str, value: object, least: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise AccordError(f"{name} must be a whole number of at least {least}, got {value!r}")
     if value > _MOST:
-        raise AccordError(f"{name} must be at most {_MOST:,}, got {value:.3g}")
+        raise AccordError(f"{name} must be at most {_MOST:,}, got {_short(value)}")
+
+
+def check_bounds(value: Any, name: str = "") -> None:
+    """Refuses, also deep within tables, lists and dataclasses, what no setting can mean: numbers beyond all bounds, and
+    text with a NUL, which no file name has."""
+    if isinstance(value, str) and "\0" in value:
+        raise AccordError(f"{name} must be text without NUL characters, got {value!r}")
+    if isinstance(value, int | float) and abs(value) > _LARGEST:
+        raise AccordError(f"{name} must be at most {_LARGEST:g} in size, got {_short(value)}")
+    inner: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        inner = value.items()
+    elif is_dataclass(value) and not isinstance(value, type):
+        inner = [(field.name, getattr(value, field.name)) for field in fields(value)]
+    elif isinstance(value, list | tuple):
+        for one in value:
+            check_bounds(one, name)
+    for key, one in inner:
+        check_bounds(key, name or "a key")
+        check_bounds(one, f"{name}.{key}" if name else str(key))
+
+
+def _short(value: int | float) -> str:
+    """A number of any length in a few characters."""
+    return f"{value:.3g}" if abs(value) < 1e300 else f"{str(value)[:10]}..."
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

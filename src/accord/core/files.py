@@ -10,6 +10,8 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
+from accord.core.errors import AccordError
+
 
 def flat(table: Mapping[str, Any], prefix: str = "", without: Collection[str] = ()) -> dict[str, Any]:
     """`{"train": {"lr": 0.1}}` as `{"train.lr": 0.1}`, but for the names in `without`. Keys may be written either
@@ -20,6 +22,22 @@ def flat(table: Mapping[str, Any], prefix: str = "", without: Collection[str] = 
         if name not in without:
             found |= flat(value, f"{name}.", without) if isinstance(value, Mapping) else {name: value}
     return found
+
+
+def check_plain(path: Path) -> None:
+    """Refuses a pipe, a socket or a device: to read one may wait for ever, or never end."""
+    if "\0" in str(path):
+        raise AccordError(f"a path has no NUL characters, got {str(path)!r}")
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise AccordError(f"{path} is a pipe, a socket or a device: a plain file belongs there")
+
+
+def check_files(path: Path) -> None:
+    """The same of a file, or of all that lies in a folder and below it."""
+    check_plain(path)
+    for at, _, names in os.walk(path):
+        for name in names:
+            check_plain(Path(at) / name)
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, check_bounds
 from accord.core.layout import Layout
 from accord.core.record import NOTHING, Record, State
 from accord.core.reports import Reports
@@ -268,6 +268,7 @@ def check_part(what: str, part: Any, example: str) -> None:
         missing = [name for name in members if not hasattr(part, name)]
         why = f": it has no {missing[0]}" if len(missing) < len(members) else ""
         raise AccordError(f"{what} must be {example}, got {part!r}{why}")
+    check_bounds(part, what)
     unknown = sorted(getattr(part, "needs", frozenset()) - NEEDS) if what != "server" else []
     if unknown:
         raise AccordError(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from accord.core.errors import AccordError
+from accord.core.files import check_files
 from accord.data import cache
 from accord.data.cache import Progress
 from accord.data.dataset import DataSet, Load, Source
@@ -15,7 +16,8 @@ from accord.data.readers.bundled import bundled_digits
 from accord.data.readers.femnist import only_digits
 from accord.data.readers.npz import read_npz
 from accord.data.readers.table import Categories, read_table
-from accord.data.readers.tree import read_tree, tree_digest
+from accord.data.readers.tree import read_tree
+from accord.data.readers.tree_digest import tree_digest
 from accord.data.readers.writers import by_writer
 from accord.data.recipes import CIFAR10, CIFAR100, FASHION_MNIST, FEMNIST, MNIST, TINY_IMAGENET, WRITERS
 from accord.data.samples import Samples
@@ -27,6 +29,7 @@ from accord.data.sources import Recipe, fetch
 def get(name: str, source: Source = None, progress: Progress | None = None) -> Path:
     """The data set's file in the cache, got first if it is not there yet; if it is, `source` is not looked at."""
     if name in DATASETS:
+        DATASETS[name].check_source(source)
         kept = DATASETS[name].kept
         if kept is None:
             raise AccordError(
@@ -91,6 +94,7 @@ def _file(source: Source, what: str) -> Path:
     path = Path(source).expanduser()
     if not path.exists():
         raise AccordError(f"source must be {what}, got {str(source)!r}: there is no such file or folder")
+    check_files(path)
     return path
 
 
@@ -206,6 +210,7 @@ digits = DataSet(
     size="1.4 MB",
     load=_digits,
     kept="digits",
+    bundled=True,
     prepare=Scale((0.3051,), (0.3233,)),
 )
 fedcmnist = replace(

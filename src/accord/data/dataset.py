@@ -39,6 +39,7 @@ class DataSet:
     split: str = "iid"  # if none is asked for
     owners: Callable[[Samples, Source, Progress | None], Samples] | None = None  # adds its natural clients
     shift: str | None = None  # if none is asked for
+    bundled: bool = False  # it comes with a package, and is read from nowhere else
     tested_on: float = 0.0  # share drawn as a test set when clients are made up and it has no test set of its own
 
     def __call__(
@@ -66,6 +67,7 @@ class DataSet:
         shift), `augment` varies training samples (`AUGMENTS`), and `tests` are .npz files with further test sets, known
         by their names. Of clients that are made up, all together get a `share` of the data; the test set stays whole.
         """
+        self.check_source(source)
         split = self.split if split is None else split
         own = {key: options.pop(key) for key in list(options) if key in options_of(self.load)}
         common: dict[str, Any] = {"heldout": heldout, "seed": seed, "prepare": self.prepare, "name": self.name}
@@ -99,6 +101,11 @@ class DataSet:
         if chosen is not None:
             fed = shifted(fed, chosen, seed)
         return replace(fed, augment=_made("augment", augment, AUGMENTS), prepare=self.prepare or fitted(fed))
+
+    def check_source(self, source: Source) -> None:
+        """Refuses a place that nobody would look at."""
+        if source is not None and self.bundled:
+            raise AccordError(f"source has no meaning with {self.name}, got {str(source)!r}: it comes with a package")
 
     def client_names(
         self, *, source: Source = None, population: str | None = None, progress: Progress | None = None, **options: Any

@@ -265,9 +265,9 @@ def assemble(
 def cut_heldout(owned: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
     """Training and held-out rows of each client. A client always keeps a row to train on; with a share of 0 nobody
     holds out."""
-    if not 0 <= share < 1:
+    if not isinstance(share, int | float) or not 0 <= share < 1:
         raise AccordError(
-            f"heldout must be at least 0 and below 1, got {share}: it is the share of its rows a client holds out"
+            f"heldout must be at least 0 and below 1, got {share!r}: it is the share of its rows a client holds out"
         )
     train, held = {}, {}
     for client, rows in owned.items():

@@ -7,6 +7,7 @@ import os
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -77,7 +78,7 @@ def _contents(
 ) -> Iterator[tuple[str, str, bytes]]:
     """(wanted name, where it was found, content) for everything wanted that one file holds."""
     if place.name in archives:
-        with tarfile.open(place) as archive:
+        with open_tar(place, 2 * sum(content.size for content in wanted.values())) as archive:
             for member in archive:
                 name = Path(member.name).name
                 if member.isfile() and name in wanted and (file := archive.extractfile(member)):
@@ -89,6 +90,27 @@ def _contents(
         name = place.name.removesuffix(".gz")
         with gzip.open(place) as unzipped:
             yield name, str(place), _read(unzipped, wanted[name])
+
+
+@contextmanager
+def open_tar(path: Path, most: int) -> Iterator[tarfile.TarFile]:
+    """A .tar.gz file, read once from its beginning, of which no more than `most` bytes are unpacked."""
+    with gzip.open(path) as unzipped, tarfile.open(fileobj=_AtMost(unzipped, most), mode="r|") as archive:
+        yield archive
+
+
+class _AtMost:
+    """Refuses to read on after so many bytes: a small archive may hold any number of them."""
+
+    def __init__(self, file: gzip.GzipFile, most: int) -> None:
+        self._file, self._left = file, most
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise OSError("it unpacks to more than such an archive holds")
+        return data
 
 
 def _read(file: IO[bytes] | gzip.GzipFile, content: Content) -> bytes:

@@ -191,8 +191,8 @@ def _check_labels(clients: int, classes: int, noise: float, kinds: int) -> None:
 
 
 def _check_above_zero(name: str, value: float, meaning: str) -> None:
-    if not 0 < value < math.inf:
-        raise AccordError(f"{name} must be a number above 0, got {value}: {meaning}")
+    if not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise AccordError(f"{name} must be a number above 0, got {value!r}: {meaning}")
 
 
 def _whole(value: Any) -> bool:

@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 from accord.core.errors import AccordError
+from accord.core.files import check_files
 from accord.data.cache import Progress
 from accord.data.files import Content, read_folder
 from accord.data.samples import Samples
@@ -99,6 +100,7 @@ def _folder(path: str | Path) -> Path:
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise AccordError(f"{folder} is not a folder")
+    check_files(folder)
     return folder
 
 

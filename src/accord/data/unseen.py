@@ -17,6 +17,8 @@ _LISTED = 20  # clients that a sentence names
 def check_named(named: str | Sequence[str | int], clients: Sequence[str], of: str) -> list[str]:
     """The clients that are to be unseen, in the order of all `clients`, once they are seen to be among these and not
     all of them."""
+    if not isinstance(named, Iterable):
+        raise AccordError(f"unseen must be a whole number or names of clients, got {named!r}")
     wanted = [named] if isinstance(named, str) else [str(client) for client in named]
     for client in wanted:
         if client not in clients:

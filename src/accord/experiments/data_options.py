@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from accord.core.errors import AccordError
+from accord.core.files import check_plain
 from accord.data import AUGMENTS, DATASETS, SHIFTS, SPLITS, Federation, cache, get, natural
 from accord.data.cache import Progress
 from accord.data.dataset import MADE_UP, DataSet
 from accord.data.federated import Augment
-from accord.data.readers.tree import tree_digest
+from accord.data.readers.tree_digest import tree_digest
 from accord.data.shift import Shift
 from accord.data.unseen import EACH, as_count, check_each
 from accord.experiments.options import Choice, Makers, blamed, chosen, none, unknown
@@ -138,11 +139,12 @@ def make_supply(section: DataSection) -> Supply:
         raise AccordError(
             f"data.share is for clients that are made up, got {section.share}: natural ones keep what is theirs"
         )
-    if section.split != "natural":
-        try:
+    try:
+        data.check_source(section.source)
+        if section.split != "natural":
             as_count(section.unseen, section.split or "")
-        except AccordError as error:
-            raise blamed(error, "data") from None
+    except AccordError as error:
+        raise blamed(error, "data") from None
     if data.kept is None and section.source is None:
         raise AccordError(f"data.source is missing: data.name = {section.name!r} is {data.about}")
     clients = section.clients if section.clients or section.split == "natural" else MADE_UP
@@ -151,10 +153,11 @@ def make_supply(section: DataSection) -> Supply:
 
 
 def digest(key: str, path: str, kind: str = "file") -> str:
-    """A file by its content, a folder of pictures by its files' names, sizes and times of change, so that others under
-    the same name make another run."""
+    """A file by its content, a folder by the names and contents of its files, so that others under the same name make
+    another run."""
     place = Path(path).expanduser()
     try:
+        check_plain(place)
         if place.is_dir():
             return tree_digest(place)
         with place.open("rb") as file:

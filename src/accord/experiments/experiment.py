@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from torch import nn
 
 from accord.attacks import Attack, check_algorithm
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, check_bounds
+from accord.core.files import check_plain
 from accord.core.measure import Metrics
 from accord.data import Federation
 from accord.data.cache import Progress
@@ -159,6 +160,7 @@ def parse(
 def text_of(path: str | Path) -> str:
     """The text of an experiment file."""
     try:
+        check_plain(Path(path))
         return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise AccordError(
@@ -184,6 +186,7 @@ def assemble(tables: dict[str, Any], given: Sequence[Given], text: str, folder: 
     """An experiment from a file's tables, which are changed by what is given. Modules and files that it names are
     looked for in `folder` too."""
     put_in(tables, as_spelled_now(tables, given), folder)
+    check_bounds(tables)
     try:
         settings = Settings.model_validate(tables)
     except ValidationError as error:

@@ -151,7 +151,12 @@ def sweep(
     *,
     fresh: bool = False,
 ) -> int:
-    """Trains what is left of the runs, and says how many have rounds before them still."""
+    """Trains what is left of the runs, and says how many have rounds before them still. Runs that share a folder, as
+    coinciding cells of a study do, are trained once, with the most rounds that one of them asks for."""
+    most: dict[Path, PlannedRun] = {}
+    for run in runs:
+        most[run.folder] = max(most.get(run.folder, run), run, key=lambda one: one.rounds)
+    runs = list(most.values())
     for run in runs:
         if fresh:
             discard(run.folder)

@@ -10,7 +10,9 @@ import functools
 import math
 from collections.abc import Mapping
 
-from accord.core.errors import AccordError, check_whole
+import numpy as np
+
+from accord.core.errors import AccordError, check_bounds, check_whole
 
 # Renyi orders. The best one for a common epsilon lies among the whole numbers; fractions serve large noise, the last
 # two small delta.
@@ -50,12 +52,14 @@ def epsilon(noise: float, clients: int, sample: int | None, rounds: int, delta: 
         raise AccordError(
             "differential privacy needs dp-accounting to compute epsilon: pip install 'accord-fl[privacy]'"
         ) from None
+    check_bounds(noise, "noise")
     everyone = dp_accounting.GaussianDpEvent(noise / 2.0)
     events = [everyone, dp_accounting.SampledWithoutReplacementDpEvent(clients, sample, everyone)]
     found = []
-    for event in events if sample < clients else events[:1]:
-        accountant = RdpAccountant(_ORDERS, dp_accounting.NeighboringRelation.REPLACE_ONE)
-        found.append(float(accountant.compose(event, rounds).get_epsilon(delta)))
+    with np.errstate(all="ignore"):  # next to no noise has an infinite epsilon, which is told below
+        for event in events if sample < clients else events[:1]:
+            accountant = RdpAccountant(_ORDERS, dp_accounting.NeighboringRelation.REPLACE_ONE)
+            found.append(float(accountant.compose(event, rounds).get_epsilon(delta)))
     least = min(found)  # sampling never hurts, though the bound for it may be the looser one where noise is small
     if not math.isfinite(least):
         raise AccordError(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from accord.core import draws
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, check_bounds
 from accord.core.layout import Layout
 from accord.core.record import Field, Record
 from accord.core.reports import Reports
@@ -61,6 +61,7 @@ class Privacy:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < math.inf:
                 raise AccordError(f"{name} must be above 0 and finite, got {value!r}: {why}")
+            check_bounds(value, name)
         check_delta(self.delta)
 
     # ---------------------------------------------------------------------------------------- what it refuses

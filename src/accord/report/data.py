@@ -62,7 +62,7 @@ def look(paths: Sequence[Path], *, waiting: bool = False) -> Sources:
             results.append(path)
             runs += [folder for folder in runs_of(path) if folder not in runs]
             continue
-        here = [file for file in sorted(path.glob("*.json")) if holds_results(file)]
+        here = [file for file in sorted(path.glob("*.json")) if file.is_file() and holds_results(file)]
         results += here
         try:
             runs += [folder for folder in find([path]) if folder not in runs]

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.files import write_whole
+from accord.core.files import check_files, write_whole
 from accord.core.jsonable import Json
 from accord.runs.checksums import METRICS, check_rows, checksum, read_sealed, read_tensors, write_sealed
 from accord.runs.fingerprint import SCHEMA
@@ -22,6 +22,7 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.last: Json | None = None
+        check_files(folder)
         try:
             self.last = self._read("state.json")
             if self.last is None and (folder / "older.json").exists():

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from accord.core.errors import AccordError
+from accord.core.files import check_files
 from accord.runs.checksums import check_record, read_json
 from accord.runs.evaluation import History
 from accord.runs.rows import read_history
@@ -124,6 +125,7 @@ def load(folder: Path) -> Recorded:
 
 
 def _load(folder: Path) -> Recorded:
+    check_files(folder)
     form, ended = read_json(folder / "experiment.json"), check_record(folder)
     settings = RunSettings.from_json(form, folder.name)
     reached, skipped, history = read_history(folder)

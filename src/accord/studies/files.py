@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accord.core.errors import AccordError, did_you_mean
+from accord.core.files import check_plain
 
 FILES = Path(__file__).parent / "files"
 
@@ -36,6 +37,7 @@ def tables_at(path: Path) -> dict[str, Any]:
     """A file's tables, with those of the files it includes below them. An axis takes over the named values of an
     included one: `dataset = ["mnist", "fmnist"]`. Entries of `when` are added to the included ones."""
     try:
+        check_plain(path)
         own = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise AccordError(f"{path} cannot be read as a study: {error}") from None

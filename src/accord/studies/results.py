@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from accord.core.errors import AccordError
+from accord.core.files import check_plain
 from accord.runs.text import Cells
 from accord.studies.outcome import PROTOCOL, Figures, Result
 from accord.studies.published import Printed, find
@@ -75,6 +76,7 @@ def read_all(paths: Sequence[Path]) -> list[Results]:
 def read(path: Path) -> Results:
     """Results from their file."""
     try:
+        check_plain(path)
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or not {"study", "analysis"} & set(content):
             raise KeyError("study")

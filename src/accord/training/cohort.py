@@ -33,8 +33,8 @@ class Conditions:
     def __post_init__(self) -> None:
         for name in ("available", "lost", "stragglers", "least"):
             value = getattr(self, name)
-            if not 0.0 <= value <= 1.0:
-                raise AccordError(f"{name} must be between 0 and 1, got {value}")
+            if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+                raise AccordError(f"{name} must be between 0 and 1, got {value!r}")
 
 
 @dataclass(frozen=True)

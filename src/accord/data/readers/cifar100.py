@@ -12,6 +12,7 @@ import torch
 
 from accord.core.errors import AccordError
 from accord.data.cache import Progress
+from accord.data.files import open_tar
 from accord.data.samples import Samples
 
 CIFAR100_MD5 = "03b5dce01913d631647c71ecec9e9cb8"  # of the archive, as www.cs.toronto.edu/~kriz/cifar.html gives it
@@ -21,6 +22,7 @@ NAMES = "fine_label_names.txt"
 CLASSES = 100
 RECORD = 2 + 3 * 32 * 32
 CHUNK = 1 << 22
+MOST = 4 * 60_000 * RECORD  # bytes of all files together: four times what the official ones hold
 
 
 def read_cifar100(folder: str | Path, progress: Progress | None = None) -> Samples:
@@ -76,7 +78,7 @@ def _plain(path: Path, progress: Progress | None) -> bytes:
 
 def _unpacked(archive: Path, progress: Progress | None) -> dict[str, bytes]:
     try:
-        with tarfile.open(archive, "r:gz") as members:
+        with open_tar(archive, MOST) as members:
             return {
                 name: _read(file, member.size, f"{name} in {ARCHIVE}", progress)
                 for member in members
@@ -92,6 +94,8 @@ def _read(file: IO[bytes], size: int, label: str, progress: Progress | None) -> 
     content = bytearray()
     while chunk := file.read(CHUNK):
         content += chunk
+        if len(content) > MOST:
+            raise AccordError(f"{label} holds more than {MOST:,} bytes, which is none of CIFAR-100's files")
         if progress:
             progress(f"reading {label}", len(content), size)
     return bytes(content)

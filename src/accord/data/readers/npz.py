@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
+from accord.core.files import check_plain
 from accord.core.names import in_order
 from accord.data.samples import Samples
 
@@ -26,6 +27,7 @@ def read_npz(path: str | Path) -> Samples:
     regression's targets. Rows of the test set are nobody's, whatever `client` says of them: nobody may train on them.
     """
     path = Path(path)
+    check_plain(path)
     arrays = _arrays(path)
     for name in ("x", "y"):
         if name not in arrays:

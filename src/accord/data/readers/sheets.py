@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from accord.core.errors import AccordError
+from accord.core.files import check_plain
 from accord.data.cache import Progress
 from accord.data.cells import CellColumn, is_nothing, refuse_dates
 
@@ -51,6 +52,7 @@ def open_sheet(source: Any, wanted: Sequence[str] = ()) -> Sheet:
     values."""
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
+        check_plain(path)
         try:
             with path.open("rb") as file:
                 begins = file.read(4)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import torch
 
@@ -20,6 +21,7 @@ ARCHIVE = "tiny-imagenet-200.zip"
 FOLDER = "tiny-imagenet-200"
 ANNOTATIONS = "val/val_annotations.txt"
 SIDE = 64
+MOST = 1 << 24  # bytes of one of its files: the largest, words.txt, has 2.7 million
 
 
 def read_tinyimagenet(folder: str | Path, progress: Progress | None = None) -> Samples:
@@ -39,11 +41,7 @@ def read_tinyimagenet(folder: str | Path, progress: Progress | None = None) -> S
         for row, (name, _) in enumerate(train + val):
             if progress and row % 500 == 0:
                 progress("reading Tiny ImageNet's pictures", row, len(x))
-            picture = decode(files.read(name), files.called(name), channels=3)
-            if picture.size != (SIDE, SIDE):
-                wide, high = picture.size
-                raise AccordError(f"{files.called(name)} is {wide} x {high} pixels: {SIDE} x {SIDE} are right")
-            into[row] = pixels(picture)
+            into[row] = pixels(decode(files.read(name), files.called(name), channels=3, side=SIDE))
         if progress:
             progress("reading Tiny ImageNet's pictures", len(x), len(x))
         return Samples(
@@ -91,7 +89,7 @@ def _files(folder: Path, open_files: ExitStack) -> _Files:
 
 def _plain(root: Path) -> _Files:
     names = [(Path(at) / name).relative_to(root).as_posix() for at, _, inside in os.walk(root) for name in inside]
-    return _Files(sorted(names), lambda name: (root / name).read_bytes(), lambda name: str(root / name))
+    return _Files(sorted(names), lambda name: _read((root / name).open("rb")), lambda name: str(root / name))
 
 
 def _zipped(path: Path, open_files: ExitStack) -> _Files:
@@ -104,7 +102,15 @@ def _zipped(path: Path, open_files: ExitStack) -> _Files:
         raise AccordError(f"{path} holds no wnids.txt: the official one holds the folder {FOLDER}")
     top = min(tops, key=len)
     names = sorted(name.removeprefix(top) for name in archive.namelist() if name.startswith(top))
-    return _Files(names, lambda name: archive.read(top + name), lambda name: f"{top}{name} in {path}")
+    return _Files(names, lambda name: _read(archive.open(top + name)), lambda name: f"{top}{name} in {path}")
+
+
+def _read(file: IO[bytes]) -> bytes:
+    with file:
+        content = file.read(MOST + 1)
+    if len(content) > MOST:
+        raise OSError(f"it holds more than {MOST:,} bytes")
+    return content
 
 
 def _kinds(files: _Files) -> dict[str, int]:

@@ -1,9 +1,7 @@
 """The user's own pictures in folders: `<folder>/<client>/<class>/<picture>`, and `<folder>/test/<class>/<picture>` for
 a test set."""
 
-import hashlib
 import io
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,34 +64,9 @@ def read_tree(
     )
 
 
-def tree_digest(folder: str | Path) -> str:
-    """A hash of the names, sizes and times of change of all files below: it stays the same as long as they do.
-
-    Links are followed, as they are when pictures are read, but no deeper than pictures lie: a link to a folder above it
-    has no end.
-    """
-    digest, folder = hashlib.blake2b(digest_size=16), Path(folder)
-    if not folder.is_dir():
-        raise AccordError(f"{folder} is not a folder")
-    for at, below, names in os.walk(folder, followlinks=True):
-        below[:] = sorted(name for name in below if not _ignored(name))
-        if len(Path(at).relative_to(folder).parts) == 2:  # <client>/<class>: a folder in it is told, and not entered
-            digest.update("".join(f"{name}/" for name in below).encode("utf-8", "surrogateescape"))
-            below.clear()
-        for name in sorted(name for name in names if not _ignored(name)):
-            path = Path(at) / name
-            try:
-                status = path.stat()
-            except OSError as error:
-                raise AccordError(f"{path} cannot be read: {error.strerror}") from None
-            digest.update(
-                os.fsencode(path.relative_to(folder)) + f"\0{status.st_size}\0{status.st_mtime_ns}\0".encode()
-            )
-    return digest.hexdigest()
-
-
-def decode(data: bytes, where: str, channels: int) -> "Image":
-    """One picture, grey or in colour as asked."""
+def decode(data: bytes, where: str, channels: int, side: int | None = None) -> "Image":
+    """One picture, grey or in colour as asked; with `side`, one of so many pixels each way and no other, which is known
+    before it is unpacked."""
     try:
         from PIL import Image
     except ImportError:
@@ -102,9 +75,13 @@ def decode(data: bytes, where: str, channels: int) -> "Image":
         ) from None
     try:
         with Image.open(io.BytesIO(data)) as picture:
-            mode = picture.mode
+            mode, (wide, high) = picture.mode, picture.size
+            if side is not None and (wide, high) != (side, side):
+                raise AccordError(f"{where} is {wide} x {high} pixels: {side} x {side} are right")
             if mode[0] not in "IF":
                 return picture.convert("L" if channels == 1 else "RGB")
+    except AccordError:
+        raise
     except Exception:  # decoders of damaged data raise errors of every kind
         raise AccordError(f"{where} is damaged or no picture: Pillow cannot decode it") from None
     # Pillow would cut these off at 255, which turns a picture white
@@ -189,10 +166,11 @@ def _of_one(client: Path) -> list[tuple[str, Path]]:
 
 def _visible(folder: Path) -> list[Path]:
     try:
-        return sorted(path for path in folder.iterdir() if not _ignored(path.name))
+        return sorted(path for path in folder.iterdir() if not ignored(path.name))
     except OSError as error:
         raise AccordError(f"{folder} cannot be read: {error.strerror}") from None
 
 
-def _ignored(name: str) -> bool:
+def ignored(name: str) -> bool:
+    """Whether a file is none of the user's data."""
     return name.startswith(".") or name in CLUTTER
