@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,19 @@ def test_going_on_with_other_threads_and_instructions_says_so_in_one_sentence(tm
         f"the run goes on with {parts}: its results may differ in their last digits from those of an uninterrupted run"
     )
     assert told == [[], [sentence], []]
+
+
+def test_a_full_disk_is_told_with_the_file_and_the_way_on(tmp_path: Path) -> None:
+    """A limit of a file's size stands in for a full disk: the system answers a write with an error, too."""
+    resource = pytest.importorskip("resource", reason="Windows has no such limit")
+    full, straight = prepare(tmp_path / "full"), prepare(tmp_path / "straight")
+    # metrics.jsonl outgrows it after some rounds; a checkpoint of LeNet's 44,426 parameters would at once
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (34_000, 34_000))
+    words = ["model.name=logistic", "train.evaluate_every=1"]
+    done = subprocess.run(command(full, *words), cwd=full, capture_output=True, text=True, preexec_fn=limit)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    said = done.stderr.splitlines()[-1]
+    assert "metrics.jsonl: File too large. What was written is whole: make room. To go on: accord run my.toml" in said
+    for folder, more in ((full, ["--resume"]), (straight, [])):
+        subprocess.run(command(folder, *words, *more), cwd=folder, check=True, capture_output=True)
+    assert files(full) == files(straight)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import accord
 from accord.data import Federation, from_arrays, from_huggingface
+from accord.runs.reader import load as read
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'accord-fl[transformers]'")
 pytest.importorskip("peft", reason="peft is not installed: pip install 'accord-fl[transformers]'")
@@ -129,6 +130,15 @@ def test_an_adapter_is_all_that_is_trained_and_is_saved_as_one(engine: str, tmp_
     again = PeftModel.from_pretrained(fresh, run.folder / "adapter").eval()
     words = torch.arange(8)[None]
     assert torch.equal(again(input_ids=words).logits, trained(input_ids=words).logits)
+
+
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
+def test_a_damaged_adapter_is_told(name: str, tmp_path: Path) -> None:
+    run = accord.fit(lora(bert()), _words(), folder=tmp_path, **QUIET)
+    assert run.folder is not None and read(run.folder).status == "done"
+    file = run.folder / "adapter" / name
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    assert read(run.folder).status.startswith(f"damaged: adapter/{name} is damaged")
 
 
 def test_a_model_without_an_adapter_has_none(tmp_path: Path) -> None:

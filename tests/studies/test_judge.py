@@ -318,7 +318,7 @@ def test_the_two_checks_of_the_old_rule() -> None:
 
 
 def test_the_page_in_the_repository_is_what_the_code_writes() -> None:
-    text = page(read_all(sorted(RULES.parent.glob("*.json"))))
+    text = page(read_all(sorted(RULES.parent.glob("*.json")), print))
     assert (RULES.parents[1] / "README.md").read_text(encoding="utf-8") == text
     assert re.match(rf"\d+ of {len(numbers())} numbers answered\n", text) and "## Not run" in text
 
@@ -355,7 +355,7 @@ def test_numbers_count_as_answered_with_three_seeds(tmp_path: Path) -> None:
     one, two = tmp_path / "one.json", tmp_path / "two.json"
     one.write_text(json.dumps(content))
     two.write_text(json.dumps({**content, "study": "mine"}))
-    text = page(read_all([one, two]))
+    text = page(read_all([one, two], print))
     assert text.startswith("1 of 746 numbers answered\n")
     assert f"- tmlr-table2: {len(load('tmlr-table2').cells) - 2} cells not asked for by its command" in text
 
@@ -366,11 +366,11 @@ def test_results_that_cannot_be_judged_together_are_one_sentence(tmp_path: Path)
     one.write_text(json.dumps(content))
     two.write_text(json.dumps(content))
     with sentence("one.json", "two.json both hold results of rules"):
-        read_all([one, two])
+        read_all([one, two], print)
     for protocol in (PROTOCOL + 1, None):
         two.write_text(json.dumps({**content, "protocol": protocol}))
         with sentence("two.json", f"has results of protocol {protocol}, and this is protocol {PROTOCOL}"):
-            read_all([two])
+            read_all([two], print)
     twice = {**content, "cells": [content["cells"][0], content["cells"][0]]}
     for damaged in (
         "{}",
@@ -382,7 +382,7 @@ def test_results_that_cannot_be_judged_together_are_one_sentence(tmp_path: Path)
     ):
         two.write_text(damaged)
         with sentence("two.json does not hold results of accord reproduce"):
-            read_all([two])
+            read_all([two], print)
 
 
 def test_without_scipy_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

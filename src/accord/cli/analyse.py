@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from accord.cli.analysis_output import OUT, Kind, Out, Tau, ready, show_analysis
-from accord.cli.shared import Overrides, tell, this_command, train_all
+from accord.cli.shared import Overrides, finite, tell, this_command, train_all
 from accord.cli.theory import convergence, stability, surfaces
 
 if TYPE_CHECKING:
@@ -80,7 +80,10 @@ def softness(
     target: Annotated[
         float | None,
         typer.Option(
-            "--target", show_default=False, help="Accuracy (%) to wait for; left out, 95 % of what averaging reaches."
+            "--target",
+            callback=finite,
+            show_default=False,
+            help="Accuracy (%) to wait for; left out, 95 % of what averaging reaches.",
         ),
     ] = None,
     select: Select = "last10",

@@ -5,14 +5,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from accord.cli.shared import print_table
+from accord.cli.shared import finite, print_table
 
 if TYPE_CHECKING:
     from accord.analyses.output import Result
 
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where tables and figure go.")]
 Kind = Annotated[str, typer.Option("--figure", metavar="KIND", help="png, svg, or none for the tables alone.")]
-Tau = Annotated[float, typer.Option("--tau", help="Net agreement that a coordinate needs to pass whole.")]
+Tau = Annotated[
+    float,
+    typer.Option(
+        "--tau", min=0.0, max=1.0, callback=finite, help="Net agreement that a coordinate needs to pass whole."
+    ),
+]
 OUT = Path("analyses")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from accord.cli.shared import AsJson, Overrides, print_table, print_time, this_command, train_all
+from accord.cli.shared import AsJson, Overrides, finite, print_table, print_time, this_command, train_all
 from accord.cli.study_output import warn, write_results
 from accord.core.errors import AccordError
 
@@ -27,6 +27,7 @@ def choose(
         float | None,
         typer.Option(
             min=0,
+            callback=finite,
             show_default=False,
             help="Stop after so many minutes, and answer by what is complete; left out: all stages.",
         ),

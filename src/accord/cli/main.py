@@ -100,6 +100,11 @@ def _note_old_spelling_once() -> None:
     warnings.showwarning = note
 
 
+def _of_memory(error: Exception) -> bool:
+    """Whether memory ran out; torch says so in words."""
+    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
+
+
 def main() -> None:
     """The command's entry point: what a user can put right becomes one sentence and exit code 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -114,6 +119,10 @@ def main() -> None:
         sentence = (
             f"{error.format_message().rstrip('.')}: see {error.ctx.command_path if error.ctx else 'accord'} --help"
         )
+    except (MemoryError, RuntimeError) as error:
+        if not _of_memory(error):
+            raise
+        sentence = f"there is not enough memory for this: {' '.join(str(error).split()) or 'it was all taken'}"
     except OSError as error:
         sentence = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     finally:  # registered last, it runs first: one more Ctrl-C while Python ends would be a traceback about nothing

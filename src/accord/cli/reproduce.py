@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from accord.cli.shared import print_table, this_command, train_all
+from accord.cli.shared import finite, print_table, this_command, train_all
 from accord.cli.study_output import print_plan, print_study, warn, write_results
 from accord.core.errors import AccordError
 
@@ -65,6 +65,7 @@ def reproduce(
         float | None,
         typer.Option(
             min=0,
+            callback=finite,
             help=(
                 "Stop after so many minutes. What settles most is trained first: cells of a claim without figures, then"
                 " the widest intervals. The same command goes on."

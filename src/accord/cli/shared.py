@@ -1,7 +1,11 @@
 """What the files of the command share."""
 
+import errno
+import math
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from accord.experiments.sweep import PlannedRun
     from accord.runs.run import Run
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's share of it, or what a file may hold
 AsJson = Annotated[bool, typer.Option("--json", help="Print results as JSON.")]
 
 Rule = Annotated[
@@ -39,6 +44,13 @@ Overrides = Annotated[
         help="Settings that replace the file's, such as algorithm.mask.tau=0.6.",
     ),
 ]
+
+
+def finite(value: float | None) -> float | None:
+    """Refuses NaN and infinities, which an option's bounds let pass."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number")
+    return value
 
 
 def tell(console: Console, text: str) -> None:
@@ -84,7 +96,7 @@ def train_experiments(
     console, interrupt = Console(stderr=True), Interrupt()
     runs: list[Run] = []
     left = 0  # runs that have rounds before them
-    try:
+    with _going_on(console, hint):
         with watcher_for(console) as watcher:
             for experiment in experiments:
                 new = (
@@ -97,12 +109,23 @@ def train_experiments(
                 runs += new
         show_results([load(run.folder) for run in runs if run.folder], rule, as_json)
         make_the_page([run.folder for run in runs if run.folder], console)
-    except KeyboardInterrupt:
-        tell(console, f"Stopped at once; what was written is whole. {hint}")
-        raise typer.Exit(130) from None
     if left:
         tell(console, f"Stopped early. {hint}")
         raise typer.Exit(130 if interrupt.asked else 0)
+
+
+@contextmanager
+def _going_on(console: Console, hint: str) -> Iterator[None]:
+    """Within it training that is cut short, by Ctrl-C twice or a full disk, says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell(console, f"Stopped at once; what was written is whole. {hint}")
+        raise typer.Exit(130) from None
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise AccordError(f"{error.filename}: {error.strerror}. What was written is whole: make room. {hint}") from None
 
 
 def train_all(
@@ -115,12 +138,8 @@ def train_all(
     from accord.experiments.sweep import sweep
 
     console, interrupt = Console(stderr=True), interrupt or Interrupt()
-    try:
-        with watcher_for(console) as watcher:
-            left = sweep(runs, watcher, interrupt, lambda text: tell(console, text), fresh=fresh)
-    except KeyboardInterrupt:
-        tell(console, f"Stopped at once; what was written is whole. {hint}")
-        raise typer.Exit(130) from None
+    with _going_on(console, hint), watcher_for(console) as watcher:
+        left = sweep(runs, watcher, interrupt, lambda text: tell(console, text), fresh=fresh)
     return left, interrupt.asked
 
 

@@ -5,20 +5,23 @@ from typing import Annotated
 import typer
 
 from accord.cli.analysis_output import OUT, Kind, Out, Tau, ready, show_analysis
+from accord.cli.shared import finite
 from accord.core.errors import AccordError
 
 
 def surfaces(
     tau: Tau = 0.4,
-    p: Annotated[float, typer.Option("--p", help="Net agreement of the first FedGMA.")] = 0.8,
-    eta_s: Annotated[float, typer.Option("--eta-s", help="Rate of the first FedGMA's masked step.")] = 0.1,
+    p: Annotated[float, typer.Option("--p", callback=finite, help="Net agreement of the first FedGMA.")] = 0.8,
+    eta_s: Annotated[
+        float, typer.Option("--eta-s", callback=finite, help="Rate of the first FedGMA's masked step.")
+    ] = 0.1,
     clients: Annotated[
         str, typer.Option("--clients", metavar="A,B", help="How many clients see A's and how many B's surface.")
     ] = "1,1",
     starts: Annotated[int, typer.Option("--starts", min=2, max=101, help="Starts along each side of the square.")] = 21,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of every rule.")] = 400,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Local steps in a round.")] = 5,
-    lr: Annotated[float, typer.Option("--lr", min=0.0, help="The clients' learning rate.")] = 0.02,
+    lr: Annotated[float, typer.Option("--lr", min=0.0, callback=finite, help="The clients' learning rate.")] = 0.02,
     out: Out = OUT,
     figure: Kind = "png",
 ) -> None:
@@ -41,7 +44,7 @@ def surfaces(
 
 
 def stability(
-    clients: Annotated[int, typer.Option("--clients", min=2, help="Clients that vote.")] = 10,
+    clients: Annotated[int, typer.Option("--clients", min=2, max=1000, help="Clients that vote.")] = 10,
     tau: Tau = 0.4,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Coordinates per setting.")] = 100_000,
     noises: Annotated[
@@ -71,7 +74,10 @@ def convergence(
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of a trial.")] = 1000,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Trials, each from a start of its own.")] = 64,
     sigma: Annotated[
-        float, typer.Option("--sigma", min=0.0, help="Noise of the averaged gradient, all coordinates together.")
+        float,
+        typer.Option(
+            "--sigma", min=0.0, callback=finite, help="Noise of the averaged gradient, all coordinates together."
+        ),
     ] = 0.5,
     local: Annotated[int, typer.Option("--local", min=1, help="Local steps; the sharper bound is for one.")] = 1,
     out: Out = OUT,

@@ -3,7 +3,8 @@
 import json
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,29 @@ def write_whole(path: Path, content: bytes) -> None:
     """Puts `content` in place of whatever is there, in one step that survives a power cut."""
     # two processes may write one file: the last one's content stays, whole
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with open(beside, "wb") as handle:
-        handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(beside, path)
-    sync_folder(path.parent)
+    with naming(path):
+        try:
+            with open(beside, "wb") as handle:
+                handle.write(content)
+                handle.flush()
+                os.fsync(handle.fileno())
+            os.replace(beside, path)
+        except BaseException:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)  # on a full disk it takes up room
+            raise
+        sync_folder(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the system within it name this file: those of writing name none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename == str(path):
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from accord.core.errors import AccordError
 
@@ -95,8 +95,10 @@ def _contents(
 @contextmanager
 def open_tar(path: Path, most: int) -> Iterator[tarfile.TarFile]:
     """A .tar.gz file, read once from its beginning, of which no more than `most` bytes are unpacked."""
-    with gzip.open(path) as unzipped, tarfile.open(fileobj=_AtMost(unzipped, most), mode="r|") as archive:
-        yield archive
+    with gzip.open(path) as unzipped:
+        stream = cast(IO[bytes], _AtMost(unzipped, most))  # all of a file that a stream of tar needs
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            yield archive
 
 
 class _AtMost:

@@ -74,7 +74,11 @@ class Column:
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> "Column":
         levels = form.get("levels")
-        return cls(**{**form, "levels": None if levels is None else tuple(levels)})
+        column = cls(**{**form, "levels": None if levels is None else tuple(levels)})
+        texts = [column.name, column.missing, *(column.levels or ())]
+        if not all(isinstance(text, str) for text in texts) or not isinstance(column.fill, int | float):
+            raise TypeError(f"column {column.name!r} is not of names and numbers")
+        return column
 
 
 @dataclass(frozen=True)
@@ -143,9 +147,16 @@ class Preparation:
 
     @classmethod
     def from_json(cls, form: Mapping[str, Any]) -> "Preparation":
-        """As `to_json` writes it."""
+        """As `to_json` writes it; anything else is refused by a TypeError, a KeyError or a ValueError."""
         scaling = dict(form["scaling"] or {})
         make = _SCALINGS.get(scaling.pop("name", ""))
+        numbers = [*form["shape"], form["outputs"]]
+        if not all(type(number) is int and 0 <= number < 2**31 for number in numbers):
+            raise ValueError("its shape and outputs must be whole numbers")
+        if not all(isinstance(value, int | float) for values in scaling.values() for value in values):
+            raise TypeError("its scaling must be numbers")
+        if not all(isinstance(name, str) for name in form["classes"]):
+            raise TypeError("its classes must be text")
         return cls(
             tuple(form["shape"]),
             form["outputs"],

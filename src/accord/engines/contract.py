@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from accord.core import draws
+from accord.core.errors import AccordError
 from accord.core.record import Record, State
 from accord.engines.group_values import Exact, GroupValues, Outputs, Settled
 from accord.engines.job import Job as Job
 from accord.rules.algorithm import Algorithm, Memory
 
+_READ = 2**28  # samples that a client may read in a round, as often as they are: their numbers take 2 GB
 SHARDS = 16  # a cohort is summed in at most so many parts; part of the experiment, not of the machine
 # on a CPU a larger batch falls out of the cache: 1000 took twice as long per sample
 EVALUATION_BATCH = {"cpu": 250, "cuda": 4096}
@@ -200,6 +202,11 @@ def order(job: Job, round: int, member: Member, least: int = 1) -> tuple[np.ndar
     sizes = _sizes(count, training.batch or count, least)
     steps = min(len(sizes) * training.epochs, training.steps or len(sizes) * training.epochs)
     steps = max(1, math.ceil(member.share * steps))
+    if steps / len(sizes) * count > _READ:
+        raise AccordError(
+            f"epochs: {training.epochs:,} passes over the {count:,} samples of client {member.client} are more than a"
+            f" round's {_READ:,} samples: give fewer, or a number of steps"
+        )
     epochs = [
         draws.permutation(count, job.seed, "batches", round, member.client, e)
         for e in range(math.ceil(steps / len(sizes)))

@@ -15,6 +15,6 @@ def rehearse(rule: str, experiment: Experiment) -> None:
     may_be = {"train": True, "heldout": data.heldout, "unseen": data.unseen or not tested, "test": tested}
     splits = [split for split, there in may_be.items() if there]
     groups, count = [(split, split) for split in splits], len(splits)
-    spent = {} if experiment.algorithm.privacy else None
+    spent: dict[str, float] | None = {} if experiment.algorithm.privacy else None
     blank = summarise(Table(groups, np.ones(count, dtype=np.int64), {"loss": np.zeros(count)}), privacy=spent)
     select([(number, blank) for number in experiment.plan(0).evaluations], rule)

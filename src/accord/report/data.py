@@ -4,6 +4,7 @@ Runs that differ by seed alone make one setting. Of every curve the page gets at
 clients so many dots: five hundred runs still make a file that can be mailed.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,11 +22,11 @@ from accord.core.version import __version__
 from accord.report.choices import CHOICE, choice
 from accord.report.grids import grids
 from accord.report.papers import holds_results, paper, runs_of
-from accord.runs.checksums import lines_of, parsed, read_json
+from accord.runs.checksums import lines_of, read_json
 from accord.runs.comparison import by_kind, by_setting, labels, notes
 from accord.runs.left_out import left_out, split_off
 from accord.runs.reader import Recorded, find, load
-from accord.runs.rows import RoundRow
+from accord.runs.rows import read_row
 from accord.runs.selection import rule_for
 
 RULES = {
@@ -184,8 +185,8 @@ def _clients(runs: Sequence[Recorded], metric: str, notices: list[str]) -> dict[
     for run in runs:
         if run.ended:
             try:
-                rows += [row for row in read_json(run.folder / "clients.json") if row[metric] is not None]
-            except (AccordError, KeyError, TypeError):
+                rows += _client_rows(run.folder / "clients.json", metric)
+            except (AccordError, KeyError, TypeError, ValueError):
                 notices.append(f"{run.folder}/clients.json cannot be read: the run's clients are not in the figure")
     drawn = {}
     for split in ("train", "heldout", "unseen"):
@@ -197,6 +198,18 @@ def _clients(runs: Sequence[Recorded], metric: str, notices: list[str]) -> dict[
     return drawn
 
 
+def _client_rows(path: Path, metric: str) -> list[Mapping[str, Any]]:
+    """The clients that have a figure."""
+    rows: list[Mapping[str, Any]] = [
+        {"client": str(row["client"]), "split": str(row["split"]), "samples": int(row["samples"]), metric: row[metric]}
+        for row in read_json(path)
+        if row[metric] is not None
+    ]
+    if not all(isinstance(row[metric], int | float) and abs(row[metric]) < math.inf for row in rows):
+        raise ValueError(f"{metric} is no number")
+    return rows
+
+
 def _agreement(runs: Sequence[Recorded]) -> dict[str, Any] | None:
     """How far clients agreed, by parameter and round, averaged over seeds. Only the lines of the rounds that are shown
     are parsed."""
@@ -206,7 +219,7 @@ def _agreement(runs: Sequence[Recorded]) -> dict[str, Any] | None:
         path = run.folder / "metrics.jsonl"
         for number, line in enumerate(islice(lines_of(path), run.rounds), start=1):
             if number in told and b"agreement_by_layer" in line:  # none of a round without a mask, or that was skipped
-                row = RoundRow.from_json(parsed(line, path))
+                row = read_row(line, path)
                 told[number].append({"all": row.agreement or 0.0, **(row.agreement_by_layer or {})})
     layers = list(dict.fromkeys(name for of in told.values() for row in of for name in row))
     if not layers:

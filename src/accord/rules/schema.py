@@ -50,8 +50,8 @@ class Setting:
 def takes(kind: Any, bounds: Iterable[Any] = ()) -> str:
     """What a key takes, in words: `a whole number of at least 1`."""
     if get_origin(kind) is Annotated:
-        base, info = get_args(kind)
-        return takes(base, info.metadata)
+        base, *info = get_args(kind)
+        return takes(base, [bound for one in info for bound in getattr(one, "metadata", ())])
     if get_origin(kind) in (list, tuple):
         return f"one or more, each {takes(get_args(kind)[0])}"
     if get_origin(kind) is dict:

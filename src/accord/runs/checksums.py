@@ -119,6 +119,14 @@ def read_done(path: Path) -> Json:
     return done
 
 
+def read_state(path: Path) -> Json:
+    """A checkpoint's mark: the round it is of, and its tensors' file."""
+    state = read_sealed(path)
+    if type(state.get("round")) is not int or not isinstance(state.get("tensors"), str):
+        raise AccordError(f"{path} is damaged: it does not say which round it is of, and where its tensors are")
+    return state
+
+
 def check_file(path: Path, known: Iterable[str] | None, by: str = "state.json") -> None:
     """Refuses a file whose checksum is none of those known; of an earlier version none is."""
     if known is not None and checksum_of(path) not in known:
@@ -210,7 +218,8 @@ def _check_record(folder: Path) -> Json | None:
     at_end = {name: [of] for name, of in (done or {}).get("files", {}).items()}
     for by, known in (("state.json", state.get("files", {})), ("done", at_end)):
         for name, checksums in known.items():
-            if name != METRICS and not name.endswith(".safetensors"):
+            # of tensors, those of an adapter are read by peft, which does not check them
+            if name != METRICS and (not name.endswith(".safetensors") or name.startswith("adapter/")):
                 check_file(folder / name, checksums, by)
     return done
 

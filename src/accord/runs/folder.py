@@ -237,8 +237,7 @@ class RunFolder:
         self._forget_earlier_end()
         self.flush()
         contents = {f"{name}.safetensors": tensor_bytes(model.state_dict()) for name, model in models.items()}
-        if "model" in models:
-            save_adapter(models["model"], self.path / "adapter")
+        adapter = save_adapter(models["model"], self.path / "adapter") if "model" in models else []
         # a line each: with indents, to write those of hundreds of clients took longer than many rounds
         rows = ",\n".join([json_line(row).rstrip() for row in clients])
         contents["clients.json"] = f"[\n{rows}\n]\n".encode()
@@ -246,6 +245,7 @@ class RunFolder:
             write_whole(self.path / name, content)
         self._checkpoints.forget_older()  # the run has its models now
         files = {name: checksum(content) for name, content in contents.items()}
+        files |= {path.relative_to(self.path).as_posix(): checksum_of(path) for path in adapter}
         flat = {} if flat_since is None else {"flat_since": flat_since}
         write_sealed(self.path / "done", {"schema": SCHEMA, "rounds": rounds, **flat, "files": files})
 

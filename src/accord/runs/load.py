@@ -20,7 +20,7 @@ from accord.data.preparation import Preparation
 from accord.engines.job import PERSONAL
 from accord.models import shaped, warm_start
 from accord.rules.registry import NETWORKS, imported
-from accord.runs.checksums import read_json, read_model, read_sealed, read_tensors
+from accord.runs.checksums import read_json, read_model, read_state, read_tensors
 from accord.runs.client_models import ClientModels
 from accord.runs.folder import client_file
 from accord.runs.reader import Recorded, find
@@ -91,7 +91,7 @@ def _preparation(path: Path) -> Preparation | None:
         return None
     try:
         return Preparation.from_json(read_json(file))
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise AccordError(f"{file} is damaged: {type(error).__name__}: {error}") from None
 
 
@@ -134,7 +134,7 @@ def _check_size(folder: Path, mine: int, its: int) -> None:
 def _checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not (path / "state.json").exists():
         return {}, {}
-    state = read_sealed(path / "state.json")
+    state = read_state(path / "state.json")
     file = path / state["tensors"]
     if not file.exists() and (path / "done").exists():  # it has its models
         return state, {}

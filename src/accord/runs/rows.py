@@ -15,7 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
-from accord.core.files import plain
+from accord.core.errors import AccordError
+from accord.core.files import naming, plain
 from accord.core.jsonable import Json, Jsonable
 from accord.runs.checksums import check_record, lines_of, parsed, running
 from accord.runs.evaluation import Evaluation
@@ -83,6 +84,14 @@ _SOMETIMES = tuple(
 )
 
 
+_TABLES = ("left_out", "agreement_by_layer", "privacy")
+_FIGURES = tuple(
+    field.name
+    for field in fields(RoundRow)
+    if field.name not in (*_TABLES, "told", "skipped", "evaluation", "off_schedule")
+)
+
+
 def json_line(form: Mapping[str, Any]) -> str:
     """JSON on a line of its own. Almost no round has a NaN, so only those that do are walked through."""
     try:
@@ -135,7 +144,7 @@ class Log:
         if self.path is None:
             self._blocks += [zlib.compress(block, 1)] if block else []
         elif block or sync:
-            with self.path.open("ab") as handle:
+            with naming(self.path), self.path.open("ab") as handle:
                 handle.write(block)
                 if sync:
                     handle.flush()
@@ -149,6 +158,20 @@ class Log:
         for block in self._blocks:
             yield from zlib.decompress(block).splitlines(keepends=True)
         yield from (line.encode() for line in self.waiting)
+
+
+def read_row(line: bytes, path: Path | None) -> RoundRow:
+    """A row of a run's file, or a sentence that names the file."""
+    try:
+        row = RoundRow.from_json(parsed(line, path))
+        for name in _TABLES:
+            dict(getattr(row, name) or {})
+        figures = [getattr(row, name) for name in _FIGURES] + list((row.agreement_by_layer or {}).values())
+        if not all(isinstance(figure, int | float | None) for figure in figures):
+            raise TypeError("text in place of a number")
+        return row
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise AccordError(f"{path} is damaged: a row is not what a round writes ({error})") from None
 
 
 def read_rows(folder: Path) -> "Rows":
@@ -187,7 +210,7 @@ class Rows(Sequence[RoundRow]):
         count, last = 0, b""
         for line in log.lines():
             count, last = count + 1, line
-        return cls(log, count, RoundRow.from_json(parsed(last, log.path)) if count else None)
+        return cls(log, count, read_row(last, log.path) if count else None)
 
     def append(self, row: RoundRow) -> int:
         """Adds a row, and gives a check of its line."""
@@ -227,7 +250,7 @@ class Rows(Sequence[RoundRow]):
         return self._kept.get(place) or self._row(next(islice(self._log.lines(), place, None)))
 
     def _row(self, line: bytes) -> RoundRow:
-        return RoundRow.from_json(parsed(line, self._log.path))
+        return read_row(line, self._log.path)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or len(self) != len(other):

@@ -1,8 +1,8 @@
-"""Results of `accord reproduce`, read back from their files. A file that is damaged or of another protocol is refused,
-not skipped."""
+"""Results of `accord reproduce`, read back from their files. A file that is damaged or of another protocol is told of,
+and the others count."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,17 +59,25 @@ class AnalysisResults:
 Results = StudyResults | AnalysisResults
 
 
-def read_all(paths: Sequence[Path]) -> list[Results]:
-    """Results from their files, each study once."""
+def read_all(paths: Sequence[Path], tell: Callable[[str], None]) -> list[Results]:
+    """Results from their files, each study once. What cannot be read is told; if nothing can, that is an error."""
     found: dict[str, Path] = {}
     results = []
     for path in paths:
-        one = read(path)
+        try:
+            one = read(path)
+        except AccordError as error:
+            if len(paths) == 1:
+                raise
+            tell(f"left out: {error}")
+            continue
         name = one.study.name if isinstance(one, StudyResults) else one.name
         if name in found:
             raise AccordError(f"{found[name]} and {path} both hold results of {name}: keep one of them")
         found[name] = path
         results.append(one)
+    if not results:
+        raise AccordError(f"none of {len(paths)} files of {paths[0].parent} holds results of accord reproduce")
     return results
 
 

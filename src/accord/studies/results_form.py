@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-Number = Annotated[int | float, Field(allow_inf_nan=False)]
+Number = Annotated[float, Field(ge=-1e18, le=1e18)]  # whole numbers are such, too
 Figure = Number | str | bool | None  # a number that is none is null
 
 

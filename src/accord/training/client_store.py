@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from accord.core.errors import AccordError
-from accord.core.files import sync_folder, tensor_bytes
+from accord.core.files import naming, sync_folder, tensor_bytes
 from accord.core.jsonable import Json
 from accord.core.record import State
 from accord.runs.checkpoints import AGAIN
@@ -71,7 +71,8 @@ class ClientStore:
             self._folder.mkdir(exist_ok=True)
             file = self._file(client, round)
             content = tensor_bytes(state)
-            file.write_bytes(content)
+            with naming(file):
+                file.write_bytes(content)
             self._unsynced.add(file)
             self._staged_checksums[client] = checksum(content)
         self._staged[client] = round

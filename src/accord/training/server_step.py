@@ -87,7 +87,7 @@ def told_of(
             row["agreement"] = sum(sums) / layout.size
             row["below_tau"] = 1.0 - passed / layout.size
             by_layer = zip(layout.parameters, sums, strict=True)
-            row["agreement_by_layer"] = {entry.name: total / entry.size for entry, total in by_layer}
+            row["agreement_by_layer"] = {entry.name: total / entry.size for entry, total in by_layer if entry.size}
         told.append((bool(sound), row))
     return told
 

@@ -57,7 +57,9 @@ def _content(path: Path, known: tuple[int, int, str] | None) -> tuple[int, int, 
 
 
 def _kept_at(folder: Path) -> Path:
-    return cache_folder() / f"contents-{hashlib.blake2b(os.fsencode(folder.resolve()), digest_size=16).hexdigest()}.json"
+    return (
+        cache_folder() / f"contents-{hashlib.blake2b(os.fsencode(folder.resolve()), digest_size=16).hexdigest()}.json"
+    )
 
 
 def _known(folder: Path) -> Known:
