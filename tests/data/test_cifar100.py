@@ -145,6 +145,14 @@ def test_a_damaged_archive_is_named(tmp_path: Path, content: bytes | None) -> No
         read_cifar100(tmp_path)
 
 
+def test_no_more_is_unpacked_than_the_official_archive_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 100_000)
+    for held in ({"train.bin": bytes(200_000)}, {"beside.bin": bytes(200_000), **files()}):
+        pack(tmp_path, held)
+        with sentence("cifar-100-binary.tar.gz is damaged", "it unpacks to more than such an archive holds"):
+            read_cifar100(tmp_path)
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, files())
 

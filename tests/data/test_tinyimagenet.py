@@ -146,6 +146,14 @@ def test_a_damaged_zip_is_named(tmp_path: Path) -> None:
         read_tinyimagenet(tmp_path)
 
 
+def test_no_more_is_unpacked_than_its_files_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accord.data.readers.tinyimagenet.MOST", 10_000)
+    for put in (pack, write):
+        put(tmp_path, files() | {"words.txt": bytes(20_000)})
+        with sentence("words.txt", "cannot be read: it holds more than 10,000 bytes"):
+            read_tinyimagenet(tmp_path)
+
+
 def test_a_folder_without_it_says_what_was_looked_for(tmp_path: Path) -> None:
     with sentence(
         f"{tmp_path} holds neither the folder tiny-imagenet-200 (with wnids.txt in it) nor tiny-imagenet-200.zip"

@@ -1,5 +1,6 @@
 """`accord sweep`: the grid, its groups, and real processes whose runs equal those of `accord run`."""
 
+import io
 import json
 import os
 import pty
@@ -13,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from accord import ditto, fedavg, gma
+from accord.console.progress import watcher_for
 from accord.engines.vectorised import CannotBatch
 from accord.experiments import groups
+from accord.experiments.execute import Interrupt
 from accord.experiments.experiment import parse
 from accord.experiments.groups import Jobs, grouped, packed
-from accord.experiments.sweep import preview, read
+from accord.experiments.sweep import preview, read, sweep
 from command import Started, accord, command, environment
 from conftest import sentence
 
@@ -470,3 +474,14 @@ def test_a_terminal_gets_one_bar_for_the_group(env: dict[str, str], here: Path) 
 def test_a_selection_rule_is_rehearsed_and_nothing_is_written(env: dict[str, str], here: Path) -> None:
     done = accord(env, here, "sweep", "grid.toml", "--select", "best", code=2)
     assert "there is no selection rule 'best'" in done.stderr and not (here / "my runs").exists()
+
+
+def test_runs_that_share_a_folder_are_trained_once_in_lockstep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells of an analysis may coincide; one may ask for more rounds, which changes no folder's name."""
+    monkeypatch.chdir(tmp_path)
+    file = written(tmp_path, '[sweep]\n"algorithm.server.lr" = [0.5, 1.0]')
+    short, long = (read(file, ["run.engine=vectorised", f"train.rounds={count}"]) for count in (1, 2))
+    with watcher_for(Console(file=io.StringIO())) as watcher:
+        assert sweep([*short, *long, *short], watcher, Interrupt(), lambda text: None) == 0
+    assert all(run.done for run in [*short, *long])
+    assert len(list(tmp_path.glob("my runs/*-s*"))) == len(short)

@@ -1,5 +1,5 @@
 """Whatever a setting or a file holds, a command succeeds, or says what is wrong and ends with 2: no traceback, no wait
-without end, no memory without bound. 3,000 cases in all, the same ones every time; each has 60 seconds and 6 GB."""
+without end, no memory without bound. 3,000 cases in all, the same ones every time; each has five minutes and 6 GB."""
 
 import resource
 import shutil
@@ -22,7 +22,7 @@ from made_tables import write_sites
 from odd_input import damaged_bytes, damaged_json, settings_drawn, toml
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-_SECONDS, _BYTES = 60, 6 << 30
+_SECONDS, _BYTES = 300, 6 << 30
 # longer than this a run may take, and should: it is not trained
 _LONG = ("train.rounds", "train.epochs", "data.clients", "train.steps", "model.hidden", "model.width", "data.size")
 
@@ -51,12 +51,16 @@ def cases(count: int) -> Callable[..., object]:
     return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=checks, database=None)
 
 
+class Endless(BaseException):
+    """Nothing that a command would take for an error of its own."""
+
+
 @contextmanager
 def bounded() -> Iterator[None]:
     """Within it time and memory are short."""
 
     def late(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError("it does not end")
+        raise Endless
 
     before, limits = signal.signal(signal.SIGALRM, late), resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
