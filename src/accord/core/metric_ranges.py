@@ -38,14 +38,19 @@ def _times(bound: float, samples: Tensor) -> Tensor:
     return samples * bound if math.isfinite(bound) else samples * 0 + bound  # infinity times 0 is NaN
 
 
+def _counts(lifted: Tensor) -> bool:
+    return bool(lifted.isfinite().all()) and bool((lifted >= 0).all())
+
+
 def _histogram(lifted: Tensor, samples: int) -> bool:
     """`[classes, 2, bins]`: every class counts every sample, as one of it or as another."""
-    return lifted.ndim == 3 and lifted.shape[1] == 2 and bool((lifted.sum((1, 2)) == samples).all())
+    fits = lifted.ndim == 3 and lifted.shape[1] == 2 and _counts(lifted)
+    return fits and bool((lifted.sum((1, 2)) == samples).all())
 
 
 def _confusion(lifted: Tensor, samples: int) -> bool:
     """`[classes, 3]`: rightly predicted, predicted, there."""
-    if lifted.ndim != 2 or lifted.shape[1] != 3:
+    if lifted.ndim != 2 or lifted.shape[1] != 3 or not _counts(lifted):
         return False
     right, predicted, there = lifted.unbind(1)
     fewer = bool((right <= predicted).all()) and bool((right <= there).all())
@@ -54,40 +59,36 @@ def _confusion(lifted: Tensor, samples: int) -> bool:
 
 def _confidences(lifted: Tensor, samples: int) -> bool:
     """`[bins, 3]`: samples, the sum of their confidences, and how many are right."""
-    if lifted.ndim != 2 or lifted.shape[1] != 3:
+    if lifted.ndim != 2 or lifted.shape[1] != 3 or not _counts(lifted):
         return False
     count, confidence, right = lifted.unbind(1)
     return float(count.sum()) == samples and bool(((confidence <= count * (1 + _SLACK)) & (right <= count)).all())
 
 
 def _squares(lifted: Tensor, samples: int) -> bool:
-    """`[numbers of a sample, 4]`: samples, and the sums of targets, of their squares and of squared errors."""
-    return lifted.ndim == 2 and lifted.shape[1] == 4 and bool((lifted[:, 0] == samples).all())
+    """`[numbers of a sample, 4]`: samples, and the sums of targets, of their squares and of squared errors, which a
+    model that diverged makes NaN or infinite."""
+    fits = lifted.ndim == 2 and lifted.shape[1] == 4
+    return fits and bool((lifted[:, 0] == samples).all()) and not bool((lifted[:, 2:] < 0).any())
 
 
 def _words(lifted: Tensor, samples: int) -> bool:
-    """`[2]`: the sum of losses, and the words."""
-    return tuple(lifted.shape) == (2,)
+    """`[2]`: the sum of losses, which a model that diverged makes NaN or infinite, and the words."""
+    return tuple(lifted.shape) == (2,) and _counts(lifted[1:]) and not bool(lifted[0] < 0)
 
 
-_FITS: Mapping[str, tuple[Callable[[Tensor, int], bool], int | None]] = {  # and the column that may be below 0
-    "auc": (_histogram, None),
-    "average_precision": (_histogram, None),
-    "balanced_accuracy": (_confusion, None),
-    "calibration_error": (_confidences, None),
-    "f1": (_confusion, None),
-    "perplexity": (_words, None),
-    "r2": (_squares, 1),
+_FITS: Mapping[str, Callable[[Tensor, int], bool]] = {
+    "auc": _histogram,
+    "average_precision": _histogram,
+    "balanced_accuracy": _confusion,
+    "calibration_error": _confidences,
+    "f1": _confusion,
+    "perplexity": _words,
+    "r2": _squares,
 }
 
 
 def can_be_lifted(lifted: Tensor, name: str, samples: int) -> bool:
     """Whether a client with so many samples can have added this up for a metric of this name: counts of its samples and
-    no more, none below 0. Of no samples it is zeros."""
-    if name not in _FITS:
-        return False
-    fits, signed = _FITS[name]
-    at_least_0 = lifted >= 0
-    if signed is not None and lifted.ndim == 2:
-        at_least_0[:, signed : signed + 1] = True
-    return bool(lifted.isfinite().all()) and bool(at_least_0.all()) and fits(lifted, samples)
+    of no others, none below 0."""
+    return name in _FITS and _FITS[name](lifted, samples)

@@ -1,0 +1,89 @@
+"""What a server takes for a figure: everything that accord's metrics compute, also of a model that diverged, and
+nothing that no data could give."""
+
+import math
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor
+
+from accord.core.measure import Measure, declared, figure_of
+from accord.core.metric_names import METRICS
+from accord.core.metric_ranges import RANGES, can_be_lifted, in_range
+
+OF_GROUP = sorted(name for name, metric in METRICS.items() if declared(metric).of_group)
+NUMBERS = ("mae", "r2")
+
+
+def outputs(name: str, count: int, classes: int, spoil: float | None = None) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(count + classes)
+    output = 3 * torch.randn(count, 1 if name in NUMBERS else classes, generator=generator)
+    if spoil is not None:
+        output[0] = spoil
+    if name in NUMBERS:
+        return output, torch.randn(count, 1, generator=generator)
+    return output, torch.randint(0, classes, (count,), generator=generator)
+
+
+def test_every_metric_has_a_range_and_every_one_of_a_group_a_check() -> None:
+    assert RANGES.keys() == METRICS.keys()
+    for name in OF_GROUP:
+        assert can_be_lifted(cast(Measure, METRICS[name]).lift(*outputs(name, 20, 3)), name, 20)
+
+
+@pytest.mark.parametrize("spoil", [None, math.nan, math.inf, 1e30])
+@pytest.mark.parametrize("count", [1, 2, 57])
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("name", METRICS)
+def test_what_a_metric_computes_is_in_range(name: str, classes: int, count: int, spoil: float | None) -> None:
+    output, target = outputs(name, count, classes, spoil)
+    measure = declared(METRICS[name])
+    if not measure.of_group:
+        total = torch.tensor([float(measure(output, target).double().sum())], dtype=torch.float64)
+        assert in_range(total, name, torch.tensor([count]).double())
+        return
+    figure = figure_of(name, measure, output, target, "all")
+    assert figure is None or in_range(torch.tensor([figure]).double(), name, torch.ones(1).double())
+    assert can_be_lifted(measure.lift(output, target), name, count)
+
+
+def some(lifted: Tensor, change: Any) -> Tensor:
+    changed = lifted.clone()
+    change(changed)
+    return changed
+
+
+@pytest.mark.parametrize("name", [name for name in OF_GROUP if name != "perplexity"])
+def test_what_is_not_that_of_so_many_samples(name: str) -> None:
+    lifted = cast(Measure, METRICS[name]).lift(*outputs(name, 20, 3))
+    first = (0,) * lifted.ndim
+    for bad in (
+        lifted * 2,
+        -lifted,
+        lifted[..., :1],
+        lifted[None],
+        some(lifted, lambda of: of.__setitem__(first, 1e300)),
+        some(lifted, lambda of: of.__setitem__(first, math.nan)),
+    ):
+        assert not can_be_lifted(bad, name, 20)
+    assert not can_be_lifted(lifted, name, 21) and not can_be_lifted(lifted, "accuracy", 20)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fits"),
+    [
+        ("accuracy", 10.0, True),
+        ("accuracy", 10.1, False),
+        ("accuracy", -0.1, False),
+        ("accuracy", math.nan, False),
+        ("mae", -1.0, False),
+        ("mae", 1e9, True),
+        ("mae", math.nan, True),
+        ("r2", 10.5, False),
+        ("r2", -1e9, True),
+        ("a metric of one's own", -1e9, True),
+    ],
+)
+def test_sums_of_ten_samples(name: str, value: float, fits: bool) -> None:
+    assert in_range(torch.tensor([value]).double(), name, torch.tensor([10.0]).double()) == fits
