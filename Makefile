@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 PIP := -m pip install --quiet --no-compile --disable-pip-version-check
 DEMO := $(VENV)/.demo
 DEV := $(VENV)/.dev
+TOOLS := .venvs/tools/.ready
 FRAMEWORKS := flower ray nvflare pfl transformers
 
 .PHONY: help demo demo-flower test test-all test-integration $(FRAMEWORKS:%=test-%) docs check format \
-	bench bench-engines bench-engines-gpu bench-startup bench-bytes clean
+	lock audit bench bench-engines bench-engines-gpu bench-startup bench-bytes clean
 
 help:
 	@echo "make demo    set up, fetch MNIST, train four algorithms, print one table and the path of a page"
@@ -19,6 +20,8 @@ help:
 	@echo "make docs    set up, build the documentation into docs/_build/html"
 	@echo "make check   format, lint and types"
 	@echo "make format  put files into the project's format"
+	@echo "make lock    write requirements.lock: the versions of constraints.txt with the hashes of their files (make LOCKED=1 test installs by it)"
+	@echo "make audit   look for known holes in these versions (needs a network)"
 	@echo "make demo-flower        a federation with Flower: in its simulation, then as processes with TLS and keys on this machine"
 	@echo "make bench   time aggregation, import, client rounds, threads and data"
 	@echo "make bench-engines      time engines against a naive loop, Flower and pfl-research (bench-engines-gpu: on a GPU, no peers)"
@@ -32,14 +35,37 @@ define environment
 	$(PYTHON) -m venv $(1)
 endef
 
+# LOCKED=1: every dependency of the tests but torch, whose builds differ from machine to machine, is installed by its hash. pip checks hashes of all files that it
+# installs or of none: so torch comes first, and the rest without a look at what it depends on. The lock is for CPython 3.11 to 3.13 on Linux and macOS.
+define by_hash
+	$(BIN)/python $(PIP) --constraint constraints.txt torch
+	$(BIN)/python $(PIP) --no-deps --require-hashes --requirement requirements.lock
+	$(BIN)/python $(PIP) --no-deps --constraint constraints.txt --editable .
+endef
+
 $(DEMO): pyproject.toml constraints.txt
 	$(call environment,$(VENV))
-	$(BIN)/python $(PIP) --constraint constraints.txt --editable .
+	$(if $(LOCKED),$(by_hash),$(BIN)/python $(PIP) --constraint constraints.txt --editable .)
 	@touch $@
 
 $(DEV): $(DEMO)
-	$(BIN)/python $(PIP) --constraint constraints.txt --editable '.[dev]'
+	$(if $(LOCKED),,$(BIN)/python $(PIP) --constraint constraints.txt --editable '.[dev]')
 	@touch $@
+
+# Both need a network, and programs in an environment of their own.
+$(TOOLS):
+	$(call environment,.venvs/tools)
+	.venvs/tools/bin/python $(PIP) uv pip-audit
+	@touch $@
+
+lock: $(TOOLS)
+	(echo "# The versions of constraints.txt, all but torch's, with the hashes of their files for every platform: make lock writes this, make LOCKED=1 installs by it."; \
+		grep -v '^torch==' constraints.txt | .venvs/tools/bin/uv pip compile - --quiet --no-deps --generate-hashes --universal --python-version 3.11.7 \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links) > requirements.lock.part
+	mv requirements.lock.part requirements.lock
+
+audit: $(TOOLS)
+	.venvs/tools/bin/pip-audit --strict --disable-pip --no-deps --requirement requirements.lock
 
 # Flower, Ray, NVFlare, pfl-research and transformers want versions of their own, so each has an environment of its own. torch comes first and is pinned: a
 # later, looser request for it then finds it there.
