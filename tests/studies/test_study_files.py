@@ -27,8 +27,9 @@ def test_every_printed_number_has_its_place() -> None:
     found = places()
     own = [place for place in found if place.study != "fedcmnist-palettes"]
     assert len(own) == len({id(place.printed) for place in own}) == len(numbers()) == 746
+    studies = {name: find_study(name) for name in {place.study for place in found}}
     for place in found:
-        study = find_study(place.study)
+        study = studies[place.study]
         assert (study.paper, study.table) == (place.printed.columns["paper"], place.printed.columns["table"])
         if isinstance(study, Study):
             assert place.rule in (study.rules if place.rule else (None,)), (

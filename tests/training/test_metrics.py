@@ -16,6 +16,7 @@ from accord.data import Federation
 from accord.experiments import experiment
 from accord.report import gather, look
 from accord.runs.reader import find, load
+from command import run_command
 from conftest import blobs, mlp, sentence
 
 ASKED = ["auc", "accuracy", "f1", "balanced_accuracy", "average_precision", "calibration_error"]
@@ -46,7 +47,8 @@ def test_figures_are_scikit_learns_on_all_samples_of_a_split() -> None:
 
 
 def test_engines_give_the_same_figures() -> None:
-    rows = [fitted(engine=engine).rows for engine in ("sequential", "processes", "vectorised")]
+    fed = blobs(clients=6, unseen=2)
+    rows = [fitted(fed=fed, rounds=2, engine=engine).rows for engine in ("sequential", "processes", "vectorised")]
     for other in rows[1:]:
         for here, there in zip(rows[0], other, strict=True):
             for split, figures in here["evaluation"]["splits"].items():
@@ -299,13 +301,14 @@ def test_compare_show_and_page_know_the_metric(tmp_path: Path) -> None:
     assert means[0] < means[1] and f"is ahead of fedavg on training data: {means[0] - means[1]:.4f} (" in done
     assert "points" not in done
     note = "auc has no figure for 1 of 3 train clients (b): it needs samples of two classes"
-    assert command("show", str(one)).count(note) == 1 and " more runs: " in command("show", str(one))
+    shown = command("show", str(one))
+    assert shown.count(note) == 1 and " more runs: " in shown
     (notice,) = [told for told in gather(look([one]))["notices"] if note in told]
     assert notice.endswith(note) and "and 2 more runs" in notice
 
 
 def command(*words: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "accord", *words], capture_output=True, text=True)
+    done = run_command(Path.cwd(), *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

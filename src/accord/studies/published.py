@@ -52,14 +52,23 @@ def numbers() -> tuple[Printed, ...]:
         return tuple(Printed(row, float(row["value"]), row["std"], row["note"]) for row in csv.DictReader(file))
 
 
+@functools.cache
+def _by_table() -> dict[tuple[str, str], list[Printed]]:
+    found: dict[tuple[str, str], list[Printed]] = {}
+    for number in numbers():
+        found.setdefault((number.columns["paper"], number.columns["table"]), []).append(number)
+    return found
+
+
 def find(paper: str | None, table: str | None, values: Mapping[str, str]) -> list[Printed]:
     """The numbers of a table that belong to a cell: whose columns have the cell's values, as far as the table has such
     columns. Those on the test set come first."""
     if paper is None or table is None:
         return []
     known = set(numbers()[0].columns)
-    wanted = {"paper": paper, "table": table, **{key: value for key, value in values.items() if key in known}}
-    found = [number for number in numbers() if all(number.columns[key] == value for key, value in wanted.items())]
+    wanted = {key: value for key, value in values.items() if key in known}
+    of_table = _by_table().get((paper, table), [])
+    found = [number for number in of_table if all(number.columns[key] == value for key, value in wanted.items())]
     return sorted(found, key=lambda number: number.split != "test")
 
 
