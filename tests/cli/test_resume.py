@@ -112,13 +112,14 @@ def test_a_full_disk_is_told_with_the_file_and_the_way_on(tmp_path: Path) -> Non
     """A limit of a file's size stands in for a full disk: the system answers a write with an error, too."""
     resource = pytest.importorskip("resource", reason="Windows has no such limit")
     full, straight = prepare(tmp_path / "full"), prepare(tmp_path / "straight")
-    # metrics.jsonl outgrows it after some rounds; a checkpoint of LeNet's 44,426 parameters would at once
+    # which the first checkpoint of 7,850 parameters is within, and the next, with the best model, is not
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (34_000, 34_000))
     words = ["model.name=logistic", "train.evaluate_every=1"]
     done = subprocess.run(command(full, *words), cwd=full, capture_output=True, text=True, preexec_fn=limit)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     said = done.stderr.splitlines()[-1]
-    assert "metrics.jsonl: File too large. What was written is whole: make room. To go on: accord run my.toml" in said
+    assert "/checkpoint-0000" in said and "safetensors: File too large. What was written is whole: make room. " in said
+    assert said.endswith("To go on: accord run my.toml model.name=logistic train.evaluate_every=1 --resume")
     for folder, more in ((full, ["--resume"]), (straight, [])):
         subprocess.run(command(folder, *words, *more), cwd=folder, check=True, capture_output=True)
     assert files(full) == files(straight)

@@ -28,9 +28,9 @@ _LONG = ("train.rounds", "train.epochs", "data.clients", "train.steps", "model.h
 
 BASES = {
     "table": '[data]\nname = "table"\nsource = "rows.csv"\nclient = "site"\nlabel = "ill"\n',
-    "digits": '[data]\nname = "digits"\nclients = 4\n',
+    "digits": '[data]\nname = "digits"\nclients = 4\nshare = 0.1\n',
 }
-TRAIN = '[model]\nname = "logistic"\n[train]\nrounds = 2\nevaluate_every = 1\n[run]\nengine = "sequential"\n'
+TRAIN = '[model]\nname = "logistic"\n[train]\nrounds = 2\nsteps = 2\nevaluate_every = 1\n[run]\nengine = "sequential"\n'
 STUDY = """
 title = "a tiny study"
 compare = "rule"
