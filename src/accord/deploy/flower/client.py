@@ -21,7 +21,9 @@ from accord.core.record import Field, Record, State
 from accord.data.federated import Federation
 from accord.deploy.flower.figures import evaluation_as
 from accord.deploy.flower.memory import ClientMemory
-from accord.deploy.flower.sums import Rules, Sums, form_name, lifted_by, sent_form
+from accord.deploy.flower.secagg_client import SecureClient
+from accord.deploy.flower.secagg_messages import KEYS, MASKED, SHARES, UNMASK
+from accord.deploy.flower.sums import Hide, Rules, Sums, check_protocol, form_name, lifted_by, sent_form
 from accord.deploy.flower.wire import AGAIN, SPLITS, Task, arrays_of, content, layout_as, message_in, row_as, tensors_in
 from accord.engines.contract import ClientRow, Group, Job, Member, Work, joined
 from accord.engines.model_inputs import as_called
@@ -61,11 +63,18 @@ def client_app(
     """
     if sums is not None and algorithm is None:
         raise AccordError("a client that sends sums lifts them itself: give client_app the algorithm too")
+    check_protocol(algorithm, sums)
     node = _Node(model, data, loss, metrics, state, sums, algorithm, secret, _known(rules), torch.device(device))
     app = ClientApp()
     app.query()(node.hello)
-    app.train()(node.train)
-    app.train(AGAIN)(node.again)
+    if sums is not None and sums.protocol:  # and no other way to ask for a record
+        app.train(KEYS)(node.stage(SecureClient.keys))
+        app.train(SHARES)(node.stage(SecureClient.shares))
+        app.train(MASKED)(node.train_masked)
+        app.train(UNMASK)(node.stage(SecureClient.unmask))
+    else:
+        app.train()(node.train)
+        app.train(AGAIN)(node.again)
     app.evaluate()(node.evaluate)
     return app
 
@@ -110,6 +119,23 @@ class _Node:
         """A client's round: its record, or why there is none."""
         return Message(_said(lambda: self._trained(message.content, context)), reply_to=message)
 
+    def stage(self, answer: Callable[[SecureClient, RecordDict], RecordDict]) -> Callable[[Message, Context], Message]:
+        """The answer to a stage of a secure sum, but for the one that trains."""
+
+        def answered(message: Message, context: Context) -> Message:
+            return Message(_said(lambda: answer(self._secure(context), message.content)), reply_to=message)
+
+        return answered
+
+    def train_masked(self, message: Message, context: Context) -> Message:
+        """A client's round as a part of a secure sum."""
+
+        def told() -> RecordDict:
+            hide = self._secure(context).hide(message.content)
+            return self._trained(message.content, context, hide)
+
+        return Message(_said(told), reply_to=message)
+
     def again(self, message: Message, context: Context) -> Message:
         """A round's second exchange: what a client adds now that it knows the first one's sums."""
         return Message(_said(lambda: self._second(message.content, context)), reply_to=message)
@@ -136,17 +162,19 @@ class _Node:
 
         return Message(_said(told), reply_to=message)
 
-    def _trained(self, received: RecordDict, context: Context) -> RecordDict:
+    def _trained(self, received: RecordDict, context: Context, hide: Hide | None = None) -> RecordDict:
         task = Task(**message_in(received))
         fed = self._fed(context)
         try:
-            tensors, row = self._round(task, fed, received, context)
+            tensors, row = self._round(task, fed, received, context, hide)
         except AccordError as error:
             samples = len(fed.train.get(task.client, ()))
             tensors, row = {}, ClientRow(task.client, samples, 0, 0.0, 0.0, left_out_because=str(error))
         return content({"record": arrays_of(tensors)}, row_as(row, task.round))
 
-    def _round(self, task: Task, fed: Federation, received: RecordDict, context: Context) -> tuple[State, ClientRow]:
+    def _round(
+        self, task: Task, fed: Federation, received: RecordDict, context: Context, hide: Hide | None
+    ) -> tuple[State, ClientRow]:
         if task.client not in fed.train:
             raise AccordError(f"client {task.client} does not live on this node")
         algorithm = lifted_by(self.algorithm, self.sums, task, self.rules)
@@ -171,7 +199,7 @@ class _Node:
         part = Sequential(job).train_shard(work, [Member(task.client, fed.train[task.client], own, task.share)])
         if part.record is None:
             return {}, part.rows[0]
-        tensors = sent_form(part.record, self.sums, task, self.secret)
+        tensors = sent_form(part.record, self.sums, task, self.secret, hide)
         for extra in part.kept:  # one client's, if it will be asked again
             memory.keep(task.round, {name: extra[name] for name in algorithm.average.needs})
         if pending:
@@ -185,6 +213,10 @@ class _Node:
         second = lifted_by(self.algorithm, self.sums, task, self.rules).average.second(kept, first)
         tensors = {path: entry.value for path, entry in second.fields().items()}
         return content({"record": arrays_of(tensors)}, row_as(ClientRow(task.client, 0, 0, 0.0, 0.0), task.round))
+
+    def _secure(self, context: Context) -> SecureClient:
+        assert self.sums is not None
+        return SecureClient(self._folder(context), self.sums.graph, frozenset(self._fed(context).train))
 
     def _job(self, context: Context, fed: Federation, algorithm: Algorithm, training: Training, seed: int) -> Job:
         module = self._module(context)

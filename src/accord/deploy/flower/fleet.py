@@ -21,6 +21,7 @@ from accord.deploy.flower.figures import Form, Gathered
 from accord.deploy.flower.npy import Wanted, arrays_in
 from accord.deploy.flower.replies import Failed, TrainReply, one_line
 from accord.deploy.flower.roster import Roster
+from accord.deploy.flower.secagg_rounds import SecureRound
 from accord.deploy.flower.sums import Receiver, Sums
 from accord.deploy.flower.turns import Answer, in_turn, together
 from accord.deploy.flower.wire import AGAIN, arrays_of, content, payload, task_of
@@ -66,15 +67,17 @@ class Fleet:
 
     def train(self, work: Work, cohort: Sequence[Member]) -> Outcome:
         """Sends the cohort its tasks and adds what comes back."""
+        if self.sums and self.sums.protocol:
+            return SecureRound(self, work, cohort, self.sums.graph(len(cohort))).outcome()
         messages = self.messages(work, cohort)
         return self.outcome(work, cohort, exchange(self.roster.grid, messages, self.timeout), messages)
 
-    def messages(self, work: Work, cohort: Sequence[Member]) -> list[Message]:
+    def messages(self, work: Work, cohort: Sequence[Member], kind: str = MessageType.TRAIN) -> list[Message]:
         """A task for every client of the cohort whose node is there."""
         told = {"model": {"vector": work.vector, "buffers": work.buffers}, "sent": work.memory["local"]}
         if self.sums:  # clients then lift what the average and the mask add up, which may go by what these remember
             told |= {part: work.memory[part] for part in ("average", "mask")}
-        return self._messages(work, cohort, MessageType.TRAIN, told)
+        return self._messages(work, cohort, kind, told)
 
     def _messages(self, work: Work, cohort: Sequence[Member], kind: str, told: dict[str, State]) -> list[Message]:
         self.roster.meet()
@@ -181,13 +184,16 @@ class Fleet:
             for number, reply in replies:
                 client = clients[number]
                 self.bytes_up += payload(reply) if isinstance(reply, Message) else 0
-                yield turn[client], self._answer(work, client, asked[client], reply, wanted, again)
+                yield turn[client], self.answer(work, client, asked[client], reply, wanted, again)
 
         if self.largest is None:
             return in_turn(len(cohort), arriving())
         return together(len(cohort), arriving(), self.largest)
 
-    def _answer(self, work: Work, client: str, node: int, reply: Reply, wanted: Wanted, again: bool) -> Answer:
+    def answer(
+        self, work: Work, client: str, node: int, reply: Reply, wanted: Wanted, again: bool = False
+    ) -> Answer:
+        """A client's row and record from its reply; why there is none, if there is none."""
         if unanswered(reply):
             self.roster.doubt(client)
             return _silent(client, f"no reply within {self.timeout:g} s"), {}

@@ -22,7 +22,7 @@ class ClientMemory:
     """One client's versions, a file for each, named after the round that made it."""
 
     def __init__(self, folder: Path, experiment: str, client: str) -> None:
-        self.client, self.folder = client, folder / _safe(experiment) / _safe(client)
+        self.client, self.folder = client, client_folder(folder, experiment, client)
 
     def at(self, version: int, kept: int) -> State | None:
         """The state that counts, or None if the client has none yet. Versions that count no more are removed."""
@@ -69,6 +69,11 @@ class ClientMemory:
             raise AccordError(
                 f"client {self.client} cannot keep what it remembers in {self.folder}: {error.strerror}"
             ) from None
+
+
+def client_folder(folder: Path, experiment: str, client: str) -> Path:
+    """Where a client keeps what belongs to an experiment."""
+    return folder / _safe(experiment) / _safe(client)
 
 
 def _safe(name: str) -> str:

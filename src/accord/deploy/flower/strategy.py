@@ -20,7 +20,7 @@ from accord.core.losses import cross_entropy
 from accord.data.federated import Federation
 from accord.deploy.flower.fleet import Fleet
 from accord.deploy.flower.roster import Roster
-from accord.deploy.flower.sums import Sums, form_name
+from accord.deploy.flower.sums import Sums, check_protocol, form_name
 from accord.deploy.flower.turns import check_largest
 from accord.deploy.flower.wire import SPLITS
 from accord.engines.contract import Job
@@ -160,6 +160,13 @@ class Strategy(FlowerStrategy):
             raise AccordError(
                 f"a secure sum of {self.sums.secure.clients} clients was declared, and a round has {cohort}"
             )
+        if self.sums and self.sums.protocol:
+            self.sums.graph(cohort)  # which has something to say about a cohort of one
+            if self.folder and plan.checkpoint_every != 1:
+                raise AccordError(
+                    f"checkpoint_every must be 1 with protocol {self.sums.protocol!r}, got {plan.checkpoint_every}:"
+                    " clients give no round twice, so a run cannot go back by one"
+                )
         job = Job(model, layout, fed, self.algorithm, self.training, cross_entropy, {}, plan.seed, torch.device("cpu"))
         name = run_name(job, identity(job, plan))
         settings = run_settings(job, plan, "flower", "cpu")
@@ -181,6 +188,8 @@ class Strategy(FlowerStrategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The round's messages: keyed draws choose the clients, as in a simulation."""
+        if self.sums and self.sums.protocol:
+            raise AccordError("a secure sum has four exchanges a round, and Flower's own loop has one: use start")
         if self._loop is None:
             self._rounds = self._open(grid, arrays, None).rounds()
         self._asked = next(self._rounds, None)
@@ -217,6 +226,7 @@ class Strategy(FlowerStrategy):
 def _check(algorithm: Algorithm, sums: Sums | None) -> None:
     if sums is not None and sums.secure is not None and not algorithm.average.sums_only:
         raise AccordError(f"{algorithm.average.label} must see every client's update by itself: a secure sum hides it")
+    check_protocol(algorithm, sums)
     if algorithm.pools or not algorithm.local.reports_updates:
         raise AccordError(f"{algorithm.name} is no federation of updates, and has no form for Flower")
     if algorithm.local.beside is not None:

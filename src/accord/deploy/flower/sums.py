@@ -2,26 +2,27 @@
 
 By default a client sends its report, and the server checks it and counts the votes. Where only sums may be seen
 (`Sums`), the client lifts the algorithm's own record, so that checks for NaN and size are its own; with `secure` the
-record is whole numbers modulo a power of two, in as few bits as they need, and with `masked` every share looks random
-until all of a round are added.
+record is whole numbers modulo a power of two, in as few bits as they need; with `protocol` every share looks random
+until those of enough clients are added, and with `masked` until all of a round are.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from accord.core import draws
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, check_whole
 from accord.core.layout import Layout
 from accord.core.protocols import Average
 from accord.core.record import Field, Record, State
 from accord.core.reports import Reports, why_leave_out
 from accord.core.round import Round
 from accord.deploy.flower.npy import Wanted
+from accord.deploy.flower.packing import packed, unpacked
+from accord.deploy.flower.secagg_graph import Graph, graph_of
 from accord.deploy.flower.wire import Task, filled, part_in
 from accord.engines.contract import ClientRow
 from accord.privacy.secure_sum import SecureSum
@@ -59,19 +60,56 @@ class whole_report(Average):
 
 @dataclass(frozen=True)
 class Sums:
-    """Clients send nothing but what is added up. `secure` writes it as whole numbers; `masked` hides every share with
-    masks that cancel in the sum of a whole cohort, so that a round in which anybody is missing counts for nothing."""
+    """Clients send nothing but what is added up. `secure` writes it as whole numbers.
+
+    `protocol="secagg+"` hides every share behind keys that clients agree on anew in every round, and recovers the masks
+    of those who drop out, as long as the share `threshold` of the cohort remains. `neighbours` is how many others a
+    client shares keys with; left out, it is all of a small cohort, and of a large one as many as it takes (see
+    `secagg_graph`). `masked` hides with one secret that all clients share, and a round in which anybody is missing
+    counts for nothing.
+    """
 
     secure: SecureSum | None = None
     masked: bool = False
+    protocol: str | None = None
+    threshold: float = 2 / 3
+    neighbours: int | None = None
 
     def __post_init__(self) -> None:
         if self.masked and self.secure is None:
             raise AccordError(
                 "masked needs secure, such as SecureSum(clients=10, bound=1.0): only whole numbers can be masked"
             )
+        self._check_protocol()
+
+    def _check_protocol(self) -> None:
+        if self.protocol not in (None, SECAGG):
+            raise AccordError(f"protocol must be {SECAGG!r}, or left out, got {self.protocol!r}")
+        if self.protocol and (self.secure is None or self.masked):
+            raise AccordError(
+                "protocol needs secure, such as SecureSum(clients=10, bound=1.0), and stands in for masked: only whole"
+                " numbers can be masked, and once"
+            )
+        if isinstance(self.threshold, bool) or not isinstance(self.threshold, int | float):
+            raise AccordError(f"threshold must be a number, got {self.threshold!r}")
+        if not 0.5 < self.threshold <= 1.0:
+            raise AccordError(
+                f"threshold must be above 0.5 and at most 1, got {self.threshold!r}: it is the share of a cohort that"
+                " must remain, and half of one could be told another story than the other half"
+            )
+        if self.neighbours is not None:
+            check_whole("neighbours", self.neighbours, least=2)
+            if self.neighbours % 2:
+                raise AccordError(f"neighbours must be even, half of them on either side, got {self.neighbours}")
+
+    def graph(self, cohort: int) -> Graph:
+        """Who shares keys with whom in a cohort of that size, and how many must remain."""
+        return graph_of(cohort, float(self.threshold), self.neighbours)
 
 
+SECAGG = "secagg+"
+# Hides a record's whole numbers, field by field with their bits.
+Hide = Callable[[Mapping[str, tuple[Field, int]]], State]
 Rules = Mapping[str, Callable[..., Any]]  # parts of algorithms that a client knows, by name
 
 
@@ -89,6 +127,15 @@ def lifted_by(
     return Algorithm(part_in(task.local, rules or {}), whole_report(frozenset(task.needs), asks), personal=personal)
 
 
+def check_protocol(algorithm: Algorithm | None, sums: Sums | None) -> None:
+    """Refuses what a secure sum's one record cannot hold."""
+    if algorithm is not None and sums is not None and sums.protocol and algorithm.asks_twice:
+        raise AccordError(
+            f"{algorithm.average.label} has a second exchange, whose sums would travel in the open: it cannot be used"
+            f" with protocol {sums.protocol!r}"
+        )
+
+
 def form_name(algorithm: Algorithm | None, sums: Sums | None) -> str:
     """What both sides must agree on before anything is sent."""
     return "reports" if sums is None else f"sums {fingerprint([describe(algorithm), describe(sums)])}"
@@ -97,13 +144,17 @@ def form_name(algorithm: Algorithm | None, sums: Sums | None) -> str:
 # ---------------------------------------------------------------------------------------------- at the client
 
 
-def sent_form(record: Record, sums: Sums | None, task: Task, secret: int | None) -> State:
+def sent_form(record: Record, sums: Sums | None, task: Task, secret: int | None, hide: Hide | None = None) -> State:
     """A client's record as it travels, field by field."""
     if sums is None or sums.secure is None:  # a client's votes are signs, and a sign is a byte
         return {
             path: entry.value.to(torch.int8) if entry.kind == "votes" else entry.value
             for path, entry in record.fields().items()
         }
+    if sums.protocol:
+        assert hide is not None, "a record that is to be hidden must not leave in the open"
+        fields = sums.secure.encode(record).part("record").fields()
+        return hide({path: (field, sums.secure.form(field.kind).bits) for path, field in fields.items()})
     shares = sums.secure.encode(record).fields()
     return {path: _written(sums, path, share, task, secret) for path, share in shares.items()}
 
@@ -122,30 +173,6 @@ def _written(sums: Sums, path: str, field: Field, task: Task, secret: int | None
         # never the same masks twice
         share = form.masked(share, task.client, task.cohort, draws.key(secret, "masks", task.round, path))
     return packed(share, form.bits)
-
-
-def packed(values: Tensor, bits: int) -> Tensor:
-    """Whole numbers from 0 to 2^bits - 1 as bytes, `bits` bits each.
-
-    >>> packed(torch.tensor([1, 2, 3]), 2)
-    tensor([182], dtype=torch.uint8)
-    """
-    each = (values.numpy().reshape(-1, 1) >> np.arange(bits)) & 1
-    return (
-        torch.from_numpy(np.packbits(each.astype(np.uint8), bitorder="little")).clone()
-        if bits != 8
-        else values.to(torch.uint8)
-    )
-
-
-def unpacked(data: Tensor, bits: int, size: int) -> Tensor:
-    """The whole numbers that `packed` wrote, int64."""
-    if data.dtype != torch.uint8 or data.shape != (-(-size * bits // 8),):
-        raise AccordError(f"wrong length of packed numbers: {tuple(data.shape)}, expected ({-(-size * bits // 8)},)")
-    if bits == 8:
-        return data.to(torch.int64)
-    each = np.unpackbits(data.numpy(), count=size * bits, bitorder="little").reshape(size, bits).astype(np.int64)
-    return torch.from_numpy((each << np.arange(bits)).sum(1))
 
 
 # ---------------------------------------------------------------------------------------------- at the server

@@ -1,0 +1,303 @@
+"""A round as a secure sum: the server's side of its four stages, by messages.
+
+Whoever does not answer a stage is out of the later ones. Records are added as they come, in whatever order: whole
+numbers do not mind. Only the sum is ever unmasked, and only when enough clients remain.
+"""
+
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, Message, MessageType
+
+from accord.core.errors import AccordError
+from accord.core.record import Field, Record
+from accord.deploy.flower import secagg
+from accord.deploy.flower.exchange import Reply, exchange, unanswered
+from accord.deploy.flower.npy import Wanted
+from accord.deploy.flower.packing import unpacked_numbers, width_of
+from accord.deploy.flower.replies import Failed, one_line
+from accord.deploy.flower.secagg_graph import Graph
+from accord.deploy.flower.secagg_messages import (
+    BESIDE,
+    KEYS,
+    MASKED,
+    SHARES,
+    UNMASK,
+    Answer,
+    AskKeys,
+    AskMasked,
+    AskShares,
+    AskUnmask,
+    Keys,
+    PublicKeys,
+    Question,
+    SharesOut,
+    Unmasked,
+    read,
+    written,
+)
+from accord.deploy.flower.wire import filled, payload
+from accord.engines.contract import ClientRow, Member, Outcome, Work
+
+if TYPE_CHECKING:
+    from accord.deploy.flower.fleet import Fleet
+
+Q = TypeVar("Q", bound=Question)
+A = TypeVar("A", bound=Answer)
+
+
+@dataclass
+class Traffic:
+    """Payload of a round, in bytes."""
+
+    down: int = 0
+    up: int = 0
+
+
+class TooFew(AccordError):
+    """Fewer clients remain than must: the round is skipped."""
+
+
+@dataclass
+class SecureRound:
+    """One attempt at a round. `fleet` sends tasks and reads rows, as it does for open sums."""
+
+    fleet: "Fleet"
+    work: Work
+    cohort: Sequence[Member]
+    graph: Graph
+    session: str = field(default_factory=lambda: secrets.token_hex(16))
+    traffic: Traffic = field(default_factory=Traffic)
+    out: dict[str, str] = field(default_factory=dict)  # who is left out, and why
+    rows: dict[str, ClientRow] = field(default_factory=dict)
+    stage: str = KEYS
+    told: dict[str, Any] = field(default_factory=dict)
+
+    def outcome(self) -> Outcome:
+        record: Record | None = None
+        names = [member.client for member in self.cohort]
+        why = ""
+        try:
+            record = self._sum(names)
+        except AccordError as error:
+            why = str(error)
+        rows = [self._row(client, record is not None, why) for client in names]
+        if record is not None and self.fleet.job.remembers:
+            for row in rows:
+                if row.left_out_because is None:
+                    self.work.stage(row.client, {})  # its state is its own; the server only counts versions
+        traffic = {"bytes_down": self.traffic.down, "bytes_up": self.traffic.up}
+        return Outcome(record, rows, {**traffic, **self.told})
+
+    def _row(self, client: str, added: bool, why: str) -> ClientRow:
+        row = self.rows.get(client, ClientRow(client, 0, 0, 0.0, 0.0))
+        if client in self.out:
+            return replace(row, left_out_because=self.out[client])
+        return row if added else replace(row, left_out_because=why)
+
+    def _sum(self, names: Sequence[str]) -> Record:
+        neighbours = self.graph.neighbours(names)
+        keys = self._keys(names)
+        dealt = self._shares(keys, neighbours)
+        totals, sent = self._masked(dealt, neighbours)
+        self._unmasked(totals, sent, dealt, keys, neighbours)
+        return self._record(totals, len(sent))
+
+    # -------------------------------------------------------------------------------------------- the stages
+
+    def _keys(self, names: Sequence[str]) -> dict[str, PublicKeys]:
+        self.fleet.roster.meet()
+        asks = {name: self._ask(AskKeys, name, cohort=len(names)) for name in names}
+        return {name: answer.keys for name, answer in self._answers(KEYS, asks, Keys)}
+
+    def _shares(self, keys: Mapping[str, PublicKeys], neighbours: Mapping[str, Sequence[str]]) -> dict[str, SharesOut]:
+        self._enough(keys, "made keys")
+        asks = {}
+        for name in keys:
+            known = {other: keys[other] for other in neighbours[name] if other in keys}
+            asks[name] = self._ask(AskShares, name, keys=known)
+        found = {}
+        for name, answer in self._answers(SHARES, asks, SharesOut):
+            if answer.shares.keys() == asks[name].keys.keys():
+                found[name] = answer
+            else:
+                self.out[name] = "it made shares for others than its neighbours"
+        return found
+
+    def _masked(
+        self, dealt: Mapping[str, SharesOut], neighbours: Mapping[str, Sequence[str]]
+    ) -> tuple[dict[str, np.ndarray], list[str]]:
+        """The sum of the masked records, field by field, and whose they are."""
+        self._enough(dealt, "made shares")
+        self.stage = MASKED
+        members = [member for member in self.cohort if member.client in dealt]
+        messages = self.fleet.messages(self.work, members, f"{MessageType.TRAIN}.{MASKED}")
+        asked = [member.client for member in members if member.client in self.fleet.roster.where]
+        for name, message in zip(asked, messages, strict=True):
+            mine = {other: dealt[other].shares[name] for other in neighbours[name] if other in dealt}
+            words = written(self._ask(AskMasked, name, shares=mine), BESIDE)
+            message.content.config_records[BESIDE] = ConfigRecord(dict(words.config_records[BESIDE]))
+        self._missing([member.client for member in members], asked)
+        forms, where = self._fields(), dict(self.fleet.roster.where)
+        wanted: Wanted = {path: (torch.uint8, (-(-size * bits // 8),)) for path, (size, bits) in forms.items()}
+        totals = {path: np.zeros(size, width_of(bits)) for path, (size, bits) in forms.items()}
+        sent = []
+        for name, reply in self._exchange(messages, asked):
+            row, tensors = self.fleet.answer(self.work, name, where[name], reply, wanted)
+            self.rows[name] = row
+            try:
+                if row.left_out_because is not None:
+                    raise AccordError(row.left_out_because)
+                numbers = {path: unpacked_numbers(tensors[path], bits, size) for path, (size, bits) in forms.items()}
+            except AccordError as error:
+                self.out[name] = str(error)
+                continue
+            for path, total in totals.items():
+                np.add(total, numbers[path], out=total)
+            sent.append(name)
+        return totals, sorted(sent)
+
+    def _unmasked(
+        self,
+        totals: Mapping[str, np.ndarray],
+        sent: Sequence[str],
+        dealt: Mapping[str, SharesOut],
+        keys: Mapping[str, PublicKeys],
+        neighbours: Mapping[str, Sequence[str]],
+    ) -> None:
+        """Takes the masks off the sum, in place."""
+        self._enough(sent, "sent a record")
+        asks = {}
+        for name in sent:
+            near = [other for other in neighbours[name] if other in dealt]
+            survivors, dropped = (
+                sorted({name, *(o for o in near if o in sent)}),
+                sorted(o for o in near if o not in sent),
+            )
+            asks[name] = self._ask(AskUnmask, name, survivors=survivors, dropped=dropped)
+        answers, silent = dict[str, Unmasked](), dict[str, str]()
+        for name, answer in self._answers(UNMASK, asks, Unmasked, silent):
+            fits = answer.seeds.keys() == set(asks[name].survivors) and answer.keys.keys() == set(asks[name].dropped)
+            if fits:
+                answers[name] = answer
+            else:
+                silent[name] = "it sent shares that it was not asked for"
+        if silent:
+            self.told["silent_at_unmask"] = silent
+        self._enough(answers, "helped to unmask the sum")
+        gone = [name for name in dealt if name not in sent and any(other in sent for other in neighbours[name])]
+        opens = self.graph.opens
+        seeds = self._opened(sent, answers, "seeds", lambda n, s: secagg.opened_seed(s, opens, dealt[n].digest))
+        lost = self._opened(gone, answers, "keys", lambda n, s: secagg.opened_key(s, opens, keys[n].mask))
+        secagg.remove_masks(list(totals.values()), seeds, lost, keys, neighbours)
+
+    def _opened(
+        self,
+        names: Sequence[str],
+        answers: Mapping[str, Unmasked],
+        which: str,
+        opened: Callable[[str, Mapping[str, str]], tuple[bytes, str | None]],
+    ) -> dict[str, bytes]:
+        found = {}
+        for name in names:
+            shares = {
+                sender: getattr(answer, which)[name]
+                for sender, answer in answers.items()
+                if name in getattr(answer, which)
+            }
+            try:
+                found[name], wrong = opened(name, shares)
+            except AccordError as error:
+                raise TooFew(f"the masks of {name} cannot be removed: {error}") from None
+            if wrong is not None:
+                self.told.setdefault("wrong_shares", {})[name] = wrong
+        return found
+
+    def _record(self, totals: Mapping[str, np.ndarray], count: int) -> Record:
+        """The sum as open sums would be, decoded."""
+        receiver = self.fleet.receiver
+        forms = self._fields()
+        sums = secagg.lowest(totals.values(), [forms[path][1] for path in totals])
+        values = dict(zip(totals, sums, strict=True))
+
+        whole = receiver.template.mapped(lambda entry: replace(entry, value=entry.value.to(torch.int64)))
+        shapes = {path: entry.value.shape for path, entry in whole.fields().items()}
+        tensors = {p: torch.from_numpy(v.astype(np.int64)).view(shapes[p]) for p, v in values.items()}
+        made = receiver.total(Record(clients=Field(torch.tensor([count])), record=filled(whole, tensors)), 0)
+        assert made is not None
+        return made
+
+    def _fields(self) -> dict[str, tuple[int, int]]:
+        """Numbers and bits of every field, in the order in which keystreams cover them."""
+        receiver = self.fleet.receiver
+        assert receiver.sums is not None and receiver.sums.secure is not None
+        secure = receiver.sums.secure
+        entries = sorted(receiver.template.fields().items())
+        return {path: (entry.value.numel(), secure.form(entry.kind).bits) for path, entry in entries}
+
+    # ------------------------------------------------------------------------------------------- the exchange
+
+    def _ask(self, form: type[Q], client: str, **rest: Any) -> Q:
+        return form(
+            session=self.session, experiment=self.fleet.experiment, client=client, round=self.work.round, **rest
+        )
+
+    def _enough(self, names: Collection[str], did: str) -> None:
+        if len(names) < self.graph.remain:
+            raise TooFew(
+                f"{len(names)} of {len(self.cohort)} clients {did}, and {self.graph.remain} must: the round is skipped"
+            )
+
+    def _missing(self, names: Sequence[str], asked: Sequence[str]) -> None:
+        self.out |= dict.fromkeys(set(names) - set(asked), f"its node is not connected (stage {self.stage})")
+
+    def _answers(
+        self, stage: str, asks: Mapping[str, Question], form: type[A], silent: dict[str, str] | None = None
+    ) -> Iterator[tuple[str, A]]:
+        """What clients answer in a stage. Who does not is left out, or is only noted in `silent` where its record is
+        in the sum already."""
+        self.stage = stage
+        where = dict(self.fleet.roster.where)  # nodes that fail meanwhile are taken out of it
+        asked = [name for name in asks if name in where]
+        if silent is None:
+            self._missing(list(asks), asked)
+        kind, ttl = f"{MessageType.TRAIN}.{stage}", self.fleet.timeout
+        group = str(self.work.round)
+        messages = [Message(written(asks[name]), where[name], kind, ttl=ttl, group_id=group) for name in asked]
+        for name, reply in self._exchange(messages, asked):
+            try:
+                answer = self._read(name, where[name], reply, form)
+            except AccordError as error:
+                (self.out if silent is None else silent)[name] = f"{error} (stage {stage})"
+                continue
+            yield name, answer
+
+    def _read(self, name: str, node: int, reply: Reply, form: type[A]) -> A:
+        """A client's answer, or a sentence about why there is none; one that does not fit counts against its node."""
+        if unanswered(reply):
+            self.fleet.roster.doubt(name)
+            raise AccordError(f"no reply within {self.fleet.timeout:g} s")
+        if isinstance(reply, Message) and reply.has_error():
+            raise AccordError(f"its node failed: {one_line(reply.error.reason or '')}")
+        try:
+            if not isinstance(reply, Message):
+                raise AccordError(reply.why if reply else "there is none")
+            answer = read(reply.content, form)
+            if (answer.session, answer.client) != (self.session, name):
+                raise AccordError("it is another client's, or of another session")
+        except Failed:
+            raise
+        except AccordError as error:
+            what = f"{self.stage} of {name}"
+            raise AccordError(self.fleet.roster.blame(node, what, str(error), in_row=True)) from None
+        return answer
+
+    def _exchange(self, messages: Sequence[Message], asked: Sequence[str]) -> Iterator[tuple[str, Reply]]:
+        self.traffic.down += sum(map(payload, messages))
+        for number, reply in exchange(self.fleet.roster.grid, messages, self.fleet.timeout):
+            self.traffic.up += payload(reply) if isinstance(reply, Message) else 0
+            yield asked[number], reply
