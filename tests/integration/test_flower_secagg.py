@@ -16,6 +16,7 @@ import torch
 
 pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: pip install 'accord-fl[flower]'")
 
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from direct_grid import DirectGrid
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
@@ -26,6 +27,8 @@ from accord.core.errors import AccordError
 from accord.data import Federation
 from accord.deploy.flower import Strategy, Sums, client_app
 from accord.deploy.flower import secagg_messages as messages
+from accord.deploy.flower.keystream import add_keystreams
+from accord.deploy.flower.packing import packed_numbers, unpacked_numbers
 from accord.deploy.flower.secagg_graph import graph_of
 from accord.deploy.flower.secagg_messages import KEYS, MASKED, SHARES, UNMASK
 from accord.privacy.secure_sum import SecureSum, votes_bits
@@ -505,3 +508,32 @@ def test_words_are_strict() -> None:
             messages.AskKeys(**{**good, **bad})
     with pytest.raises(AccordError, match="it cannot be read"):
         messages.read(messages.written(messages.Failed(error="x"), "other"), messages.AskKeys)
+
+
+# ---------------------------------------------------------------------------------------------- bytes and keystreams
+
+
+@pytest.mark.parametrize("bits", [2, 3, 5, 7, 8, 9, 13, 16, 24, 32, 53, 64])
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 1001, (1 << 16) + 3])
+def test_packed_numbers_are_their_bits_one_after_another(bits: int, size: int) -> None:
+    values = np.random.default_rng(bits).integers(0, 2**bits, size, np.uint64)
+    each = (values[:, None] >> np.arange(bits, dtype=np.uint64)) & np.uint64(1)
+    expected = np.packbits(each.astype(np.uint8).reshape(-1), bitorder="little")
+    found = packed_numbers(values, bits)
+    assert np.array_equal(found, expected)
+    assert np.array_equal(unpacked_numbers(torch.from_numpy(found), bits, size), values)
+
+
+def test_a_mask_is_the_keystream_of_aes_256_in_counter_mode() -> None:
+    """One keystream covers a record's fields one after another, in blocks or not; taking it off leaves nothing."""
+    key = bytes(range(32))
+    totals = [np.zeros(200_003, "<u4"), np.zeros(70_001, "<u1"), np.zeros(3, "<u8")]
+    add_keystreams(totals, [(key, True)])
+    size = sum(total.nbytes for total in totals)
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(size))
+    assert b"".join(total.tobytes() for total in totals) == stream
+    other = bytes(reversed(key))
+    add_keystreams(totals, [(other, True), (key, False), (other, False)])
+    assert not any(total.any() for total in totals)
+    with pytest.raises(ValueError, match="32 bytes"):
+        add_keystreams(totals, [(key[:16], True)])

@@ -1,14 +1,16 @@
-"""A secure sum between real processes: a SuperLink with TLS and ten SuperNodes, three of which are killed at one of the
-four stages. The round completes with the other seven, and its model is that of their open sums to the last bit; with
-four of ten killed it is skipped.
+"""A secure sum between real processes, three of ten of which are killed at one of the four stages: the round completes
+with the other seven, and its model is that of their open sums to the last bit; with four killed it is skipped. First
+processes at the other end of a pipe, then a SuperLink with TLS and ten SuperNodes.
 
     python -m pytest tests/integration/test_flower_secagg_processes.py -s        # prints the table of drop-outs
 """
 
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 import pytest
@@ -16,13 +18,14 @@ import torch
 
 pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: pip install 'accord-fl[flower]'")
 
+from process_grid import ProcessGrid
 from safetensors.torch import load_file
 from test_flower import finished, grid_of, state  # noqa: F401
 from test_flower_processes import EXAMPLE, all_gone, rows_of, wait_for
 
 import accord
 from accord.data import Federation
-from accord.deploy.flower import Strategy, Sums
+from accord.deploy.flower import Strategy, Sums, client_app, owned
 from accord.deploy.flower.keys import make_node_key
 from accord.deploy.flower.loopback import Loopback
 from accord.deploy.flower.machine import descendants
@@ -150,6 +153,53 @@ def open_sums(fed: Federation, without: set[str], seed: int) -> accord.Run:
     return finished(strategy, grid_of(others, NODES, model, sums=sums, algorithm=ALGORITHM))
 
 
+@pytest.mark.parametrize("killed", [3, 4])
+@pytest.mark.parametrize("stage", [KEYS, SHARES, MASKED, UNMASK])
+def test_processes_killed_at_a_stage(stage: str, killed: int) -> None:
+    fed, sums = task()["fed"], Sums(SECURE, protocol="secagg+")
+    dying = range(NODES - killed, NODES)
+    apps = {
+        number: (client_app(task()["model"](), owned(fed, number, NODES), sums=sums, algorithm=ALGORITHM), {})
+        for number in range(NODES)
+    }
+    grid = ProcessGrid(apps, dict.fromkeys(dying, stage))
+    try:
+        strategy = Strategy(
+            ALGORITHM,
+            task()["model"](),
+            clients=fed.clients,
+            training=Training(lr=0.05, epochs=1),
+            plan=Plan(rounds=1),
+            sums=sums,
+            timeout=10.0,
+        )
+        with nullcontext() if killed == 3 else pytest.warns(UserWarning, match="round 1 was skipped"):
+            found = finished(strategy, grid)
+        assert grid.killed == set(dying)
+        assert {number for number, process in grid.processes.items() if process.exitcode == -SIGKILL} == set(dying)
+    finally:
+        grid.close()
+    check_round(fed, found.rows[0], found.model().state_dict(), stage, {fed.clients[node] for node in dying}, 0)
+
+
+def check_round(
+    fed: Federation, row: dict[str, Any], model: dict[str, torch.Tensor], stage: str, gone: set[str], seed: int
+) -> None:
+    """The round's row, and its model to the last bit."""
+    print(f"\n{len(gone)} of 10 killed at {stage}: {row['accepted']} records added, left out: {row['left_out']}")
+    if len(gone) == 4:
+        assert row["accepted"] == 0 and row["skipped"]
+        assert "6 of 10 clients" in row["left_out"][fed.clients[0]] and "7 must" in row["left_out"][fed.clients[0]]
+        expected = task()["model"]().state_dict()
+    else:
+        out = set() if stage == UNMASK else gone  # who had sent a record counts
+        assert set(row["left_out"]) == out and row["accepted"] == 10 - len(out)
+        assert set(row.get("silent_at_unmask", {})) == (gone if stage == UNMASK else set())
+        expected = open_sums(fed, out, seed).model().state_dict()
+    for name, value in expected.items():
+        assert torch.equal(model[name], value), name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "stage", "killed"),
@@ -175,17 +225,5 @@ def test_nodes_killed_at_a_stage(
     federation.wait(run, 1200.0)
     (row,) = rows_of(tmp_path)
     fed = task()["fed"]
-    gone = {fed.clients[node] for node in dying}
     (model,) = tmp_path.glob("*/model.safetensors")
-    print(f"\n{killed} of 10 killed at {stage}: {row['accepted']} records added, left out: {row['left_out']}")
-    if killed == 4:
-        assert row["accepted"] == 0 and row["skipped"]
-        assert "6 of 10 clients sent a record, and 7 must" in row["left_out"][fed.clients[0]]
-        expected = task()["model"]().state_dict()
-    else:
-        out = set() if stage == UNMASK else gone  # who had sent a record counts
-        assert set(row["left_out"]) == out and row["accepted"] == 10 - len(out)
-        assert set(row.get("silent_at_unmask", {})) == (gone if stage == UNMASK else set())
-        expected = open_sums(fed, out, number).model().state_dict()
-    for name, value in expected.items():
-        assert torch.equal(load_file(model)[name], value), name
+    check_round(fed, row, load_file(model), stage, {fed.clients[node] for node in dying}, number)

@@ -4,8 +4,8 @@ A float x becomes round(x * scale) modulo 2^bits. The scale leaves room for the 
 so that no sum of theirs can wrap around; who goes beyond what was declared gets a sentence, not a wrong sum. Whole
 numbers add without rounding: the only error is that of rounding each value once.
 
-This is the arithmetic, not a protocol: `masked` shows that shares which look random add to the right sum, with masks
-from keyed draws. A protocol must agree on secret keys, and must recover the masks of clients that drop out.
+This is the arithmetic: `masked` shows that shares which look random add to the right sum, with masks from keyed draws.
+The protocol that agrees on secret keys and recovers the masks of clients that drop out is `accord.deploy.flower`'s.
 """
 
 import math
