@@ -18,6 +18,7 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +103,13 @@ def measured(grid: Counting, work: Callable[[], object], clients: int) -> Measur
 
 def accords(size: int, clients: int, gone: int, sums: Sums) -> Measured:
     generator = torch.Generator().manual_seed(0)
-    arrays = {
+    arrays: dict[str | int, Any] = {
         f"c{n:03d}": (torch.randn(8, 4, generator=generator), torch.randint(0, 10, (8,), generator=generator))
         for n in range(clients)
     }
     fed = accord.data.from_arrays(arrays, heldout=0.0, seed=0)
     algorithm = accord.fedavg(mask=accord.gma(0.4), weighting="uniform")
-    apps = {
+    apps: dict[int, Any] = {
         n + 1: (client_app(Wide(size), owned(fed, n, clients), sums=sums, algorithm=algorithm), {})
         for n in range(clients)
     }
@@ -161,11 +162,11 @@ def main() -> None:
     print("parameters  contestant                       client s  server s    down bytes      up bytes   (a client)")
     for size in map(int, asked.parameters.split(",")):
         contestants: dict[str, Callable[[], Measured]] = {
-            "open sums": lambda size=size: accords(size, clients, 0, open_sums),
-            "secagg+": lambda size=size: accords(size, clients, 0, hidden),
-            f"secagg+, {asked.gone} gone": lambda size=size: accords(size, clients, asked.gone, hidden),
-            "Flower's SecAgg+": lambda size=size: flowers(size, clients, 0),
-            f"Flower's SecAgg+, {asked.gone} gone": lambda size=size: flowers(size, clients, asked.gone),
+            "open sums": partial(accords, size, clients, 0, open_sums),
+            "secagg+": partial(accords, size, clients, 0, hidden),
+            f"secagg+, {asked.gone} gone": partial(accords, size, clients, asked.gone, hidden),
+            "Flower's SecAgg+": partial(flowers, size, clients, 0),
+            f"Flower's SecAgg+, {asked.gone} gone": partial(flowers, size, clients, asked.gone),
         }
         found: dict[str, list[Measured]] = defaultdict(list)
         for _ in range(asked.repeat):

@@ -21,6 +21,7 @@ from accord.core.record import Field, Record, State
 from accord.data.federated import Federation
 from accord.deploy.flower.figures import evaluation_as
 from accord.deploy.flower.memory import ClientMemory
+from accord.deploy.flower.own_noise import deployed, noised
 from accord.deploy.flower.secagg_client import SecureClient
 from accord.deploy.flower.secagg_messages import KEYS, MASKED, SHARES, UNMASK
 from accord.deploy.flower.sums import Hide, Rules, Sums, check_protocol, form_name, lifted_by, sent_form
@@ -64,6 +65,7 @@ def client_app(
     if sums is not None and algorithm is None:
         raise AccordError("a client that sends sums lifts them itself: give client_app the algorithm too")
     check_protocol(algorithm, sums)
+    algorithm = algorithm and deployed(algorithm, sums)
     node = _Node(model, data, loss, metrics, state, sums, algorithm, secret, _known(rules), torch.device(device))
     app = ClientApp()
     app.query()(node.hello)
@@ -170,6 +172,8 @@ class _Node:
         except AccordError as error:
             samples = len(fed.train.get(task.client, ()))
             tensors, row = {}, ClientRow(task.client, samples, 0, 0.0, 0.0, left_out_because=str(error))
+        if self.algorithm is not None and self.algorithm.privacy is not None:
+            row = replace(row, loss=0.0, norm=0.0)  # no noise covers them
         return content({"record": arrays_of(tensors)}, row_as(row, task.round))
 
     def _round(
@@ -215,8 +219,10 @@ class _Node:
         return content({"record": arrays_of(tensors)}, row_as(ClientRow(task.client, 0, 0, 0.0, 0.0), task.round))
 
     def _secure(self, context: Context) -> SecureClient:
-        assert self.sums is not None
-        return SecureClient(self._folder(context), self.sums.graph, frozenset(self._fed(context).train))
+        assert self.sums is not None and self.sums.secure is not None and self.algorithm is not None
+        noise = noised(self.algorithm, self.sums, Layout.of(self._module(context)))
+        own = frozenset(self._fed(context).train)
+        return SecureClient(self._folder(context), self.sums.graph, own, self.sums.secure.clients, noise)
 
     def _job(self, context: Context, fed: Federation, algorithm: Algorithm, training: Training, seed: int) -> Job:
         module = self._module(context)

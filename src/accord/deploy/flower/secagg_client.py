@@ -7,7 +7,7 @@ sums over different clients is somebody's record.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from accord.core.errors import AccordError
 from accord.core.files import write_text
-from accord.core.record import Field, State
+from accord.core.record import State
 from accord.deploy.flower import secagg
 from accord.deploy.flower.memory import client_folder
 from accord.deploy.flower.secagg_graph import Graph
@@ -34,6 +34,7 @@ from accord.deploy.flower.secagg_messages import (
 )
 from accord.deploy.flower.sums import Hide
 from accord.deploy.flower.wire import message_in
+from accord.privacy.distributed import Whole
 
 _DONE = "secagg-done"
 
@@ -46,11 +47,15 @@ class SecureClient:
     folder: Path
     graph: Callable[[int], Graph]
     clients: frozenset[str]
+    most: int  # clients of a cohort that were declared
+    noised: Callable[[Whole, int], Whole]  # what privacy does to a record, in a cohort of a size
 
     def keys(self, received: RecordDict) -> RecordDict:
         ask = read(received, AskKeys)
         if ask.client not in self.clients:
             raise AccordError(f"client {ask.client} does not live on this node")
+        if ask.cohort > self.most:
+            raise AccordError(f"a secure sum of {self.most} clients was declared, and a round has {ask.cohort}")
         place = self._place(ask)
         if ask.round <= place.done():
             raise AccordError(
@@ -78,8 +83,9 @@ class SecureClient:
         kept = place.take(ask)
         now = secagg.take_shares(ask, kept, self.graph(kept.cohort))
 
-        def masked(fields: Mapping[str, tuple[Field, int]]) -> State:
-            whole = {path: (field.value.numpy(), bits) for path, (field, bits) in fields.items()}
+        def masked(fields: Whole) -> State:
+            noised = self.noised(fields, kept.cohort)
+            whole = {path: (field.value.numpy(), bits) for path, (field, bits) in noised.items()}
             out = {path: torch.from_numpy(values) for path, values in secagg.masked(whole, now).items()}
             place.put(now)
             return out

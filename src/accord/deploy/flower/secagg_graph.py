@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accord.core.errors import AccordError
+from accord.privacy.distributed import remaining
 
 COLLUDING = 0.2  # share of a cohort that may side with the server where not everybody shares with everybody
 UNSAFE, UNLUCKY = 2.0**-40, 2.0**-20
@@ -48,11 +49,11 @@ def graph_of(cohort: int, threshold: float, degree: int | None = None) -> Graph:
     >>> graph_of(10, 2 / 3)
     Graph(degree=9, opens=7, remain=7)
     """
-    remain = max(2, math.ceil(threshold * cohort - 1e-9))
+    remain = remaining(cohort, threshold)
     if cohort < 2:
         raise AccordError(f"a secure sum needs at least 2 clients, got {cohort}: a sum of one is that one")
     if degree is not None and degree < cohort - 1:
-        return Graph(degree, max(2, math.ceil(threshold * (degree + 1) - 1e-9)), remain)
+        return Graph(degree, remaining(degree + 1, threshold), remain)
     low, high = 1, cohort // 2
     if degree is None and _opens(cohort, 2 * (high - 1), remain) is not None:
         while low < high:  # the least half of a degree that is safe

@@ -19,6 +19,7 @@ from accord.core.layout import Layout
 from accord.core.losses import cross_entropy
 from accord.data.federated import Federation
 from accord.deploy.flower.fleet import Fleet
+from accord.deploy.flower.own_noise import check_noise, deployed
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Sums, check_protocol, form_name
 from accord.deploy.flower.turns import check_largest
@@ -74,6 +75,7 @@ class Strategy(FlowerStrategy):
     ) -> None:
         _check(algorithm, sums)
         check_largest(largest)
+        algorithm = deployed(algorithm, sums)
         for what, seconds in (("timeout", timeout), ("wait", wait)):
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
                 raise AccordError(f"{what} must be a number of seconds above 0, got {seconds!r}")
@@ -162,6 +164,8 @@ class Strategy(FlowerStrategy):
             )
         if self.sums and self.sums.protocol:
             self.sums.graph(cohort)  # which has something to say about a cohort of one
+            for line in check_noise(self.algorithm, self.sums, plan, layout, len(fed.clients)):
+                _log.info("\t%s", line)
             if self.folder and plan.checkpoint_every != 1:
                 raise AccordError(
                     f"checkpoint_every must be 1 with protocol {self.sums.protocol!r}, got {plan.checkpoint_every}:"
@@ -231,10 +235,10 @@ def _check(algorithm: Algorithm, sums: Sums | None) -> None:
         raise AccordError(f"{algorithm.name} is no federation of updates, and has no form for Flower")
     if algorithm.local.beside is not None:
         raise AccordError(f"{algorithm.name} trains a second model on every client, and has no form for Flower yet")
-    if algorithm.privacy:
+    if algorithm.privacy and not (sums and sums.protocol):
         raise AccordError(
-            "privacy needs noise that nobody can repeat, and accord's is drawn by the seed: it has no form for"
-            " Flower yet"
+            "privacy needs noise that nobody can repeat, which clients add to a secure sum: give both sides"
+            " sums=Sums(SecureSum(...), protocol='secagg+')"
         )
 
 

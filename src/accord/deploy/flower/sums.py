@@ -153,8 +153,8 @@ def sent_form(record: Record, sums: Sums | None, task: Task, secret: int | None,
         }
     if sums.protocol:
         assert hide is not None, "a record that is to be hidden must not leave in the open"
-        fields = sums.secure.encode(record).part("record").fields()
-        return hide({path: (field, sums.secure.form(field.kind).bits) for path, field in fields.items()})
+        whole = sums.secure.encode(record).part("record").fields()
+        return hide({path: (field, sums.secure.form(field.kind).bits) for path, field in whole.items()})
     shares = sums.secure.encode(record).fields()
     return {path: _written(sums, path, share, task, secret) for path, share in shares.items()}
 

@@ -1,0 +1,46 @@
+"""Differential privacy in a deployment: noise that clients add to a secure sum."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import cast
+
+from accord.core.layout import Layout
+from accord.deploy.flower.sums import Sums
+from accord.privacy.distributed import DistributedPrivacy, Whole
+from accord.privacy.dp import Privacy
+from accord.rules.algorithm import Algorithm
+from accord.training.plan import Plan
+
+
+def deployed(algorithm: Algorithm, sums: Sums | None) -> Algorithm:
+    """The algorithm as both sides of a secure sum know it: with privacy, its noise is the clients' own."""
+    if algorithm.privacy is None or sums is None or not sums.protocol:
+        return algorithm
+    settings = {field.name: getattr(algorithm.privacy, field.name) for field in fields(Privacy)}
+    return replace(algorithm, privacy=DistributedPrivacy(**settings, threshold=float(sums.threshold)))
+
+
+def own_noise(algorithm: Algorithm, sums: Sums | None) -> DistributedPrivacy | None:
+    """The privacy of a deployed algorithm."""
+    return cast(DistributedPrivacy, algorithm.privacy) if algorithm.privacy and sums and sums.protocol else None
+
+
+def noised(algorithm: Algorithm, sums: Sums, layout: Layout) -> Callable[[Whole, int], Whole]:
+    """What a client does to its record, in whole numbers, in a cohort of a size: nothing, without privacy."""
+    privacy, secure = own_noise(algorithm, sums), sums.secure
+    assert secure is not None
+    if privacy is None:
+        return lambda whole, cohort: whole
+    privacy.check_layout(layout)
+    return lambda whole, cohort: privacy.noised(whole, secure, cohort)
+
+
+def check_noise(algorithm: Algorithm, sums: Sums | None, plan: Plan, layout: Layout, clients: int) -> list[str]:
+    """Refuses what epsilon would not be true of; else says what it will be."""
+    privacy = own_noise(algorithm, sums)
+    if privacy is None or sums is None or sums.secure is None:
+        return []
+    plan.check_privacy()
+    privacy.check_layout(layout)
+    privacy.check_room(sums.secure, plan.sample or clients)
+    return privacy.sentences(algorithm.mask is not None, clients, plan.sample, plan.rounds, layout.size)
