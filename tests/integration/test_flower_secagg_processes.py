@@ -5,13 +5,16 @@ processes at the other end of a pipe, then a SuperLink with TLS and ten SuperNod
     python -m pytest tests/integration/test_flower_secagg_processes.py -s        # prints the table of drop-outs
 """
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import torch
@@ -83,6 +86,7 @@ def main(grid, context):
 """
 
 CLIENT = """
+import os
 import time
 from pathlib import Path
 
@@ -101,7 +105,8 @@ def hangs(stage):
     def answer(message, context):
         mark = Path("{marks}") / f"{{stage}}-{{context.node_config['partition-id']}}"
         if mark.exists():  # it was asked, and will be killed before it answers
-            mark.rename(mark.with_suffix(".there"))
+            mark.with_suffix(".part").write_text(str(os.getpid()))
+            mark.with_suffix(".part").rename(mark.with_suffix(".there"))
             time.sleep(3600)
         return honest(message, context)
 
@@ -111,12 +116,48 @@ for stage in ("keys", "shares", "masked", "unmask"):
 """
 
 
-class Calm(Loopback):
-    """Twenty processes of Flower's that ask twenty times a second whether there is work leave none of two cores for
-    it."""
+class Forked(Loopback):
+    """A deployment whose apps are forked from one process that has imported torch, and whose idle nodes ask for work
+    once a second: twenty processes that ask twenty times a second leave none of two cores for it."""
+
+    def __enter__(self) -> Self:
+        self.programs = self.folder / "programs"
+        self.programs.mkdir(parents=True)
+        self.socket = Path(f"/tmp/accord-forked-{os.getpid()}")  # a socket's path must be short
+        script = Path(__file__).with_name("forked_apps.py")
+        for name in ("flwr-clientapp", "flwr-serverapp"):
+            words = f'#!/bin/sh\nexec {sys.executable} -S -E {script} {self.socket} {name} "$@"\n'
+            (self.programs / name).write_text(words)
+            (self.programs / name).chmod(0o755)
+        log = (self.programs / "apps.log").open("ab")
+        # a session of its own: whatever it forked ends with it
+        self.parent = subprocess.Popen(
+            [sys.executable, str(script), str(self.socket)],
+            stdout=log,
+            stderr=log,
+            env=self._environment(),
+            start_new_session=True,
+        )
+        try:
+            wait_for(self.socket.exists)
+            return super().__enter__()
+        except BaseException:
+            self._end()
+            raise
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._end()
+
+    def _end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.parent.pid, SIGKILL)
+        self.parent.wait()
+        self.socket.unlink(missing_ok=True)
 
     def _environment(self) -> dict[str, str]:
-        return {**super()._environment(), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "1.0"}
+        found = super()._environment()
+        return {**found, "PATH": f"{self.programs}:{found['PATH']}", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "1.0"}
 
 
 def task() -> dict[str, Any]:
@@ -137,7 +178,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory, marks: Path) -> Iterato
     app = shutil.copytree(EXAMPLE, folder / "app", ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in {"task": TASK, "server": SERVER, "client": CLIENT.format(marks=marks)}.items():
         (app / "digits" / f"{name}.py").write_text(text)
-    with Calm(app, nodes=NODES, folder=folder) as running:
+    with Forked(app, nodes=NODES, folder=folder) as running:
         yield running
         family = [process.pid for process in running.processes.values()]
         family += list(descendants(family))
@@ -221,7 +262,9 @@ def test_nodes_killed_at_a_stage(
     wait_for(lambda: all((marks / f"{stage}-{node}.there").exists() for node in dying), 900.0)
     for node in dying:
         federation.kill(f"node-{node}")
-        (marks / f"{stage}-{node}.there").unlink()
+        os.kill(int((marks / f"{stage}-{node}.there").read_text()), SIGKILL)
+        for mark in marks.glob(f"{stage}-{node}*"):
+            mark.unlink()
     federation.wait(run, 1200.0)
     (row,) = rows_of(tmp_path)
     fed = task()["fed"]
