@@ -190,9 +190,7 @@ class Fleet:
             return in_turn(len(cohort), arriving())
         return together(len(cohort), arriving(), self.largest)
 
-    def answer(
-        self, work: Work, client: str, node: int, reply: Reply, wanted: Wanted, again: bool = False
-    ) -> Answer:
+    def answer(self, work: Work, client: str, node: int, reply: Reply, wanted: Wanted, again: bool = False) -> Answer:
         """A client's row and record from its reply; why there is none, if there is none."""
         if unanswered(reply):
             self.roster.doubt(client)
