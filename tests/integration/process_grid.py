@@ -27,6 +27,7 @@ class ProcessGrid(DirectGrid):
         super().__init__(apps)
         self.dies, self.killed = dies, set[int]()
         self.pipes: dict[int, Connection] = {}
+        self.arrived: dict[str, Message] = {}
         self.processes = {node: self._start(node) for node in apps}
 
     def _start(self, node: int) -> Any:
@@ -60,8 +61,8 @@ class ProcessGrid(DirectGrid):
                     self.processes[node].join()
                     self.killed.add(node)
                 else:
-                    self.replies[parcel[0]] = _unpacked(parcel)
-        return super().pull_messages(message_ids)
+                    self.arrived[parcel[0]] = _unpacked(parcel)
+        return [self.arrived.pop(number) for number in list(message_ids) if number in self.arrived]
 
     def close(self) -> None:
         for process in self.processes.values():

@@ -49,6 +49,11 @@ class DistributedPrivacy(Privacy):
                 " few bits for it, and the mask is computed from the noised sum"
             )
 
+    @property
+    def hides_empty_rounds(self) -> bool:
+        """No: below the threshold there is no sum, and the server knows who dropped out."""
+        return False
+
     # ------------------------------------------------------------------------------------------- at the client
 
     def sensitivity(self, form: FixedPoint, size: int) -> float:
@@ -130,8 +135,9 @@ class DistributedPrivacy(Privacy):
         return (
             f"to the server, each round the sum of the updates with the clients' own noise, over a denominator of"
             f" {cohort} that is fixed beforehand. The noise is drawn by every client from its operating system's secure"
-            " source; cohorts are known to the server, and epsilon counts no sampling. Not covered: numbers of samples,"
-            " who took part or dropped out, and evaluations on clients' data"
+            " source; cohorts are known to the server, and epsilon counts no sampling. Not covered: how inputs are"
+            " scaled, levels and classes, counts of samples and steps, who took part or dropped out, skipped rounds,"
+            " and evaluations on clients' data"
         )
 
     def sentences(self, masked: bool, clients: int, sample: int | None, rounds: int, size: int) -> list[str]:

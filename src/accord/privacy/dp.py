@@ -64,6 +64,11 @@ class Privacy:
             check_bounds(value, name)
         check_delta(self.delta)
 
+    @property
+    def hides_empty_rounds(self) -> bool:
+        """Whether a round without a sound report gets its noise as any other does."""
+        return True
+
     # ---------------------------------------------------------------------------------------- what it refuses
 
     def check_layout(self, layout: Layout) -> None:

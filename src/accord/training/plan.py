@@ -106,7 +106,7 @@ class Plan:
     def reports_needed(self, job: Job) -> int:
         """Sound reports without which a round changes nothing. With privacy there is no such number: a round of none
         gets its noise as any other does, so that nobody sees that it had none."""
-        if job.algorithm.privacy:
+        if job.algorithm.privacy and job.algorithm.privacy.hides_empty_rounds:
             return 0
         return 1 if job.fed.pooled else max(self.min_clients, job.algorithm.average.least)
 

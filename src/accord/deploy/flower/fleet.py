@@ -68,7 +68,10 @@ class Fleet:
     def train(self, work: Work, cohort: Sequence[Member]) -> Outcome:
         """Sends the cohort its tasks and adds what comes back."""
         if self.sums and self.sums.protocol:
-            return SecureRound(self, work, cohort, self.sums.graph(len(cohort))).outcome()
+            done = SecureRound(self, work, cohort, self.sums.graph(len(cohort))).outcome()
+            self._told = dict(done.told)
+            self._tell_conduct()
+            return replace(done, told=self._told)
         messages = self.messages(work, cohort)
         return self.outcome(work, cohort, exchange(self.roster.grid, messages, self.timeout), messages)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import cast
 
+from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.deploy.flower.sums import Sums
 from accord.privacy.distributed import DistributedPrivacy, Whole
@@ -35,10 +36,21 @@ def noised(algorithm: Algorithm, sums: Sums, layout: Layout) -> Callable[[Whole,
     return lambda whole, cohort: privacy.noised(whole, secure, cohort)
 
 
-def check_noise(algorithm: Algorithm, sums: Sums | None, plan: Plan, layout: Layout, clients: int) -> list[str]:
-    """Refuses what epsilon would not be true of; else says what it will be."""
+def check_secure(
+    algorithm: Algorithm, sums: Sums | None, plan: Plan, layout: Layout, clients: int, recorded: bool
+) -> list[str]:
+    """Refuses a plan that a secure sum cannot carry out, and one that epsilon would not be true of; else says what
+    epsilon will be."""
+    if sums is None or not sums.protocol or sums.secure is None:
+        return []
+    sums.graph(plan.sample or clients)  # which has something to say about a cohort of one
+    if recorded and plan.checkpoint_every != 1:
+        raise AccordError(
+            f"checkpoint_every must be 1 with protocol {sums.protocol!r}, got {plan.checkpoint_every}: clients give no"
+            " round twice, so a run cannot go back by one"
+        )
     privacy = own_noise(algorithm, sums)
-    if privacy is None or sums is None or sums.secure is None:
+    if privacy is None:
         return []
     plan.check_privacy()
     privacy.check_layout(layout)

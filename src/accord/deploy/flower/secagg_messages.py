@@ -10,7 +10,8 @@ from flwr.app import ConfigRecord, RecordDict
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from accord.core.errors import AccordError
-from accord.deploy.flower import replies
+from accord.deploy.flower.replies import Failed as FailedReply
+from accord.deploy.flower.replies import one_line
 from accord.deploy.flower.wire import PROTOCOL
 
 KEYS, SHARES, MASKED, UNMASK = "keys", "shares", "masked", "unmask"  # the stages, as actions of train messages
@@ -128,9 +129,10 @@ def written(words: Words, group: str = GROUP) -> RecordDict:
 
 def read(received: RecordDict, form: type[W], group: str = GROUP) -> W:
     """A message's words, or a sentence: about what does not fit, or the one that the other side sent instead."""
-    text: Any = received.config_records.get(group, {}).get("json")
+    record = received.get(group)
+    text: Any = record.get("json") if isinstance(record, ConfigRecord) else None
     if not isinstance(text, str) or len(text) > MOST_BYTES:
-        raise AccordError(f"it cannot be read: a message of at most {MOST_BYTES:,} characters was expected")
+        raise AccordError(f"a message of at most {MOST_BYTES:,} characters was expected")
     try:
         return form.model_validate_json(text)
     except ValidationError as error:
@@ -139,5 +141,5 @@ def read(received: RecordDict, form: type[W], group: str = GROUP) -> W:
         except ValidationError:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))[:100]
-            raise AccordError(f"it cannot be read: {where}: {first['msg'][:100]}") from None
-        raise replies.Failed(replies.one_line(said)) from None
+            raise AccordError(f"{where}: {first['msg'][:100]}") from None
+        raise FailedReply(one_line(said)) from None

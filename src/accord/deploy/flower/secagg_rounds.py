@@ -17,7 +17,6 @@ from accord.core.errors import AccordError
 from accord.core.record import Field, Record
 from accord.deploy.flower import secagg
 from accord.deploy.flower.exchange import Reply, exchange, unanswered
-from accord.deploy.flower.npy import Wanted
 from accord.deploy.flower.packing import unpacked_numbers, width_of
 from accord.deploy.flower.replies import Failed, one_line
 from accord.deploy.flower.secagg_graph import Graph
@@ -51,18 +50,6 @@ A = TypeVar("A", bound=Answer)
 
 
 @dataclass
-class Traffic:
-    """Payload of a round, in bytes."""
-
-    down: int = 0
-    up: int = 0
-
-
-class TooFew(AccordError):
-    """Fewer clients remain than must: the round is skipped."""
-
-
-@dataclass
 class SecureRound:
     """One attempt at a round. `fleet` sends tasks and reads rows, as it does for open sums."""
 
@@ -71,7 +58,8 @@ class SecureRound:
     cohort: Sequence[Member]
     graph: Graph
     session: str = field(default_factory=lambda: secrets.token_hex(16))
-    traffic: Traffic = field(default_factory=Traffic)
+    down: int = 0  # payload in bytes, and up
+    up: int = 0
     out: dict[str, str] = field(default_factory=dict)  # who is left out, and why
     rows: dict[str, ClientRow] = field(default_factory=dict)
     stage: str = KEYS
@@ -90,7 +78,7 @@ class SecureRound:
             for row in rows:
                 if row.left_out_because is None:
                     self.work.stage(row.client, {})  # its state is its own; the server only counts versions
-        traffic = {"bytes_down": self.traffic.down, "bytes_up": self.traffic.up}
+        traffic = {"bytes_down": self.down, "bytes_up": self.up}
         return Outcome(record, rows, {**traffic, **self.told})
 
     def _row(self, client: str, added: bool, why: str) -> ClientRow:
@@ -137,14 +125,14 @@ class SecureRound:
         members = [member for member in self.cohort if member.client in dealt]
         messages = self.fleet.messages(self.work, members, f"{MessageType.TRAIN}.{MASKED}")
         asked = [member.client for member in members if member.client in self.fleet.roster.where]
-        for name, message in zip(asked, messages, strict=True):
+        by_name = list(zip(asked, messages, strict=True))
+        for name, message in by_name:
             mine = {other: dealt[other].shares[name] for other in neighbours[name] if other in dealt}
             words = written(self._ask(AskMasked, name, shares=mine), BESIDE)
             message.content.config_records[BESIDE] = ConfigRecord(dict(words.config_records[BESIDE]))
         self._missing([member.client for member in members], asked)
-        forms, where = self._fields(), dict(self.fleet.roster.where)
-        wanted: Wanted = {path: (torch.uint8, (-(-size * bits // 8),)) for path, (size, bits) in forms.items()}
-        totals = {path: np.zeros(size, width_of(bits)) for path, (size, bits) in forms.items()}
+        wanted, where = self.fleet.receiver.wanted(), {name: m.metadata.dst_node_id for name, m in by_name}
+        totals = {path: np.zeros(size, width_of(bits)) for path, (size, bits) in self._fields().items()}
         sent = []
         for name, reply in self._exchange(messages, asked):
             row, tensors = self.fleet.answer(self.work, name, where[name], reply, wanted)
@@ -152,6 +140,7 @@ class SecureRound:
             try:
                 if row.left_out_because is not None:
                     raise AccordError(row.left_out_because)
+                forms = self._fields()
                 numbers = {path: unpacked_numbers(tensors[path], bits, size) for path, (size, bits) in forms.items()}
             except AccordError as error:
                 self.out[name] = str(error)
@@ -212,7 +201,7 @@ class SecureRound:
             try:
                 found[name], wrong = opened(name, shares)
             except AccordError as error:
-                raise TooFew(f"the masks of {name} cannot be removed: {error}") from None
+                raise AccordError(f"the masks of {name} cannot be removed: {error}") from None
             if wrong is not None:
                 self.told.setdefault("wrong_shares", {})[name] = wrong
         return found
@@ -248,12 +237,13 @@ class SecureRound:
 
     def _enough(self, names: Collection[str], did: str) -> None:
         if len(names) < self.graph.remain:
-            raise TooFew(
+            raise AccordError(
                 f"{len(names)} of {len(self.cohort)} clients {did}, and {self.graph.remain} must: the round is skipped"
             )
 
     def _missing(self, names: Sequence[str], asked: Sequence[str]) -> None:
-        self.out |= dict.fromkeys(set(names) - set(asked), f"its node is not connected (stage {self.stage})")
+        for name in set(names) - set(asked):
+            self.out[name] = f"{self.fleet.roster.absent(name)} (stage {self.stage})"
 
     def _answers(
         self, stage: str, asks: Mapping[str, Question], form: type[A], silent: dict[str, str] | None = None
@@ -261,7 +251,7 @@ class SecureRound:
         """What clients answer in a stage. Who does not is left out, or is only noted in `silent` where its record is
         in the sum already."""
         self.stage = stage
-        where = dict(self.fleet.roster.where)  # nodes that fail meanwhile are taken out of it
+        where = self.fleet.roster.where
         asked = [name for name in asks if name in where]
         if silent is None:
             self._missing(list(asks), asked)
@@ -270,6 +260,11 @@ class SecureRound:
         messages = [Message(written(asks[name]), where[name], kind, ttl=ttl, group_id=group) for name in asked]
         for name, reply in self._exchange(messages, asked):
             try:
+                if unanswered(reply):
+                    self.fleet.roster.doubt(name)
+                    raise AccordError(f"no reply within {self.fleet.timeout:g} s")
+                if isinstance(reply, Message) and reply.has_error():
+                    raise AccordError(f"its node failed: {one_line(reply.error.reason or '')}")
                 answer = self._read(name, where[name], reply, form)
             except AccordError as error:
                 (self.out if silent is None else silent)[name] = f"{error} (stage {stage})"
@@ -277,12 +272,7 @@ class SecureRound:
             yield name, answer
 
     def _read(self, name: str, node: int, reply: Reply, form: type[A]) -> A:
-        """A client's answer, or a sentence about why there is none; one that does not fit counts against its node."""
-        if unanswered(reply):
-            self.fleet.roster.doubt(name)
-            raise AccordError(f"no reply within {self.fleet.timeout:g} s")
-        if isinstance(reply, Message) and reply.has_error():
-            raise AccordError(f"its node failed: {one_line(reply.error.reason or '')}")
+        """A client's answer to a stage. One that does not fit counts against its node."""
         try:
             if not isinstance(reply, Message):
                 raise AccordError(reply.why if reply else "there is none")
@@ -292,12 +282,12 @@ class SecureRound:
         except Failed:
             raise
         except AccordError as error:
-            what = f"{self.stage} of {name}"
-            raise AccordError(self.fleet.roster.blame(node, what, str(error), in_row=True)) from None
+            said = self.fleet.roster.blame(node, f"{self.stage} of {name}", str(error), in_row=True)
+            raise AccordError(said) from None
         return answer
 
     def _exchange(self, messages: Sequence[Message], asked: Sequence[str]) -> Iterator[tuple[str, Reply]]:
-        self.traffic.down += sum(map(payload, messages))
+        self.down += sum(map(payload, messages))
         for number, reply in exchange(self.fleet.roster.grid, messages, self.fleet.timeout):
-            self.traffic.up += payload(reply) if isinstance(reply, Message) else 0
+            self.up += payload(reply) if isinstance(reply, Message) else 0
             yield asked[number], reply

@@ -19,7 +19,7 @@ from accord.core.layout import Layout
 from accord.core.losses import cross_entropy
 from accord.data.federated import Federation
 from accord.deploy.flower.fleet import Fleet
-from accord.deploy.flower.own_noise import check_noise, deployed
+from accord.deploy.flower.own_noise import check_secure, deployed
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Sums, check_protocol, form_name
 from accord.deploy.flower.turns import check_largest
@@ -74,8 +74,8 @@ class Strategy(FlowerStrategy):
         name: str = "flower",
     ) -> None:
         _check(algorithm, sums)
-        check_largest(largest)
         algorithm = deployed(algorithm, sums)
+        check_largest(largest)
         for what, seconds in (("timeout", timeout), ("wait", wait)):
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
                 raise AccordError(f"{what} must be a number of seconds above 0, got {seconds!r}")
@@ -162,15 +162,8 @@ class Strategy(FlowerStrategy):
             raise AccordError(
                 f"a secure sum of {self.sums.secure.clients} clients was declared, and a round has {cohort}"
             )
-        if self.sums and self.sums.protocol:
-            self.sums.graph(cohort)  # which has something to say about a cohort of one
-            for line in check_noise(self.algorithm, self.sums, plan, layout, len(fed.clients)):
-                _log.info("\t%s", line)
-            if self.folder and plan.checkpoint_every != 1:
-                raise AccordError(
-                    f"checkpoint_every must be 1 with protocol {self.sums.protocol!r}, got {plan.checkpoint_every}:"
-                    " clients give no round twice, so a run cannot go back by one"
-                )
+        for line in check_secure(self.algorithm, self.sums, plan, layout, len(fed.clients), bool(self.folder)):
+            _log.info("\t%s", line)
         job = Job(model, layout, fed, self.algorithm, self.training, cross_entropy, {}, plan.seed, torch.device("cpu"))
         name = run_name(job, identity(job, plan))
         settings = run_settings(job, plan, "flower", "cpu")

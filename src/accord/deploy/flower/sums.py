@@ -200,11 +200,14 @@ class Receiver:
             kinds = {path: torch.int8 if field.kind == "votes" else field.value.dtype for path, field in fields.items()}
             return {path: (kinds[path], tuple(field.value.shape)) for path, field in fields.items()}
         bits = {path: self.sums.secure.form(field.kind).bits for path, field in fields.items()}
-        shares = {
-            f"record.{path}": (torch.uint8, (-(-field.value.numel() * bits[path] // 8),))
+        shares: Wanted = {
+            path if self.sums.protocol else f"record.{path}": (
+                torch.uint8,
+                (-(-field.value.numel() * bits[path] // 8),),
+            )
             for path, field in fields.items()
         }
-        return {"clients": (torch.int64, (1,)), **shares}
+        return shares if self.sums.protocol else {"clients": (torch.int64, (1,)), **shares}
 
     def wanted_again(self) -> Wanted:
         """The same of a second exchange."""
