@@ -292,6 +292,25 @@ def test_a_node_is_excluded_after_three_bad_replies(exchange: str) -> None:
         assert f"{CLIENT} (its node is excluded: 3 of its replies could not be read, 2 rounds)" in str(found)
 
 
+def test_of_two_nodes_that_measure_differently_neither_is_excluded() -> None:
+    """Nobody can tell which of them is wrong."""
+    fed = blobs(clients=2, unseen=0)
+    grid = DirectGrid({n: (client_app(mlp(), owned(fed, n - 1, 2)), {}) for n in (1, 2)})
+    turned = words(smaller=["accuracy", "loss"])
+
+    def spoil(asked: Message, reply: Message | None) -> Message | None:
+        mine = asked.metadata.dst_node_id == 2 and asked.metadata.message_type == "evaluate"
+        return turned(reply) if mine else reply  # type: ignore[arg-type,return-value]
+
+    grid.spoil = spoil
+    plan = Plan(rounds=5, evaluate_every=1)
+    strategy = Strategy(accord.fedavg(), mlp(), clients=fed.clients, plan=plan, timeout=0.5, wait=5.0)
+    strategy.start(grid)
+    assert strategy.run is not None
+    for row in strategy.run.rows:
+        assert len(row["bad_replies"]) == 1 and "excluded" not in row and row["accepted"] == 2
+
+
 HONEST_FAILURES = {
     "no answer": lambda reply: None,
     "its own sentence": tampered.text('{"error": "the disk is\\u001b[2J gone"}'),

@@ -21,15 +21,15 @@ class Conduct:
         self.excluded: dict[int, str] = {}
         self.news: dict[str, str] = {}  # since the round's row was written
 
-    def blame(self, node: int, who: str, what: str, why: str, in_row: bool) -> str:
+    def blame(self, node: int, who: str, what: str, why: str, in_row: bool, counted: bool) -> str:
         """Counts a reply that did not fit, and gives the sentence about it. `who` is the node by its clients, `what`
         the reply: `hello`, `evaluation`. What is not told by a client's own row is news."""
-        self.bad[node] = count = self.bad.get(node, 0) + 1
+        self.bad[node] = count = self.bad.get(node, 0) + counted
         said = f"its reply cannot be read: {one_line(why)}"
         _log.warning("bad reply %s of %s, %s: %s", count, who, what, said)
         if not in_row:
             self.news[f"{who}, {what}"] = said
-        if count == MOST_BAD_REPLIES:
+        if count == MOST_BAD_REPLIES and node not in self.excluded:
             self.excluded[node] = f"its node is excluded: {count} of its replies could not be read"
             _log.warning("%s is excluded for the rest of the run, after %s bad replies", who, count)
         return said

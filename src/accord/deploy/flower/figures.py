@@ -141,18 +141,18 @@ class Gathered:
         """Takes in a node's answer."""
         self.answers[node] = Answer.read(received, self.held.get(node, {}), self.number)
 
-    def settle(self) -> dict[int, str]:
-        """Leaves out answers of another form than most have, and says whose; of as many, the form of the evaluation
-        before counts. A node without samples has nothing to tell."""
+    def settle(self) -> tuple[list[int], bool]:
+        """Leaves out answers of another form than most have: whose, and whether more than half of the nodes say so. Of
+        as many, the form of the evaluation before counts. A node without samples has nothing to tell."""
         self.answers = {node: answer for node, answer in self.answers.items() if any(answer.told.samples)}
         times = Counter(answer.form for answer in self.answers.values())
         if not times:
-            return {}
+            return [], True
         self.before = max(times, key=lambda form: (times[form], form == self.before))
         odd = [node for node, answer in self.answers.items() if answer.form != self.before]
         for node in odd:
             del self.answers[node]
-        return dict.fromkeys(odd, "its metrics are not those of the other nodes")
+        return odd, len(self.answers) > len(odd)
 
     def table(self) -> Table:
         """All answers. Groups that nobody answered for have no samples."""

@@ -255,8 +255,10 @@ class Fleet:
                     error = str(failed)
                 except AccordError as bad:
                     self.roster.blame(node, "evaluation", str(bad))
-        for node, why in found.settle().items():
-            self.roster.blame(node, "evaluation", why)
+        odd, sure = found.settle()
+        for node in odd:  # of two nodes that differ, nobody can tell which is wrong
+            why = "its metrics are not those of the other nodes"
+            self.roster.blame(node, "evaluation", why, counted=sure)
         self._form = found.before
         self._tell_conduct()
         if not found.answers and error:

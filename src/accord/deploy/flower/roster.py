@@ -89,10 +89,10 @@ class Roster:
                 del self._asked[question]
                 self._hear(node, reply)
 
-    def blame(self, node: int, what: str, why: str, in_row: bool = False) -> str:
+    def blame(self, node: int, what: str, why: str, in_row: bool = False, counted: bool = True) -> str:
         """Counts a reply of a node that did not fit, and gives the sentence about it. After three the node's clients
         are there no more."""
-        said = self.conduct.blame(node, self.named(node), what, why, in_row)
+        said = self.conduct.blame(node, self.named(node), what, why, in_row, counted)
         if node in self.conduct.excluded:
             self.where = {client: place for client, place in self.where.items() if place != node}
         return said
