@@ -24,7 +24,7 @@ from accord.core.fields import Fields
 from accord.data.shift import Shift
 
 if TYPE_CHECKING:
-    from accord.data.preparation import Column
+    from accord.data.preparation import Column, Preparation, Refit
 
 _READ = 256  # samples read at a time: pictures of that many stay in a core's cache
 
@@ -102,8 +102,9 @@ class Federation:
     columns: "tuple[Column, ...]" = ()  # of a table: how each became inputs of the model
     notes: tuple[str, ...] = ()  # what a person should know of them
     # of a table: the same federation prepared by the clients that train now; see `refitted`
-    refit: "Callable[[Federation], Federation] | None" = None
+    refit: "Refit | None" = None
     applied: Prepare | None = None  # what `prepared` did ahead
+    agreed: "Preparation | None" = None  # of a deployment's server, which has no samples: how its nodes prepare theirs
     pooled: bool = False  # all training data in one place: see `pool`
 
     def pool(self) -> "Federation":

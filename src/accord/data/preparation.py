@@ -6,7 +6,6 @@ Means, levels and scales are those of the training clients' samples: neither uns
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,9 +94,10 @@ class Preparation:
 
     @classmethod
     def of(cls, fed: Federation) -> "Preparation | None":
-        """How a federation's samples are prepared; the server of a deployment has none, and does not know."""
+        """How a federation's samples are prepared. The server of a deployment has none, and knows what its nodes agreed
+        on."""
         if not len(fed.y):
-            return None
+            return fed.agreed
         scaling = fed.prepare if fed.applied is None else fed.applied
         return cls(fed.shape, fed.outputs, fed.y.is_floating_point(), fed.classes, fed.columns, scaling, fed.fields)
 
@@ -196,8 +196,25 @@ def fit_columns(
         pairs = zip(columns, like, strict=True)
         columns = tuple(replace(own, levels=other.levels, indicator=other.indicator) for own, other in pairs)
     x, notes = encoded(columns, by_name, cells.levels), tuple(_notes(columns, by_name, rows))
-    again = partial(fit_columns, cells=cells, missing=missing, declared=declared, like=columns)
-    return replace(fed, x=x, columns=columns, notes=notes, refit=again)
+    return replace(fed, x=x, columns=columns, notes=notes, refit=Refit(cells, missing, declared, columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Refit:
+    """A table's cells as they were read, with its settings: what its inputs are made of anew."""
+
+    cells: Cells
+    missing: str
+    declared: Mapping[str, Sequence[str]]  # levels that the user names
+    like: Sequence[Column]
+
+    def __call__(self, fed: Federation) -> Federation:
+        return fit_columns(fed, self.cells, self.missing, self.declared, self.like)
+
+    def encode(self, columns: Sequence[Column]) -> Tensor:
+        """The cells as these columns have them, whatever order the table is in."""
+        by_name = dict(zip(self.cells.names, self.cells.values.unbind(1), strict=True))
+        return encoded(columns, by_name, self.cells.levels)
 
 
 def refitted(fed: Federation, before: Federation) -> Federation:

@@ -69,4 +69,9 @@ def _statistics(fed: Federation) -> tuple[Tensor, Tensor]:
 def _parts(fed: Federation) -> Iterator[Tensor]:
     """The training samples as [n, F] numbers of one column or channel each, some thousands of samples at a time."""
     for rows in torch.cat([torch.zeros(0, dtype=torch.int64), *fed.train.values()]).split(_AT_ONCE):
-        yield fed.x[rows].double().movedim(1, -1).flatten(0, -2)
+        yield by_column(fed.x[rows]).double()
+
+
+def by_column(x: Tensor) -> Tensor:
+    """Samples as rows of numbers of one column or channel each: `[n, F]`, or pictures' pixels `[n * H * W, C]`."""
+    return x.movedim(1, -1).flatten(0, -2)

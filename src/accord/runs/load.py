@@ -43,7 +43,7 @@ def load(folder: str | Path, model: nn.Module | None = None, prepare: Prepare | 
     recorded = read(path)
     if recorded.damaged:
         raise AccordError(f"{path} is {recorded.status}")
-    preparation = _preparation(path)
+    preparation = read_preparation(path)
     module = _made(recorded, preparation) if model is None else model
     state, tensors = _checkpoint(path)
     first = {name: tensors[name] for name in PERSONAL if name in tensors}
@@ -84,7 +84,7 @@ def _one_run(folder: Path) -> Path:
     return runs[0]
 
 
-def _preparation(path: Path) -> Preparation | None:
+def read_preparation(path: Path) -> Preparation | None:
     """None for a folder of accord 0.1, which has none."""
     file = path / "preparation.json"
     if not file.exists():

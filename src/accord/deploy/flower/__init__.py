@@ -14,9 +14,10 @@ except ImportError as error:
         f"accord.deploy.flower needs Flower 1.41 or newer ({error}): pip install 'accord-fl[flower]'"
     ) from None
 
-from accord.deploy.flower.client import client_app, owned
+from accord.deploy.flower.client import as_unseen, client_app, owned
 from accord.deploy.flower.masked import GMA, Masked
+from accord.deploy.flower.preparing import Shaped
 from accord.deploy.flower.strategy import Strategy
 from accord.deploy.flower.sums import Sums
 
-__all__ = ["GMA", "Masked", "Strategy", "Sums", "client_app", "owned"]
+__all__ = ["GMA", "Masked", "Shaped", "Strategy", "Sums", "as_unseen", "client_app", "owned"]

@@ -3,7 +3,7 @@
 import os
 from collections import ChainMap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,14 +18,28 @@ from accord.core.losses import default_loss, per_sample_loss
 from accord.core.measure import Metrics, PerSample
 from accord.core.metric_names import chosen_metrics
 from accord.core.record import Field, Record, State
+from accord.data.agreement import Form, moments_of, prepared_by
 from accord.data.federated import Federation
+from accord.data.preparation import Preparation
 from accord.deploy.flower.figures import evaluation_as
 from accord.deploy.flower.memory import ClientMemory
 from accord.deploy.flower.own_noise import deployed, noised
+from accord.deploy.flower.preparing import STATISTICS, Shaped, share_of
 from accord.deploy.flower.secagg_client import SecureClient
 from accord.deploy.flower.secagg_messages import KEYS, MASKED, SHARES, UNMASK
 from accord.deploy.flower.sums import Hide, Rules, Sums, check_protocol, form_name, lifted_by, sent_form
-from accord.deploy.flower.wire import AGAIN, SPLITS, Task, arrays_of, content, layout_as, message_in, row_as, tensors_in
+from accord.deploy.flower.wire import (
+    AGAIN,
+    SPLITS,
+    Task,
+    arrays_of,
+    content,
+    layout_as,
+    message_in,
+    preparation_in,
+    row_as,
+    tensors_in,
+)
 from accord.engines.contract import ClientRow, Group, Job, Member, Work, joined
 from accord.engines.model_inputs import as_called
 from accord.engines.sequential import Sequential
@@ -34,7 +48,7 @@ from accord.rules.local import Training
 from accord.rules.registry import PARTS
 
 Data = Federation | Callable[[Context], Federation]
-Model = nn.Module | Callable[[Context], nn.Module]
+Model = nn.Module | Shaped | Callable[[Context], nn.Module]
 
 
 def client_app(
@@ -69,6 +83,7 @@ def client_app(
     node = _Node(model, data, loss, metrics, state, sums, algorithm, secret, _known(rules), torch.device(device))
     app = ClientApp()
     app.query()(node.hello)
+    app.query(STATISTICS)(node.statistics)
     if sums is not None and sums.protocol:  # and no other way to ask for a record
         app.train(KEYS)(node.stage(SecureClient.keys))
         app.train(SHARES)(node.stage(SecureClient.shares))
@@ -91,6 +106,13 @@ def owned(fed: Federation, number: int, of: int) -> Federation:
     return replace(fed, train=train, heldout=heldout, unseen=unseen, test=None, others={})
 
 
+def as_unseen(fed: Federation) -> Federation:
+    """What a node has whose clients never train: all of their rows, to evaluate models on."""
+    clients = {c: [rows, fed.heldout.get(c, rows[:0])] for c, rows in fed.train.items()}
+    theirs = {client: torch.cat(rows).sort().values for client, rows in clients.items()}
+    return replace(fed, train={}, heldout={}, unseen={**theirs, **fed.unseen})
+
+
 @dataclass(frozen=True)
 class _Node:
     """One node's answers."""
@@ -110,10 +132,24 @@ class _Node:
         """Who lives here. Flower's own node ids are drawn anew for every node that connects."""
 
         def told() -> RecordDict:
-            fed = self._fed(context)
+            agreed = preparation_in(message_in(message.content).get("preparation"))
+            fed = self._fed(context, agreed)
             splits = {split: {client: len(rows) for client, rows in getattr(fed, split).items()} for split in SPLITS}
-            form, layout = form_name(self.algorithm, self.sums), layout_as(Layout.of(self._module(context)))
-            return content({}, {**splits, "form": form, "layout": layout})
+            waits = agreed is None and isinstance(self.model, Shaped)
+            layout = None if waits else layout_as(Layout.of(self._module(context, agreed)))
+            data = {} if agreed is not None else {"data": asdict(Form.of(fed))}
+            return content({}, {**splits, **data, "form": form_name(self.algorithm, self.sums), "layout": layout})
+
+        return Message(_said(told), reply_to=message)
+
+    def statistics(self, message: Message, context: Context) -> Message:
+        """Counts, sums and sums of squares of this node's training rows, of clients that the server names."""
+
+        def told() -> RecordDict:
+            asked, fed = message_in(message.content), self._fed(context)
+            moments = moments_of(fed, [c for c in asked["clients"] if c in fed.train], asked["columns"])
+            share = share_of(moments, self.sums, asked["clients"][0], asked["cohort"], self.secret)
+            return content({"statistics": arrays_of({"moments": share})}, {})
 
         return Message(_said(told), reply_to=message)
 
@@ -133,7 +169,9 @@ class _Node:
         """A client's round as a part of a secure sum."""
 
         def told() -> RecordDict:
-            hide = self._secure(context).hide(message.content)
+            agreed = preparation_in(Task(**message_in(message.content)).preparation)
+            layout = Layout.of(self._module(context, agreed))
+            hide = self._secure(context, layout).hide(message.content)
             return self._trained(message.content, context, hide)
 
         return Message(_said(told), reply_to=message)
@@ -146,9 +184,12 @@ class _Node:
         """Loss and metrics of everything that this node has."""
 
         def told() -> RecordDict:
-            fed, asked = self._fed(context), message_in(message.content)
+            asked = message_in(message.content)
+            agreed = preparation_in(asked.get("preparation"))
+            fed = self._fed(context, agreed)
             sent = {name: t.to(self.device) for name, t in tensors_in(message.content, "model").items()}
-            job = self._job(context, fed, Algorithm(personal=tuple(asked.get("personal", ()))), Training(), 0)
+            algorithm = Algorithm(personal=tuple(asked.get("personal", ())))
+            job = self._job(self._module(context, agreed), fed, algorithm, Training(), 0)
             engine, parts = Sequential(job), dict[str, list[Group]]()
             for split, client, rows in fed.groups():
                 parts.setdefault(client if split in ("train", "heldout") else "", []).append((split, client, rows))
@@ -166,9 +207,11 @@ class _Node:
 
     def _trained(self, received: RecordDict, context: Context, hide: Hide | None = None) -> RecordDict:
         task = Task(**message_in(received))
-        fed = self._fed(context)
+        agreed = preparation_in(task.preparation)
+        fed = self._fed(context, agreed)
         try:
-            tensors, row = self._round(task, fed, received, context, hide)
+            module = self._module(context, agreed)
+            tensors, row = self._round(task, module, fed, received, context, hide)
         except AccordError as error:
             samples = len(fed.train.get(task.client, ()))
             tensors, row = {}, ClientRow(task.client, samples, 0, 0.0, 0.0, left_out_because=str(error))
@@ -177,12 +220,18 @@ class _Node:
         return content({"record": arrays_of(tensors)}, row_as(row, task.round))
 
     def _round(
-        self, task: Task, fed: Federation, received: RecordDict, context: Context, hide: Hide | None
+        self,
+        task: Task,
+        module: nn.Module,
+        fed: Federation,
+        received: RecordDict,
+        context: Context,
+        hide: Hide | None,
     ) -> tuple[State, ClientRow]:
         if task.client not in fed.train:
             raise AccordError(f"client {task.client} does not live on this node")
         algorithm = lifted_by(self.algorithm, self.sums, task, self.rules)
-        job = self._job(context, fed, algorithm, task.as_training(), task.seed)
+        job = self._job(module, fed, algorithm, task.as_training(), task.seed)
         groups = ("model", "sent", "average", "mask")
         model, sent, average, mask = (
             {name: t.to(self.device) for name, t in tensors_in(received, group).items()} for group in groups
@@ -218,14 +267,14 @@ class _Node:
         tensors = {path: entry.value for path, entry in second.fields().items()}
         return content({"record": arrays_of(tensors)}, row_as(ClientRow(task.client, 0, 0, 0.0, 0.0), task.round))
 
-    def _secure(self, context: Context) -> SecureClient:
+    def _secure(self, context: Context, layout: Layout | None = None) -> SecureClient:
+        """This node's part in a secure sum; `layout` is that of the record that it is to send, if it is."""
         assert self.sums is not None and self.sums.secure is not None and self.algorithm is not None
-        noise = noised(self.algorithm, self.sums, Layout.of(self._module(context)))
+        noise = noised(self.algorithm, self.sums, layout)
         own = frozenset(self._fed(context).train)
         return SecureClient(self._folder(context), self.sums.graph, own, self.sums.secure.clients, noise)
 
-    def _job(self, context: Context, fed: Federation, algorithm: Algorithm, training: Training, seed: int) -> Job:
-        module = self._module(context)
+    def _job(self, module: nn.Module, fed: Federation, algorithm: Algorithm, training: Training, seed: int) -> Job:
         loss = per_sample_loss(self.loss or default_loss(fed.y), self.device)
         metrics = chosen_metrics(self.metrics, fed.y, self.loss is not None)
         # a node of unseen clients trains on nothing, and is only measured
@@ -234,15 +283,20 @@ class _Node:
         layout = Layout.of(module, algorithm.personal)
         return Job(module, layout, known, algorithm, training, loss, metrics, seed, self.device)
 
-    def _fed(self, context: Context) -> Federation:
+    def _fed(self, context: Context, agreed: Preparation | None = None) -> Federation:
+        """This node's data, prepared by what all owners agreed on."""
         fed = self.data if isinstance(self.data, Federation) else self.data(context)
         if not isinstance(fed, Federation):
             raise AccordError(
                 f"data must give a federation, such as accord.data.from_arrays makes, got {type(fed).__name__}"
             )
-        return fed
+        return fed if agreed is None else prepared_by(fed, agreed)
 
-    def _module(self, context: Context) -> nn.Module:
+    def _module(self, context: Context, agreed: Preparation | None) -> nn.Module:
+        if isinstance(self.model, Shaped):
+            if agreed is None:
+                raise AccordError("the model waits for the preparation that all owners agree on, and none was sent")
+            return self.model.make(agreed)
         return self.model if isinstance(self.model, nn.Module) else self.model(context)
 
     def _folder(self, context: Context) -> Path:

@@ -104,6 +104,7 @@ class Fleet:
             version=version,
             kept=kept,
             cohort=cohort,
+            preparation=self.roster.preparation,
         )
         node = self.roster.where[member.client]
         return Message(content(arrays, asdict(task)), node, kind, ttl=self.timeout, group_id=str(work.round))
@@ -232,10 +233,10 @@ class Fleet:
         """Every node that is there evaluates the model on its own data. Groups that nobody answered for have no
         samples."""
         self.roster.meet()
-        told: dict[str, Any] = {}
+        told: dict[str, Any] = {"preparation": self.roster.preparation}
         if self.job.algorithm.personal:  # every client's own data is evaluated with what it keeps of the model
             versions = {client: self.versions(client) for client in self.job.fed.clients}
-            told = {"personal": self.job.algorithm.personal, "experiment": self.experiment, "versions": versions}
+            told |= {"personal": self.job.algorithm.personal, "experiment": self.experiment, "versions": versions}
         sent = content({"model": arrays_of({"vector": vector, "buffers": buffers})}, told)
         nodes = self.roster.nodes
         messages = [Message(sent, node, MessageType.EVALUATE, ttl=self.timeout) for node in nodes]

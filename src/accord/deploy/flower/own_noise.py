@@ -26,13 +26,14 @@ def own_noise(algorithm: Algorithm, sums: Sums | None) -> DistributedPrivacy | N
     return cast(DistributedPrivacy, algorithm.privacy) if algorithm.privacy and sums and sums.protocol else None
 
 
-def noised(algorithm: Algorithm, sums: Sums, layout: Layout) -> Callable[[Whole, int], Whole]:
+def noised(algorithm: Algorithm, sums: Sums, layout: Layout | None) -> Callable[[Whole, int], Whole]:
     """What a client does to its record, in whole numbers, in a cohort of a size: nothing, without privacy."""
     privacy, secure = own_noise(algorithm, sums), sums.secure
     assert secure is not None
     if privacy is None:
         return lambda whole, cohort: whole
-    privacy.check_layout(layout)
+    if layout is not None:
+        privacy.check_layout(layout)
     return lambda whole, cohort: privacy.noised(whole, secure, cohort)
 
 

@@ -96,7 +96,9 @@ class Hello(Told):
     heldout: dict[Name, Samples]
     unseen: dict[Name, Samples]
     form: Annotated[str, Field(max_length=LONGEST_NAME)]
-    layout: list[list[Any]]  # compared with the server's own, which has to be equal
+    # compared with the server's own, which has to be equal; None: the model waits for the preparation
+    layout: list[list[Any]] | None
+    data: dict[str, Any] | None = None  # what its samples look like; `preparing.form_in` reads it
 
     @property
     def clients(self) -> set[str]:

@@ -7,25 +7,30 @@ is asked for once; a node that comes back is asked again and finds its clients w
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
+from accord.data.agreement import Form
 from accord.deploy.flower.conduct import Conduct
 from accord.deploy.flower.exchange import FIRST_PAUSE, LONGEST_PAUSE, Reply, Unreadable, pulled
 from accord.deploy.flower.figures import Held
+from accord.deploy.flower.preparing import form_in
 from accord.deploy.flower.replies import Failed, Hello, one_line
 from accord.deploy.flower.wire import SPLITS, content, layout_as
 
 
 class Roster:
     """The nodes that answered, and their clients: `where[client]` is a node id, `sizes[split][client]` a number of
-    samples."""
+    samples. A model that the preparation is to shape has no `layout` yet."""
 
-    def __init__(self, grid: Grid, layout: Layout, form: str) -> None:
+    def __init__(self, grid: Grid, layout: Layout | None, form: str) -> None:
         self.grid, self.layout, self.form = grid, layout, form
+        self.preparation: dict[str, Any] | None = None  # which every node is told with the question, once it is known
+        self.forms: dict[int, Form] = {}  # what nodes say of their data
         self.where: dict[str, int] = {}
         self.sizes: dict[str, dict[str, int]] = {split: {} for split in SPLITS}
         self.refused: dict[int, str] = {}
@@ -67,6 +72,23 @@ class Roster:
             self.meet()
         return sorted(self.sizes["train"]) if isinstance(clients, int) else list(clients)
 
+    def settle(self, preparation: dict[str, Any], layout: Layout, clients: Sequence[str], wait: float) -> None:
+        """Tells every node that is there, and whichever comes later, how samples are prepared, and hears whether it can
+        do so, with the same model."""
+        self.preparation, self.layout = preparation, layout
+        asked, end, pause = set(self._known), time.monotonic() + wait, FIRST_PAUSE
+        self._known, self.where, self.refused = set(), {}, {}
+        while (
+            asked & set(self.grid.get_node_ids())
+        ) - self._known - self.conduct.excluded.keys() and time.monotonic() < end:
+            self.meet()
+            time.sleep(pause)
+            pause = min(1.5 * pause, LONGEST_PAUSE)
+        for client in clients:
+            if client not in self.where:
+                why = next(iter(self.refused.values()), "its node did not answer")
+                raise AccordError(f"client {client} cannot take part with the preparation of all: {why}")
+
     def _missing(self, clients: int | Sequence[str]) -> str:
         there = self.sizes["train"]
         if isinstance(clients, int):
@@ -81,7 +103,7 @@ class Roster:
         self._known &= here
         self._asked = {question: node for question, node in self._asked.items() if node in here}
         for node in sorted(here - self._known - set(self._asked.values())):
-            for question in self.grid.push_messages([Message(content({}, {}), node, MessageType.QUERY)]):
+            for question in self.grid.push_messages([self._question(node)]):
                 if question:
                     self._asked[question] = node
         for question, node in list(self._asked.items()):
@@ -97,6 +119,10 @@ class Roster:
             self.where = {client: place for client, place in self.where.items() if place != node}
         return said
 
+    def _question(self, node: int) -> Message:
+        told = {} if self.preparation is None else {"preparation": self.preparation}
+        return Message(content({}, told), node, MessageType.QUERY)
+
     def doubt(self, client: str) -> None:
         """The client did not answer in time: its node counts as gone until it says who lives there once more."""
         node = self.where.get(client)
@@ -107,6 +133,8 @@ class Roster:
         self._known.add(node)
         try:
             hello = self._read(reply)
+            if hello is not None and self.preparation is None:
+                self.forms[node] = form_in(hello.data)
         except Failed as error:
             self._refuse(node, f"it says: {error}")
         except AccordError as error:
@@ -132,7 +160,7 @@ class Roster:
                 node, f"it sends {hello.form}, and the server takes {self.form}: both sides must be set up alike"
             )
             return
-        if hello.layout != layout_as(self.layout):
+        if hello.layout != (None if self.layout is None else layout_as(self.layout)):
             self._refuse(
                 node, "it has another model than the server: its parameters differ in name, shape or precision"
             )

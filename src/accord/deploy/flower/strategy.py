@@ -6,31 +6,33 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
-from torch import nn
+from torch import Tensor, nn
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.core.losses import cross_entropy
-from accord.data.federated import Federation
 from accord.deploy.flower.fleet import Fleet
 from accord.deploy.flower.own_noise import check_secure, deployed
+from accord.deploy.flower.owners import Owners, names_only
+from accord.deploy.flower.preparing import Shaped
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Sums, check_protocol, form_name
 from accord.deploy.flower.turns import check_largest
-from accord.deploy.flower.wire import SPLITS
 from accord.engines.contract import Job
 from accord.models import warm_start
 from accord.rules.algorithm import Algorithm
 from accord.rules.label import label_of
 from accord.rules.local import Training
-from accord.runs.fingerprint import run_name
+from accord.runs.fingerprint import describe, run_name
 from accord.runs.folder import RunFolder
+from accord.runs.load import read_preparation
 from accord.runs.rows import RoundRow
 from accord.runs.run import Run
 from accord.training.loop import Asked, Event, Loop
@@ -46,7 +48,8 @@ class Strategy(FlowerStrategy):
     `clients` says who takes part: their names, in the order of the simulated run, or how many there are, by name. The
     run begins when all are there, or fails after `wait` seconds; in a round and an evaluation nodes have `timeout`
     seconds to answer. With a `folder` the run is recorded there as any run of accord's, and goes on from its last
-    checkpoint if it is there already.
+    checkpoint if it is there already. Before the first round nodes agree on one preparation of their samples
+    (`accord.data.agreement`).
 
     No reply is trusted: what cannot be read is left out and named, and after three such replies its node is excluded.
     An update more than `largest` times as long as the cohort's median is left out too (None: however long; where
@@ -61,7 +64,7 @@ class Strategy(FlowerStrategy):
     def __init__(
         self,
         algorithm: Algorithm,
-        model: nn.Module,
+        model: nn.Module | Shaped,
         *,
         clients: int | Sequence[str],
         training: Training | None = None,
@@ -145,15 +148,13 @@ class Strategy(FlowerStrategy):
         self, grid: Grid, arrays: ArrayRecord | None, rounds: int | None, hooks: Sequence[Callable[[Event], None]] = ()
     ) -> Loop:
         """Meets the nodes and readies the loop."""
-        model = (
-            self.model if arrays is None or not len(arrays) else warm_start(self.model, arrays.to_torch_state_dict())
-        )
-        layout = Layout.of(model, self.algorithm.personal)
+        start = arrays.to_torch_state_dict() if arrays is not None and len(arrays) else None
+        known = None if isinstance(self.model, Shaped) else _started(self.model, start)
         plan = self.plan if rounds is None else replace(self.plan, rounds=rounds)
         if plan.checkpoint_every is None:  # a round is the work of real clients: none of it is lost
             plan = replace(plan, checkpoint_every=1)
-        roster = Roster(grid, Layout.of(model), form_name(self.algorithm, self.sums))
-        fed = _names_only(roster.gather(self.clients, self.wait), roster, self.name)
+        roster = Roster(grid, None if known is None else Layout.of(known), form_name(self.algorithm, self.sums))
+        fed = names_only(roster.gather(self.clients, self.wait), roster, self.name)
         plan.check(fed)
         plan.check_patience(bool(fed.heldout))  # who has some is all that a server knows
         cohort = plan.sample or len(fed.clients)
@@ -162,12 +163,21 @@ class Strategy(FlowerStrategy):
             raise AccordError(
                 f"a secure sum of {self.sums.secure.clients} clients was declared, and a round has {cohort}"
             )
-        for line in check_secure(self.algorithm, self.sums, plan, layout, len(fed.clients), bool(self.folder)):
+        rest: Any = (self.algorithm, self.training, cross_entropy, {}, plan.seed, torch.device("cpu"))
+        job = Job(nn.Identity() if known is None else known, Layout((), (), torch.float32), fed, *rest)
+        # a model that is not made yet goes by its code: the preparation that shapes it may lie in the folder
+        described = {} if known is not None else {"model": [describe(self.model), describe(start)]}
+        name = run_name(job, {**identity(job, plan), **described})
+        path = self.folder and Path(self.folder) / name
+        owners = Owners(roster, fed.clients, self.sums, self.timeout, self.wait)
+        agreed = owners.agree(read_preparation(path) if path else None)
+        model = _started(self.model.make(agreed) if isinstance(self.model, Shaped) else self.model, start)
+        owners.tell(agreed, model, shaped=known is None)
+        job = Job(model, Layout.of(model, self.algorithm.personal), replace(fed, agreed=agreed), *rest)
+        clients = len(fed.clients)
+        for line in check_secure(self.algorithm, self.sums, plan, job.layout, clients, bool(self.folder)):
             _log.info("\t%s", line)
-        job = Job(model, layout, fed, self.algorithm, self.training, cross_entropy, {}, plan.seed, torch.device("cpu"))
-        name = run_name(job, identity(job, plan))
-        settings = run_settings(job, plan, "flower", "cpu")
-        folder = self.folder and RunFolder(Path(self.folder) / name, settings, plan.rounds)
+        folder = path and RunFolder(path, run_settings(job, plan, "flower", "cpu"), plan.rounds)
         fleet = Fleet(
             job, roster, self.sums, name, self.timeout, lambda client: self.loop.store.versions(client), self.largest
         )
@@ -235,15 +245,8 @@ def _check(algorithm: Algorithm, sums: Sums | None) -> None:
         )
 
 
-def _names_only(clients: Sequence[str], roster: Roster, name: str) -> Federation:
-    """The federation as the server knows it: names, and no sample."""
-    nothing = torch.zeros(0, dtype=torch.int64)
-    own = set(clients)
-    known = {split: [c for c in roster.sizes[split] if split == "unseen" or c in own] for split in SPLITS[1:]}
-    splits = {split: dict.fromkeys(sorted(names), nothing) for split, names in known.items()}
-    return Federation(
-        torch.zeros(0), nothing, dict.fromkeys(clients, nothing), splits["heldout"], splits["unseen"], name=name
-    )
+def _started(model: nn.Module, start: dict[str, Tensor] | None) -> nn.Module:
+    return model if start is None else warm_start(model, start)
 
 
 def _numbered(sent: Sequence[Message], replies: Iterable[Message]) -> Iterator[tuple[int, Message | None]]:

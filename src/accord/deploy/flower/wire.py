@@ -20,6 +20,7 @@ from torch import Tensor
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.core.record import Field, Record, State
+from accord.data.preparation import Preparation
 from accord.engines.contract import ClientRow
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
@@ -46,6 +47,7 @@ class Task:
     kept: int = 0  # the one that the server's last checkpoint names, to which it may have to go back
     cohort: list[str] = field(default_factory=list)  # whom a masked sum is added up over
     personal: list[str] = field(default_factory=list)  # what of the model stays here: see `Algorithm.personal`
+    preparation: dict[str, Any] | None = None  # which all owners agreed on; None: each has the same already
 
     def as_training(self) -> Training:
         return Training(**self.training)
@@ -122,6 +124,14 @@ def payload(message: Message) -> int:
     held = message.content
     arrays = sum(len(array.data) for record in held.array_records.values() for array in record.values())
     return arrays + sum(len(str(record.get("json", ""))) for record in held.config_records.values())
+
+
+def preparation_in(told: Mapping[str, Any] | None) -> Preparation | None:
+    """What a message says of the preparation that all owners agreed on."""
+    try:
+        return None if told is None else Preparation.from_json(told)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise AccordError(f"the preparation of the server cannot be read: {error!r}") from None
 
 
 # ---------------------------------------------------------------------------------------------------- records
