@@ -269,6 +269,82 @@ def test_a_hostile_node_is_excluded_after_three_replies_and_harms_nobody(federat
     same_model(tmp_path / "runs", expected)
 
 
+TABLES = """
+import accord
+from accord.deploy.flower import Shaped, Sums
+from accord.privacy.secure_sum import SecureSum
+
+OWNERS = ["east", "north", "south"]
+SUMS = Sums(SecureSum(clients=3, bound=4.0), masked=True)
+ALGORITHM = accord.fedavg(weighting="uniform")
+
+
+def mine(context):
+    owner = OWNERS[int(context.node_config["partition-id"])]
+    return accord.data.table(source=f"FOLDER/{owner}.csv", client="hospital", label="diagnosis", heldout=0.2)
+
+
+def make(agreed):
+    return accord.models.logistic(features=agreed.shape[0], classes=agreed.outputs, seed=3)
+
+
+MODEL = Shaped(make)
+"""
+TABLES_CLIENT = """
+from accord.deploy.flower import client_app
+from digits.task import ALGORITHM, MODEL, SUMS, mine
+
+app = client_app(MODEL, mine, sums=SUMS, algorithm=ALGORITHM, secret=5)
+"""
+TABLES_SERVER = """
+from accord.deploy.flower import Strategy
+from accord.rules.local import Training
+from accord.training.plan import Plan
+from digits.task import ALGORITHM, MODEL, OWNERS, SUMS
+from flwr.serverapp import ServerApp
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid, context):
+    plan, chosen = Plan(rounds=context.run_config["rounds"]), {"training": Training(lr=0.05), "sums": SUMS}
+    Strategy(ALGORITHM, MODEL, clients=OWNERS, plan=plan, folder=context.run_config["folder"], **chosen).start(grid)
+"""
+
+
+@pytest.mark.slow
+def test_owners_of_tables_share_one_preparation(federation: Loopback, tmp_path: Path) -> None:
+    """Every node reads its own file and nothing else, and statistics go under masks. The preparation is that of a
+    simulation on the joined table, and predictions with the server's folder are that run's."""
+    header, *lines = (EXAMPLE.parent / "hospitals" / "patients.csv").read_text().splitlines()
+    owners = {"east", "north", "south"}
+    for owner in owners:
+        own = [line for line in lines if line.startswith(f"{owner},")]
+        (tmp_path / f"{owner}.csv").write_text("\n".join([header, *own, ""]))
+    joined = tmp_path / "joined.csv"
+    joined.write_text("\n".join([header, *(line for line in lines if line.split(",")[0] in owners), ""]))
+    app = shutil.copytree(EXAMPLE, tmp_path / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    (app / "digits" / "task.py").write_text(TABLES.replace("FOLDER", str(tmp_path)))
+    (app / "digits" / "client.py").write_text(TABLES_CLIENT)
+    (app / "digits" / "server.py").write_text(TABLES_SERVER)
+    good, federation.app = federation.app, app
+    try:
+        federation.run({"rounds": 1, "folder": str(tmp_path / "runs")}, 180.0)
+    finally:
+        federation.app = good
+    run = accord.load(tmp_path / "runs")
+    fed = accord.data.table(source=joined, client="hospital", label="diagnosis", heldout=0.2)
+    start = accord.models.logistic(features=fed.shape[0], classes=fed.outputs, seed=3)
+    expected = accord.fit(start, fed, accord.fedavg(weighting="uniform"), rounds=1, lr=0.05, engine="sequential")
+    assert run.preparation is not None and run.preparation.columns == expected.preparation.columns
+    assert run.preparation.scaling.mean == pytest.approx(fed.prepare.mean, rel=1e-13)
+    assert run.preparation.scaling.std == pytest.approx(fed.prepare.std, rel=1e-13)
+    assert torch.allclose(run.last.vector, expected.last.vector, atol=1e-6)  # secure sums are rounded to their step
+    assert run.predict(joined).labels == expected.predict(joined).labels
+    assert "sent in clear by every node: the levels of column sex" in federation._log("run").read_text()
+
+
 @pytest.mark.slow
 def test_a_run_that_fails_says_why_in_one_sentence(federation: Loopback) -> None:
     heard: list[str] = []
