@@ -330,7 +330,7 @@ def test_owners_of_tables_share_one_preparation(federation: Loopback, tmp_path: 
     (app / "digits" / "server.py").write_text(TABLES_SERVER)
     good, federation.app = federation.app, app
     try:
-        federation.run({"rounds": 1, "folder": str(tmp_path / "runs")}, 180.0)
+        federation.run({"rounds": 1, "folder": str(tmp_path / "runs")}, 300.0)
     finally:
         federation.app = good
     run = accord.load(tmp_path / "runs")
