@@ -10,16 +10,19 @@ from flwr.supernode import start_client_internal as supernode
 from flwr.supernode.cli import flower_supernode
 from soak_app.faulty.faults import doubled
 
-ME = int(sys.argv[sys.argv.index("--node-config") + 1].split("partition-id=")[1].split()[0])
 _push = supernode._push_messages
 _old: list[tuple[Any, ...]] = []  # the first reply of a round that this process sent
 
 
-def push(state: Any, store: Any, send: Any, push_object: Any) -> None:
+def me() -> int:
+    return int(sys.argv[sys.argv.index("--node-config") + 1].split("partition-id=")[1].split()[0])
+
+
+def push(state: Any, object_store: Any, send: Any, push_object: Any) -> None:
     def twice(*reply: Any) -> Any:
         answer = send(*reply)
         round = reply[0].metadata.group_id
-        if round and doubled(int(round)) == ME:
+        if round and doubled(int(round)) == me():
             for what, again in [("duplicate", reply), *(("replay", old) for old in _old)]:
                 try:
                     send(*again)
@@ -30,9 +33,13 @@ def push(state: Any, store: Any, send: Any, push_object: Any) -> None:
             _old.append(reply)
         return answer
 
-    _push(state, store, twice, push_object)
+    _push(state, object_store, twice, push_object)
 
 
-supernode._push_messages = push
+def main() -> None:
+    supernode._push_messages = push
+    flower_supernode()
+
+
 if __name__ == "__main__":
-    sys.exit(flower_supernode())
+    main()

@@ -1,5 +1,5 @@
 """Flower starts a Python process for every message, which imports torch: seconds each, on a machine of two cores. Here
-a process that has imported it forks instead. What it runs are Flower's own apps, each in a process of its own.
+a process that has imported it forks instead. What it runs are Flower's own programs, each in a process of its own.
 
     python benchmarks/warm_apps.py SOCKET                       # the process that forks
     python benchmarks/warm_apps.py SOCKET flwr-clientapp ...    # asks it to: stands in the place of that program
@@ -10,25 +10,33 @@ import os
 import signal
 import socket
 import sys
+import threading
 import traceback
 
 
 def ask(path: str, words: list[str]) -> None:
-    """Hands over what a process needs, and ends: Flower waits for the app's answer, not for its process."""
+    """Hands over what a process needs, and lives as long as it does: whoever ends one ends both."""
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(path)
-        line.sendall(json.dumps([words, dict(os.environ), os.getcwd()]).encode())
+        told = json.dumps([words, dict(os.environ), os.getcwd()]).encode()
+        socket.send_fds(line, [len(told).to_bytes(8, "big")], [1, 2])
+        line.sendall(told)
+        line.recv(1)
 
 
 def serve(path: str) -> None:
     import scipy.stats  # noqa: F401
     import sklearn.datasets  # noqa: F401
+    import soak_node
     import torch
+    from flwr.supercore.cli import flower_superexec
     from flwr.superlink.cli import flwr_serverapp
     from flwr.supernode.cli import flwr_clientapp
 
     import accord.deploy.flower  # noqa: F401
 
+    programs = {"flwr-clientapp": flwr_clientapp, "flwr-serverapp": flwr_serverapp}
+    programs |= {"flower-superexec": flower_superexec, "flower-supernode": soak_node.main}
     sys.path.pop(0)  # this folder is none of the app's
     torch.set_num_threads(1)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
@@ -37,25 +45,40 @@ def serve(path: str) -> None:
     server.listen(100)
     while True:
         line, _ = server.accept()
-        with line, line.makefile("rb") as asked:
-            words, environment, folder = json.load(asked)
-        if os.fork():
-            continue
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        server.close()
-        try:
-            os.environ.clear()
-            os.environ.update(environment)
-            os.chdir(folder)
-            sys.argv = words
-            {"flwr-clientapp": flwr_clientapp, "flwr-serverapp": flwr_serverapp}[words[0]]()
-        except BaseException as error:
-            if not isinstance(error, SystemExit):
-                traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0)
+        size, outputs, *_ = socket.recv_fds(line, 8, 2)
+        told = b""
+        while len(told) < int.from_bytes(size, "big") and (more := line.recv(1 << 16)):
+            told += more
+        if not os.fork():
+            server.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number, output in enumerate(outputs, start=1):
+                os.dup2(output, number)
+            threading.Thread(target=_end_with, args=(line,), daemon=True).start()
+            _run(programs, *json.loads(told))
+        for held in (*outputs, line.detach()):
+            os.close(held)
+
+
+def _end_with(line: socket.socket) -> None:
+    line.recv(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _run(programs: dict, words: list[str], environment: dict[str, str], folder: str) -> None:
+    try:
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+        sys.argv = words
+        programs[words[0]]()
+    except BaseException as error:
+        if not isinstance(error, SystemExit):
+            traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":

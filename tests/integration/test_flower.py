@@ -3,6 +3,7 @@ bad clients are left out and counted, clients remember what was accepted, and su
 its own."""
 
 import json
+import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator
@@ -709,6 +710,29 @@ def test_a_reply_is_there_soon_after_it_came() -> None:
     started = time.monotonic()
     assert [number for number, reply in exchange(grid, [message], 10.0) if reply] == [0]
     assert 0.4 < time.monotonic() - started < 1.5
+
+
+def test_a_reply_that_is_announced_and_never_sent_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower waits for its bytes for two hours."""
+    monkeypatch.setattr("accord.deploy.flower.exchange.MOMENT", 0.1)
+    fed, over = blobs(clients=3, unseen=0), threading.Event()
+
+    class Announced(DirectGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            wanted = list(message_ids)
+            culprits = [m for m in self.sent if (m.metadata.message_type, m.metadata.dst_node_id) == ("train", 9000)]
+            if {m.metadata.message_id for m in culprits} & set(wanted):
+                over.wait(60.0)
+            return super().pull_messages(wanted)
+
+    strategy = strategy_of(fed, accord.fedavg(), 2, None)
+    try:
+        rows = finished(strategy, Announced(grid_of(fed, 3).apps)).rows
+    finally:
+        over.set()
+    assert [row["left_out"] for row in rows] == [{"c00": "no reply within 1 s"}] * 2
+    others = replace(fed, train={client: own for client, own in fed.train.items() if client != "c00"})
+    assert torch.equal(strategy.run.last.vector, simulated(others, accord.fedavg(), 2, None).last.vector)  # type: ignore[union-attr]
 
 
 # -------------------------------------------------------------------------------------------------- sentences

@@ -7,11 +7,16 @@ nothing comes.
 Replies are asked for one at a time. Flower unpacks what it fetched, and bytes that it cannot unpack end the request:
 with others in it, theirs would be lost too. And it is the SuperLink that knows which message a reply answers; what the
 reply says of itself is its sender's word.
+
+A node may announce a reply and never send its bytes. Flower waits two hours for them; here that is a thread's business,
+and the others' replies go on.
 """
 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import TypeAlias
 
 from flwr.app import Message
@@ -20,6 +25,7 @@ from flwr.serverapp import Grid
 from google.protobuf.message import DecodeError
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+MOMENT = 2.0  # seconds that others wait for the bytes of one reply; a large one comes later, if it is still asked for
 # what Flower raises of bytes that are no message; a connection that fails is another thing, and ends the run
 _NO_MESSAGE = (
     ValueError,
@@ -62,6 +68,36 @@ def pulled(grid: Grid, message_id: str) -> Reply:
         return Unreadable(repr(error))
 
 
+class Pulls:
+    """Fetches replies, each in a thread of its own."""
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._under_way: dict[str, SimpleQueue[Reply | Exception]] = {}
+
+    def reply(self, message_id: str) -> Reply:
+        """The reply to one message, if all of it is there."""
+        wait = 0.0
+        if message_id not in self._under_way:
+            wait = MOMENT
+            self._under_way[message_id] = SimpleQueue()
+            Thread(target=self._pull, args=(message_id, self._under_way[message_id]), daemon=True).start()
+        try:
+            found = self._under_way[message_id].get(timeout=wait) if wait else self._under_way[message_id].get_nowait()
+        except Empty:
+            return None
+        del self._under_way[message_id]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _pull(self, message_id: str, found: "SimpleQueue[Reply | Exception]") -> None:
+        try:
+            found.put(pulled(self._grid, message_id))
+        except Exception as error:  # of the connection, say: it is the caller's
+            found.put(error)
+
+
 def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> Iterator[tuple[int, Reply]]:
     """Sends the messages and gives (number of the message, reply) in the order of arrival; after `timeout` seconds,
     None for the rest."""
@@ -72,11 +108,11 @@ def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> Iterato
                 waiting[identifier] = number
     for number in set(range(len(messages))) - set(waiting.values()):  # the SuperLink knows the node no more
         yield number, None
-    end, pause = time.monotonic() + timeout, FIRST_PAUSE
+    pulls, end, pause = Pulls(grid), time.monotonic() + timeout, FIRST_PAUSE
     while waiting:
         came = False
         for identifier in list(waiting):
-            if (reply := pulled(grid, identifier)) is not None:
+            if (reply := pulls.reply(identifier)) is not None:
                 came = True
                 yield waiting.pop(identifier), reply
         if not waiting:

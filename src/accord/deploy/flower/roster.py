@@ -16,7 +16,7 @@ from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.data.agreement import Form
 from accord.deploy.flower.conduct import Conduct
-from accord.deploy.flower.exchange import FIRST_PAUSE, LONGEST_PAUSE, Reply, Unreadable, pulled
+from accord.deploy.flower.exchange import FIRST_PAUSE, LONGEST_PAUSE, Pulls, Reply, Unreadable
 from accord.deploy.flower.figures import Held
 from accord.deploy.flower.preparing import form_in
 from accord.deploy.flower.replies import Failed, Hello, one_line
@@ -34,7 +34,7 @@ class Roster:
         self.where: dict[str, int] = {}
         self.sizes: dict[str, dict[str, int]] = {split: {} for split in SPLITS}
         self.refused: dict[int, str] = {}
-        self.conduct = Conduct()
+        self.conduct, self._pulls = Conduct(), Pulls(grid)
         self._home: dict[str, int] = {}  # where a client was last, also one that is away
         self._known: set[int] = set()
         self._asked: dict[str, int] = {}  # message id -> node
@@ -107,7 +107,7 @@ class Roster:
                 if question:
                     self._asked[question] = node
         for question, node in list(self._asked.items()):
-            if (reply := pulled(self.grid, question)) is not None:
+            if (reply := self._pulls.reply(question)) is not None:
                 del self._asked[question]
                 self._hear(node, reply)
 
