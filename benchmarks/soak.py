@@ -26,11 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flwr.cli.app import app as flower_command
 from safetensors.torch import load_file
 from soak_app.faulty.faults import CLIENTS, fault, killed
 from soak_app.faulty.task import ALGORITHM, LR, everybody, model
-from typer.testing import CliRunner
 
 import accord.deploy.flower.loopback as loopback
 from accord.core.layout import Layout
@@ -115,7 +113,9 @@ class Soaked(loopback.Loopback):
         self.programs.mkdir(parents=True, exist_ok=True)
         self.socket = f"/tmp/accord-soak-{os.getpid()}"  # a socket's path must be short
         warm = f"exec {sys.executable} -S -E {HERE / 'warm_apps.py'} {self.socket}"
-        programs = {name: f'{warm} {name} "$@"' for name in ("flower-supernode", "flwr-clientapp", "flwr-serverapp")}
+        programs = {
+            name: f'{warm} {name} "$@"' for name in ("flwr", "flower-supernode", "flwr-clientapp", "flwr-serverapp")
+        }
         # the SuperLink's own, which has certificates, is watched by it
         usual_one = f'exec {Path(sys.executable).parent / "flower-superexec"} "$@"'
         programs["flower-superexec"] = (
@@ -156,12 +156,6 @@ class Soaked(loopback.Loopback):
         extra = {"PATH": f"{self.programs}:{found['PATH']}", "PYTHONPATH": ":".join(filter(None, paths))}
         # ten nodes that look for work twenty times a second would leave two cores little for the work itself
         return {**found, **extra, "OMP_NUM_THREADS": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "1.0"}
-
-    def _flwr(self, *words: str) -> str:
-        """Flower's command within this process, where it is imported already."""
-        os.environ["FLWR_HOME"] = str(self.folder / "flwr")
-        done = CliRunner().invoke(flower_command, list(words))
-        return super()._flwr(*words) if done.exit_code else done.stdout
 
     def start_node(self, number: int, **options: Any) -> Any:
         if not (self.latency or self.loss):

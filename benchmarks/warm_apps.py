@@ -29,6 +29,7 @@ def serve(path: str) -> None:
     import sklearn.datasets  # noqa: F401
     import soak_node
     import torch
+    from flwr.cli.app import app as flwr
     from flwr.supercore.cli import flower_superexec
     from flwr.superlink.cli import flwr_serverapp
     from flwr.supernode.cli import flwr_clientapp
@@ -36,7 +37,7 @@ def serve(path: str) -> None:
     import accord.deploy.flower  # noqa: F401
 
     programs = {"flwr-clientapp": flwr_clientapp, "flwr-serverapp": flwr_serverapp}
-    programs |= {"flower-superexec": flower_superexec, "flower-supernode": soak_node.main}
+    programs |= {"flwr": flwr, "flower-superexec": flower_superexec, "flower-supernode": soak_node.main}
     sys.path.pop(0)  # this folder is none of the app's
     torch.set_num_threads(1)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
