@@ -4,6 +4,7 @@ node is named, and what the others learn and measure is bit for bit that of a ru
 import json
 import tracemalloc
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -484,3 +485,16 @@ def test_the_bound_of_sums_is_the_clients_own() -> None:
 def test_a_bound_that_is_none(largest: Any) -> None:
     with sentence("largest must be a number above 1, or None for no bound, got"):
         Strategy(accord.fedavg(), mlp(), clients=2, largest=largest)
+
+
+def test_a_header_with_any_bit_flipped_is_a_sentence() -> None:
+    """Of a header that is no Python, numpy has the tokenizer make sense, which has errors of its own."""
+    good = Array(np.zeros(10, dtype=np.float32))
+    size = len(good.data) - 40
+    for place in range(size):
+        for bit in range(8):
+            data = good.data[:place] + bytes([good.data[place] ^ 1 << bit]) + good.data[place + 1 :]
+            with suppress(AccordError):  # one that says the same, with another space, say
+                assert (
+                    len(array_in("delta", Array(good.dtype, good.shape, good.stype, data), torch.float32, (10,))) == 10
+                )

@@ -68,9 +68,9 @@ def _parts(name: str, array: Array) -> tuple[np.dtype, tuple[int, ...], Literal[
         raise AccordError(f"{name} is written as {array.stype!r:.40}, expected 'numpy.ndarray'")
     stream = BytesIO(array.data)  # shares the bytes
     try:
-        # a header is text that numpy evaluates: whatever that may raise
+        # a header is text that numpy evaluates, or takes to pieces as Python's tokenizer does: whatever that may raise
         dimensions, by_column, kind = _READERS[npy.read_magic(stream)](stream, max_header_size=LARGEST_HEADER)
-    except (ValueError, LookupError, TypeError, OSError, EOFError, RecursionError, MemoryError, SyntaxError) as error:
+    except Exception as error:
         raise AccordError(f"the header of {name} cannot be read: {error!r:.200}") from None
     if len(dimensions) > MOST_DIMENSIONS or any(size < 0 for size in dimensions):
         raise AccordError(f"the header of {name} describes no array of ours: {dimensions!r:.100}")

@@ -117,7 +117,10 @@ def _share(reply: Reply, timeout: float, wanted: Wanted) -> torch.Tensor:
 def _hidden(sums: Sums | None) -> str:
     if sums is None or sums.secure is None:
         return ", which the server saw one by one"
-    return ", each under masks" if sums.masked else ", as whole numbers of a secure sum"
+    if sums.masked:
+        return ", each under masks"
+    # the protocol's stages hide what a round adds up, and this comes before the first
+    return ", as whole numbers, which the server saw one by one"
 
 
 def names_only(clients: Sequence[str], roster: Roster, name: str) -> Federation:
