@@ -320,3 +320,14 @@ def test_a_narrow_terminal_loses_no_word(width: int) -> None:
     drawn = "─" in shown
     assert drawn == (width > 19)
     assert not drawn or max(map(len, shown.splitlines())) <= width
+
+
+def test_evaluations_of_other_data_than_the_first_are_damage(tmp_path: Path) -> None:
+    run = accord.fit(mlp(), blobs(), rounds=2, evaluate_every=1, folder=tmp_path, verbose=False)
+    assert run.folder is not None
+    without_checksums(run.folder)
+    path = run.folder / "metrics.jsonl"
+    first, second = map(json.loads, path.read_text().splitlines())
+    del second["evaluation"]["splits"]["train"]
+    path.write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
+    assert "its evaluations are not of the same data and metrics" in load(run.folder).status

@@ -188,7 +188,17 @@ def read_history(folder: Path) -> tuple[int, int, list[tuple[int, Evaluation]]]:
         reached, skipped = form["round"], skipped + ("skipped" in form)
         if "evaluation" in form:
             history.append((reached, Evaluation.from_json(form["evaluation"])))
+    if len({_measured(evaluation) for _, evaluation in history}) > 1:
+        raise AccordError(f"{path} is damaged: its evaluations are not of the same data and metrics")
     return reached, skipped, history
+
+
+def _measured(evaluation: Evaluation) -> frozenset[tuple[str, tuple[str, ...]]]:
+    """What was measured, on which data: the same in every round of a run."""
+    rows = {**evaluation.splits, **evaluation.tests}
+    if not all(isinstance(of.by_sample, int | float | None) for row in rows.values() for of in row.metrics.values()):
+        raise TypeError("text in place of a figure")
+    return frozenset((name, tuple(row.metrics)) for name, row in rows.items())
 
 
 class Rows(Sequence[RoundRow]):
