@@ -60,7 +60,7 @@ $(TOOLS):
 
 lock: $(TOOLS)
 	(echo "# The versions of constraints.txt, all but torch's and the build's, with the hashes of their files for every platform: make lock writes this, make LOCKED=1 installs by it."; \
-		grep -v '^torch==\|^hatchling==' constraints.txt | .venvs/tools/bin/uv pip compile - --quiet --no-deps --generate-hashes --universal --python-version 3.11.7 \
+		grep -v -e '^torch==' -e '^hatchling==' constraints.txt | .venvs/tools/bin/uv pip compile - --quiet --no-deps --generate-hashes --universal --python-version 3.11.7 \
 		--no-header --no-annotate --no-emit-index-url --no-emit-find-links) > requirements.lock.part
 	mv requirements.lock.part requirements.lock
 
