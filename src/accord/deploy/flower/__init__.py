@@ -14,7 +14,8 @@ except ImportError as error:
         f"accord.deploy.flower needs Flower 1.41 or newer ({error}): pip install 'accord-fl[flower]'"
     ) from None
 
-from accord.deploy.flower.client import as_unseen, client_app, owned
+from accord.deploy.flower.client import client_app
+from accord.deploy.flower.holdings import as_unseen, owned
 from accord.deploy.flower.masked import GMA, Masked
 from accord.deploy.flower.preparing import Shaped
 from accord.deploy.flower.strategy import Strategy

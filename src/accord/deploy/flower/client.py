@@ -38,6 +38,7 @@ from accord.deploy.flower.wire import (
     message_in,
     preparation_in,
     row_as,
+    said,
     tensors_in,
 )
 from accord.engines.contract import ClientRow, Group, Job, Member, Work, joined
@@ -96,23 +97,6 @@ def client_app(
     return app
 
 
-def owned(fed: Federation, number: int, of: int) -> Federation:
-    """What node `number` of `of` owns when one data set plays a whole federation: every `of`-th client, unseen ones
-    among them, and nobody else's rows. For examples and tests; a real owner has a federation of its own."""
-    if not 0 <= number < of:
-        raise AccordError(f"a node's number must be at least 0 and below {of}, got {number}")
-    mine = set([*fed.clients, *fed.unseen][number::of])
-    train, heldout, unseen = ({c: rows for c, rows in getattr(fed, split).items() if c in mine} for split in SPLITS)
-    return replace(fed, train=train, heldout=heldout, unseen=unseen, test=None, others={})
-
-
-def as_unseen(fed: Federation) -> Federation:
-    """What a node has whose clients never train: all of their rows, to evaluate models on."""
-    clients = {c: [rows, fed.heldout.get(c, rows[:0])] for c, rows in fed.train.items()}
-    theirs = {client: torch.cat(rows).sort().values for client, rows in clients.items()}
-    return replace(fed, train={}, heldout={}, unseen={**theirs, **fed.unseen})
-
-
 @dataclass(frozen=True)
 class _Node:
     """One node's answers."""
@@ -140,7 +124,7 @@ class _Node:
             data = {} if agreed is not None else {"data": asdict(Form.of(fed))}
             return content({}, {**splits, **data, "form": form_name(self.algorithm, self.sums), "layout": layout})
 
-        return Message(_said(told), reply_to=message)
+        return Message(said(told), reply_to=message)
 
     def statistics(self, message: Message, context: Context) -> Message:
         """Counts, sums and sums of squares of this node's training rows, of clients that the server names."""
@@ -151,17 +135,17 @@ class _Node:
             share = share_of(moments, self.sums, asked["clients"][0], asked["cohort"], self.secret)
             return content({"statistics": arrays_of({"moments": share})}, {})
 
-        return Message(_said(told), reply_to=message)
+        return Message(said(told), reply_to=message)
 
     def train(self, message: Message, context: Context) -> Message:
         """A client's round: its record, or why there is none."""
-        return Message(_said(lambda: self._trained(message.content, context)), reply_to=message)
+        return Message(said(lambda: self._trained(message.content, context)), reply_to=message)
 
     def stage(self, answer: Callable[[SecureClient, RecordDict], RecordDict]) -> Callable[[Message, Context], Message]:
         """The answer to a stage of a secure sum, but for the one that trains."""
 
         def answered(message: Message, context: Context) -> Message:
-            return Message(_said(lambda: answer(self._secure(context), message.content)), reply_to=message)
+            return Message(said(lambda: answer(self._secure(context), message.content)), reply_to=message)
 
         return answered
 
@@ -174,11 +158,11 @@ class _Node:
             hide = self._secure(context, layout).hide(message.content)
             return self._trained(message.content, context, hide)
 
-        return Message(_said(told), reply_to=message)
+        return Message(said(told), reply_to=message)
 
     def again(self, message: Message, context: Context) -> Message:
         """A round's second exchange: what a client adds now that it knows the first one's sums."""
-        return Message(_said(lambda: self._second(message.content, context)), reply_to=message)
+        return Message(said(lambda: self._second(message.content, context)), reply_to=message)
 
     def evaluate(self, message: Message, context: Context) -> Message:
         """Loss and metrics of everything that this node has."""
@@ -203,7 +187,7 @@ class _Node:
                 tables.append(engine.evaluate(*job.assembled(sent["vector"], sent["buffers"], own), groups))
             return evaluation_as(joined(tables))
 
-        return Message(_said(told), reply_to=message)
+        return Message(said(told), reply_to=message)
 
     def _trained(self, received: RecordDict, context: Context, hide: Hide | None = None) -> RecordDict:
         task = Task(**message_in(received))
@@ -310,12 +294,3 @@ def _known(rules: Sequence[Callable[..., Any]]) -> Rules:
     """Local rules and averages by name: these, accord's own, and what packages installed here register. A message
     cannot name a module."""
     return ChainMap({make.__name__: make for make in rules}, *(cast(Any, PARTS[what]) for what in ("local", "average")))
-
-
-def _said(answer: Callable[[], Any]) -> RecordDict:
-    """What is to be answered; where that fails for a reason a person can mend, the sentence."""
-    try:
-        told: RecordDict = answer()
-    except AccordError as error:
-        return content({}, {"error": str(error)})
-    return told

@@ -93,6 +93,15 @@ def content(arrays: Mapping[str, ArrayRecord], message: Mapping[str, Any]) -> Re
     return RecordDict({**arrays, "accord": ConfigRecord({"protocol": PROTOCOL, "json": json.dumps(message)})})
 
 
+def said(answer: Callable[[], Any]) -> RecordDict:
+    """What is to be answered; where that fails for a reason a person can mend, the sentence."""
+    try:
+        told: RecordDict = answer()
+    except AccordError as error:
+        return content({}, {"error": str(error)})
+    return told
+
+
 def arrays_of(tensors: Mapping[str, Tensor]) -> ArrayRecord:
     return ArrayRecord({name: Array(value.detach().cpu().contiguous().numpy()) for name, value in tensors.items()})
 
