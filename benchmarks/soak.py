@@ -15,6 +15,7 @@ import asyncio
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -33,7 +34,7 @@ from soak_app.faulty.task import ALGORITHM, LR, everybody, model
 import accord.deploy.flower.loopback as loopback
 from accord.core.layout import Layout
 from accord.core.losses import cross_entropy
-from accord.deploy.flower.machine import HOST
+from accord.deploy.flower.machine import HOST, descendants
 from accord.engines.contract import ClientRow, Job, Member, Outcome, Part, Work, shards, whole
 from accord.engines.sequential import Sequential
 from accord.rules.local import Training
@@ -146,7 +147,9 @@ class Soaked(loopback.Loopback):
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        self.warm.kill()
+        for pid in [*descendants([self.warm.pid]), self.warm.pid]:  # who was forked ends whoever waits for it
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.warm.wait()
         Path(self.socket).unlink(missing_ok=True)
 
