@@ -124,7 +124,7 @@ class Forked(Loopback):
         self.programs = self.folder / "programs"
         self.programs.mkdir(parents=True)
         self.socket = Path(f"/tmp/accord-forked-{os.getpid()}")  # a socket's path must be short
-        script = Path(__file__).with_name("forked_apps.py")
+        script = Path(__file__).parents[2] / "benchmarks" / "warm_apps.py"
         for name in ("flwr-clientapp", "flwr-serverapp"):
             words = f'#!/bin/sh\nexec {sys.executable} -S -E {script} {self.socket} {name} "$@"\n'
             (self.programs / name).write_text(words)
