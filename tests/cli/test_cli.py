@@ -318,7 +318,9 @@ def test_a_spent_budget_stops_a_run_that_can_go_on(env: dict[str, str], here: Pa
 
 
 def test_a_skipped_round_is_told_once_and_in_plain_words(env: dict[str, str], here: Path) -> None:
-    told = accord(env, here, "run", "my.toml", "train.lr=1e38", "train.rounds=1", "train.sample=5").stderr
+    told = accord(
+        env, here, "run", "my.toml", "train.lr=1e18", "train.weight_decay=1e18", "train.rounds=1", "train.sample=5"
+    ).stderr
     assert told.count("round 1 was skipped: 0 of the 1 reports it needs") == 1
     assert re.search(r"round 1: left out client-\d+ \(.+\), client-\d+ \(.+\), client-\d+ \(.+\) and 2 more", told)
     assert "Warning" not in told

@@ -395,7 +395,7 @@ def test_closing_ends_all_workers_and_leaves_no_file_open() -> None:
         assert time.monotonic() - started < 2 and all_gone(pids, 0)
         del engine
         open_files.append(len(os.listdir("/proc/self/fd")))
-    assert open_files[1] == open_files[2]
+    assert open_files[1] >= open_files[2]  # fewer: what other tests left behind was collected
 
 
 SCRIPT = """

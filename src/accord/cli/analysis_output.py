@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where tables and figure go.")]
 Kind = Annotated[str, typer.Option("--figure", metavar="KIND", help="png, svg, or none for the tables alone.")]
 Tau = Annotated[
-    float,
-    typer.Option(
-        "--tau", min=0.0, max=1.0, callback=finite, help="Net agreement that a coordinate needs to pass whole."
-    ),
+    float, typer.Option("--tau", callback=finite, help="Net agreement that a coordinate needs to pass whole.")
 ]
 OUT = Path("analyses")
 

@@ -2,6 +2,7 @@
 right."""
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -34,7 +35,8 @@ def check_bounds(value: Any, name: str = "") -> None:
     text with a NUL, which no file name has."""
     if isinstance(value, str) and "\0" in value:
         raise AccordError(f"{name} must be text without NUL characters, got {value!r}")
-    if isinstance(value, int | float) and abs(value) > _LARGEST:
+    # of infinities those speak who know whether they want one
+    if isinstance(value, int | float) and _LARGEST < abs(value) != math.inf:
         raise AccordError(f"{name} must be at most {_LARGEST:g} in size, got {_short(value)}")
     inner: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, Mapping):
