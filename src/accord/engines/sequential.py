@@ -94,8 +94,10 @@ class Sequential:
         before = {name: value[None] for name, value in own.items()}
         plan = contract.batches(job, work.round, member, self.probed.least_batch)
         draws.seed_torch(job.device, job.seed, "torch", work.round, member.client)
-        begins, drift = local.start(work.vector, work.buffers, own), local.drift(work.memory["local"], own)
-        (start, buffers), drift = job.assembled(*begins, own), job.widened(drift)
+        shared = local.start(work.vector, work.buffers, own)
+        added = local.drift(work.memory["local"], own)
+        start, buffers = job.assembled(*shared, own)
+        drift = job.widened(added)
         w, extra, loss = self._descend(work, member, plan, start, buffers, drift)
         ended, moved = buffers, torch.zeros_like(buffers)
         if job.whole.buffers:
@@ -130,10 +132,11 @@ class Sequential:
         gradients = torch.zeros_like(start) if "mean_gradient" in self._needs else None
         flip_from = -1 if job.attack is None else job.attack.flip_from(member.client)
         extra, losses = State(), list[Tensor]()
-        steps, kept = self._steps.of_round(work.lr, len(plan)), self._steps.begin(w)
+        steps = self._steps.of_round(work.lr, len(plan))
+        vectors = self._steps.begin(w)
         self._load(w, buffers)
         # by parameter: to lay a large gradient out flat takes as long as a step
-        views: list[Any] = layout.by_parameter(w, start, drift, gradients, *kept)
+        views: list[Any] = layout.by_parameter(w, start, drift, gradients, *vectors)
         pieces = [Piece(w, start, drift, gradients, kept) for w, start, drift, gradients, *kept in views]
         keys = partial(draws.device_key, job.seed, "augment", work.round, member.client)
         for number, (x, y) in enumerate(self.fed.read_steps(plan, keys)):

@@ -149,21 +149,22 @@ class Steps:
         self._optimiser, self._number = optimiser, number
         added = {"weight_decay": self._optimiser.penalty, "mu": mu}
         self._always: dict[str, Any] = {name: number(value) for name, value in added.items() if value}
-        self.of_round = lru_cache(16)(self._of_round)  # clients with as many samples take the same steps
+        # clients with as many samples take the same steps; a cache of this object's own, which goes with it
+        self.of_round = lru_cache(16)(self._of_round)
 
     def begin(self, w: Tensor) -> list[Tensor]:
         """What the optimiser keeps of `w` when a round begins."""
         return [torch.zeros_like(w) for _ in range(self._optimiser.vectors)]
 
-    def _of_round(self, lr: float, count: int, first: int = 1) -> list[Callable[..., None]]:
+    def _of_round(self, lr: float, count: int, first: int = 1) -> tuple[Callable[..., None], ...]:
         """`step_` for each of `count` steps of a round, at the round's rate, from the step number `first` on."""
         constants: dict[str, Any] = {name: self._number(value) for name, value in self._optimiser.constants(lr).items()}
         step = partial(step_, move_=self._optimiser.move_, **self._always, **constants)
         by_step = self._optimiser.corrections(lr, np.arange(first, first + count, dtype=np.float64))
         if not by_step:
-            return [step] * count
+            return (step,) * count
         columns = [self._number(values).unbind(0) for values in by_step.values()]
-        return [partial(step, **dict(zip(by_step, numbers, strict=True))) for numbers in zip(*columns, strict=True)]
+        return tuple(partial(step, **dict(zip(by_step, each, strict=True))) for each in zip(*columns, strict=True))
 
 
 def clipping(gradient: Tensor, clip: Tensor | float) -> Tensor:
