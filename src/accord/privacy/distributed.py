@@ -65,11 +65,12 @@ class DistributedPrivacy(Privacy):
         """The standard deviation of a client's share of the noise, in whole numbers."""
         return self.noise * self.sensitivity(form, size) / math.sqrt(remaining(cohort, self.threshold))
 
-    def check_room(self, secure: SecureSum, cohort: int) -> None:
+    def check_room(self, secure: SecureSum, cohort: int, size: int) -> None:
         """Refuses a bound that noise could carry a sum beyond, where it would wrap around, and noise of so few steps
         that it is none."""
         form, remain = secure.form("update"), remaining(cohort, self.threshold)
-        least = self.clip * (1.0 + ROOM * self.noise / remain) + form.step * remain
+        longest = self.sensitivity(form, size) * form.step
+        least = longest * (1.0 + ROOM * self.noise / remain) + form.step * remain
         if secure.bound < least:
             raise AccordError(
                 f"bound must be at least {least:.4g} for clip {self.clip:g} and noise {self.noise:g}, got"
@@ -83,7 +84,9 @@ class DistributedPrivacy(Privacy):
 
     def noised(self, fields: Whole, secure: SecureSum, cohort: int) -> dict[str, tuple[Field, int]]:
         """A client's clipped record with its share of the noise. Votes stay home."""
-        self.check_room(secure, cohort)
+        self.check_room(
+            secure, cohort, sum(field.value.numel() for field, _ in fields.values() if field.kind == "update")
+        )
         found = dict(fields)
         for path, (field, bits) in fields.items():
             if field.kind == "votes":

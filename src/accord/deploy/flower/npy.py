@@ -55,6 +55,8 @@ def numpy_in(name: str, array: Array, kinds: Sequence[np.dtype], shape: Shape, o
     if kind not in kinds or not _fits(dimensions, shape):
         wanted = ", ".join("..." if size is ... else str(size) for size in shape)
         raise AccordError(f"wrong shape or type of {name}: {dimensions} {kind}, expected ({wanted}) {kinds[0]}")
+    if not data and shape[-1:] == (...,):  # of no bytes a header may claim whatever it likes along other dimensions
+        raise AccordError(f"{name} is empty: {dimensions}")
     if len(data) != math.prod(dimensions) * kind.itemsize:
         raise AccordError(
             f"{name} has {len(data):,} bytes, and its header announces {math.prod(dimensions) * kind.itemsize:,}"

@@ -55,5 +55,5 @@ def check_secure(
         return []
     plan.check_privacy()
     privacy.check_layout(layout)
-    privacy.check_room(sums.secure, plan.sample or clients)
+    privacy.check_room(sums.secure, plan.sample or clients, layout.size)
     return privacy.sentences(algorithm.mask is not None, clients, plan.sample, plan.rounds, layout.size)

@@ -67,7 +67,7 @@ def share_of(moments: Moments, sums: Sums | None, node: str, cohort: Sequence[st
                 "masked sums need a secret that all clients share and the server does not know: give client_app one"
             )
         # round 0 is nobody's, so that no round has the same masks; neither have nodes that add up other columns
-        key = draws.key(secret, "masks", 0, STATISTICS, len(limbs))
+        key = draws.key(secret, "masks", 0, STATISTICS, len(limbs), *cohort)
         share = form.masked(share, node, cohort, key)
     return packed(share, form.bits)
 

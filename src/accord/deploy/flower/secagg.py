@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from accord.core.errors import AccordError
 from accord.deploy.flower import secagg_messages as messages
-from accord.deploy.flower.keystream import add_keystreams
+from accord.deploy.flower.keystream import KEY_BYTES, add_keystreams
 from accord.deploy.flower.packing import packed_numbers, width_of
 from accord.deploy.flower.secagg_graph import Graph
 from accord.deploy.flower.secagg_messages import AskKeys, AskMasked, AskShares, AskUnmask, Kept, PublicKeys, Unmasked
@@ -168,7 +168,11 @@ def remove_masks(
 
 def opened_seed(shares: Mapping[str, str], opens: int, digest: str) -> tuple[bytes, str | None]:
     """A seed from its shares, and who of those that sent them sent a wrong one."""
-    return _opened(shares, opens, lambda secret: hashlib.sha256(secret).hexdigest() == digest)
+
+    def fits(secret: bytes) -> bool:
+        return len(secret) == KEY_BYTES and hashlib.sha256(secret).hexdigest() == digest
+
+    return _opened(shares, opens, fits)
 
 
 def opened_key(shares: Mapping[str, str], opens: int, public: str) -> tuple[bytes, str | None]:
@@ -182,15 +186,16 @@ def opened_key(shares: Mapping[str, str], opens: int, public: str) -> tuple[byte
 
 def _opened(shares: Mapping[str, str], opens: int, fits: Fits) -> tuple[bytes, str | None]:
     """The secret that fits; if one share is wrong and there is one to spare, the others open it."""
-    for wrong in (None, *shares) if len(shares) > opens else (None,):
-        some = [bytes.fromhex(share) for sender, share in shares.items() if sender != wrong][:opens]
-        if len(some) < opens:
-            raise AccordError(f"{len(some)} shares came, and {opens} open a secret")
+    if len(shares) < opens:
+        raise AccordError(f"{len(shares)} shares came, and {opens} open a secret")
+    # whose share is not among the first is not tried, and cannot be what is wrong
+    for wrong in (None, *list(shares)[:opens]) if len(shares) > opens else (None,):
+        some = [share for sender, share in shares.items() if sender != wrong][:opens]
         try:
-            secret = combine_shares(some)
+            secret = combine_shares(list(map(bytes.fromhex, some)))
             if fits(secret):
                 return secret, wrong
-        except ValueError:  # shares of different lengths, of one number, or of no point of the curve
+        except ValueError:  # no bytes, shares of different lengths, of one number, or of no point of the curve
             continue
     raise AccordError("a share is wrong, and there are not enough others to open the secret without it")
 
@@ -223,6 +228,15 @@ def _private(secret: str) -> ec.EllipticCurvePrivateKey:
 def _point(key: ec.EllipticCurvePublicKey) -> str:
     form = serialization.PublicFormat.CompressedPoint
     return key.public_bytes(serialization.Encoding.X962, form).hex()
+
+
+def check_keys(keys: PublicKeys, known: set[str]) -> None:
+    """Refuses public keys that are no points of the curve, or that somebody has already: neighbours could not use
+    them."""
+    for point in (keys.mask, keys.share):
+        _public(point)
+    if keys.mask == keys.share or known & {keys.mask, keys.share}:
+        raise AccordError("a public key that is there already")
 
 
 def _public(point: str) -> ec.EllipticCurvePublicKey:

@@ -64,6 +64,7 @@ class SecureRound:
     rows: dict[str, ClientRow] = field(default_factory=dict)
     stage: str = KEYS
     told: dict[str, Any] = field(default_factory=dict)
+    suspects: set[str] = field(default_factory=set)  # who sent a share that did not fit
 
     def outcome(self) -> Outcome:
         record: Record | None = None
@@ -100,7 +101,16 @@ class SecureRound:
     def _keys(self, names: Sequence[str]) -> dict[str, PublicKeys]:
         self.fleet.roster.meet()
         asks = {name: self._ask(AskKeys, name, cohort=len(names)) for name in names}
-        return {name: answer.keys for name, answer in self._answers(KEYS, asks, Keys)}
+        found, known, where = dict[str, PublicKeys](), set[str](), dict(self.fleet.roster.where)
+        for name, answer in self._answers(KEYS, asks, Keys):
+            try:
+                secagg.check_keys(answer.keys, known)
+            except AccordError as error:  # else its neighbours would be named for what they cannot use
+                self.out[name] = self.fleet.roster.blame(where[name], f"{KEYS} of {name}", str(error), in_row=True)
+                continue
+            found[name] = answer.keys
+            known |= {answer.keys.mask, answer.keys.share}
+        return found
 
     def _shares(self, keys: Mapping[str, PublicKeys], neighbours: Mapping[str, Sequence[str]]) -> dict[str, SharesOut]:
         self._enough(keys, "made keys")
@@ -193,16 +203,17 @@ class SecureRound:
     ) -> dict[str, bytes]:
         found = {}
         for name in names:
+            # who sent a wrong share before comes last: to find out who it was takes a try for each
+            ordered = sorted(answers.items(), key=lambda each: each[0] in self.suspects)
             shares = {
-                sender: getattr(answer, which)[name]
-                for sender, answer in answers.items()
-                if name in getattr(answer, which)
+                sender: getattr(answer, which)[name] for sender, answer in ordered if name in getattr(answer, which)
             }
             try:
                 found[name], wrong = opened(name, shares)
             except AccordError as error:
                 raise AccordError(f"the masks of {name} cannot be removed: {error}") from None
             if wrong is not None:
+                self.suspects.add(wrong)
                 self.told.setdefault("wrong_shares", {})[name] = wrong
         return found
 

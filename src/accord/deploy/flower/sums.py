@@ -171,7 +171,8 @@ def _written(sums: Sums, path: str, field: Field, task: Task, secret: int | None
                 "masked sums need a secret that all clients share and the server does not know: give client_app one"
             )
         # never the same masks twice
-        share = form.masked(share, task.client, task.cohort, draws.key(secret, "masks", task.round, path))
+        key = draws.key(secret, "masks", task.experiment, task.round, path, *task.cohort)
+        share = form.masked(share, task.client, task.cohort, key)
     return packed(share, form.bits)
 
 
@@ -236,6 +237,9 @@ class Receiver:
             raise AccordError(f"{missing} of a masked cohort are missing, and their masks with them")
         decoded = {path: entry.value for path, entry in self.sums.secure.decode(record).fields().items()}
         wanted = self.template.fields()
+        clients = int(record["clients"])
+        if any(bool((decoded[path] != clients).any()) for path, field in wanted.items() if field.kind == "count"):
+            raise AccordError(f"the sum does not count {clients} clients: one of them sent what is no record")
         return filled(self.template, {path: value.to(wanted[path].value.dtype) for path, value in decoded.items()})
 
     def _signs(self, tensors: Mapping[str, Tensor]) -> State:
