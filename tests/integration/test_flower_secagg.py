@@ -230,13 +230,14 @@ def test_keys_are_fresh_in_every_round(state: Path) -> None:  # noqa: F811
     assert not list(state.rglob("secagg-*.json")) and not list(state.rglob("secagg-*.taken"))  # none is left behind
 
 
-def test_a_wrong_share_is_found_and_named() -> None:
+def test_a_wrong_share_is_found_and_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     """One client of ten hands out wrong shares of everybody's seed: the others' open them. Two of them are too many to
     be found out one by one, and the round is skipped rather than wrong."""
     fed = blobs(clients=10, unseen=0)
     apps = grid_of(fed, 10, sums=MASKED_SUMS, algorithm=GMA)
     for liars, completes in ((["c03"], True), (["c03", "c04"], False)):
         grid = Dying(apps)
+        monkeypatch.setenv("ACCORD_STATE", str(state / str(len(liars))))  # else no client gives a round twice
 
         def lie(stage: str, reply: Message, liars: list[str] = liars) -> Message:
             if stage == UNMASK:
@@ -422,6 +423,54 @@ def test_a_round_that_was_unmasked_is_not_given_again(tmp_path: Path) -> None:
         rows = finished(strategy_of(fed, GMA, 3, None, sums=MASKED_SUMS, folder=tmp_path / "runs"), grid).rows
     assert [row["accepted"] for row in rows] == [4, 0, 4]
     assert "client c01 has given round 2 of this experiment before" in rows[1]["left_out"]["c01"]
+
+
+def test_two_experiments_from_one_start_do_not_open_a_record() -> None:
+    """FedAvg, then FedAvg with a mask, which c02 drops out of: the difference of the two sums would be its update.
+    Round 1 of the second is skipped; round 2, from the same model, has other draws, and is another start."""
+    fed = blobs(clients=4, unseen=0)
+    hidden(fed, accord.fedavg(), {})
+    with pytest.warns(UserWarning, match="round 1 was skipped"):
+        second, grid = hidden(fed, GMA, {"c02": MASKED}, rounds=2)
+    assert [row["accepted"] for row in second.rows] == [0, 3]
+    assert "given a record of round 1 from this model and seed before" in second.rows[0]["left_out"]["c00"]
+    assert [answer["round"] for stage, answer in grid.heard if stage == MASKED and "error" not in answer] == [2] * 3
+
+
+def test_two_experiments_at_the_same_time_unmask_one_start_once(state: Path) -> None:  # noqa: F811
+    """Both have their records before either is unmasked."""
+    fed = blobs(clients=3, unseen=0)
+    waiting = Stopping(grid_of(fed, 3, sums=MASKED_SUMS, algorithm=accord.fedavg()))
+    waiting.at = ("1", UNMASK)
+    with pytest.raises(Killed):
+        finished(strategy_of(fed, accord.fedavg(), 1, None, sums=MASKED_SUMS), waiting)
+    kept = list(state.rglob("secagg-*.json"))
+    assert len(kept) == 3 and all(file.stat().st_mode & 0o777 == 0o600 for file in kept)
+    hidden(fed, GMA, {})
+    session, names = kept[0].stem.removeprefix("secagg-"), fed.clients
+    task = next(message for message in waiting.sent if message.metadata.message_type == f"train.{SHARES}")
+    words = {**json.loads(str(task.content["accord"]["json"])), "survivors": names, "dropped": []}
+    del words["keys"]
+    question = Message(task.content, task.metadata.dst_node_id, f"train.{UNMASK}")
+    assert words["session"] == session
+    waiting.at = None
+    assert "from this model and seed before" in asked(waiting, question, words)["error"]
+
+
+def test_what_a_round_left_on_the_disk_goes_when_the_next_begins(tmp_path: Path, state: Path) -> None:  # noqa: F811
+    """Keys of a client that dropped out, and files of a process that was killed; the list of rounds stays."""
+    fed = blobs(clients=3, unseen=0)
+    grid = Stopping(grid_of(fed, 3, sums=MASKED_SUMS, algorithm=GMA))
+    grid.at = ("2", MASKED)
+    with pytest.raises(Killed):
+        finished(strategy_of(fed, GMA, 2, None, sums=MASKED_SUMS, folder=tmp_path / "runs"), grid)
+    kept = list(state.rglob("secagg-*.json"))
+    for file in kept:
+        file.with_suffix(".taken").write_text("{}")
+        file.with_name("secagg-0.part").write_text("{}")
+    grid.at = None
+    finished(strategy_of(fed, GMA, 2, None, sums=MASKED_SUMS, folder=tmp_path / "runs"), grid)
+    assert len(kept) == 3 and {file.name for file in state.rglob("secagg-*") if file.is_file()} == {"secagg-done"}
 
 
 @pytest.mark.parametrize(

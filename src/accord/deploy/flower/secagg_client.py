@@ -1,11 +1,14 @@
 """A client's side of a secure sum: its answers to the four stages, and what it keeps on its disk between them.
 
 A SuperNode starts a process for every message, so keys wait in a file that only its owner can read. Every stage takes
-the file away before it answers: a stage is answered once, also where two processes are asked at the same time. A round
-that a client has helped to unmask it does not train for again: its record would be the same, and the difference of two
-sums over different clients is somebody's record.
+the file away before it answers: a stage is answered once, also where two processes are asked at the same time.
+
+The difference of two sums over different clients is somebody's record, where the others' are the same in both. So a
+client helps to unmask a record once for the same start (model, seed and round), whichever experiment asks, and in one
+experiment no round that is not later than the last.
 """
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +36,7 @@ from accord.deploy.flower.secagg_messages import (
     written,
 )
 from accord.deploy.flower.sums import Hide
-from accord.deploy.flower.wire import message_in
+from accord.deploy.flower.wire import message_in, tensors_in
 from accord.privacy.distributed import Whole
 
 _DONE = "secagg-done"
@@ -81,7 +84,8 @@ class SecureClient:
             raise AccordError("a task and the shares that came with it are not of one client and round")
         place = self._place(ask)
         kept = place.take(ask)
-        now = secagg.take_shares(ask, kept, self.graph(kept.cohort))
+        now = secagg.take_shares(ask, kept, self.graph(kept.cohort)).model_copy(update={"start": _start(received)})
+        place.check_new(now)  # not earlier: the model comes with this stage
 
         def masked(fields: Whole) -> State:
             noised = self.noised(fields, kept.cohort)
@@ -97,24 +101,38 @@ class SecureClient:
         place = self._place(ask)
         kept = place.take(ask)
         answer = secagg.unmask(ask, kept, self.graph(kept.cohort))
-        place.finish(ask.round)  # before the answer leaves: what was said cannot be taken back
+        place.finish(kept)  # before the answer leaves: what was said cannot be taken back
         return written(answer)
 
     def _place(self, ask: Question) -> "_Place":
-        return _Place(client_folder(self.folder, ask.experiment, ask.client))
+        places = (client_folder(self.folder, of, ask.client) for of in (ask.experiment, _DONE))
+        return _Place(*places)
+
+
+def _start(received: RecordDict) -> str:
+    """A digest of what a client's record follows from, beside its data and the rules: the model, seed and round."""
+    task, found = message_in(received), hashlib.sha256()
+    found.update(repr((task.get("seed"), task.get("round"))).encode())
+    for name, value in sorted(tensors_in(received, "model").items()):
+        found.update(repr((name, value.dtype, tuple(value.shape))).encode())
+        found.update(value.numpy().tobytes())
+    return found.hexdigest()
 
 
 @dataclass(frozen=True)
 class _Place:
-    """One client's folder of one experiment."""
+    """One client's folder of one experiment, and the one in which it notes starts, of whatever experiment."""
 
     folder: Path
+    starts: Path
 
     def put(self, kept: Kept, fresh: bool = False) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for old in self.folder.glob("secagg-*.json") if fresh else ():
-                old.unlink(missing_ok=True)
+            # of a round that this client dropped out of, or of a process that was killed
+            for old in self.folder.glob("secagg-*") if fresh else ():
+                if old.name != _DONE:
+                    old.unlink(missing_ok=True)
             file = self._file(kept)
             beside = file.with_suffix(".part")
             beside.unlink(missing_ok=True)
@@ -148,11 +166,32 @@ class _Place:
         except (OSError, ValueError) as error:
             raise AccordError(f"{self.folder / _DONE} should hold a round's number: {error}") from None
 
-    def finish(self, round: int) -> None:
+    def check_new(self, kept: Kept) -> None:
+        """Refuses a start from which this client has helped to unmask a record before."""
+        if self._note(kept).exists():
+            raise AccordError(_twice(kept))
+
+    def finish(self, kept: Kept) -> None:
+        """Notes the round, and its start: once, also where two experiments ask at the same time."""
         try:
-            write_text(self.folder / _DONE, str(max(round, self.done())))
+            self.starts.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self._note(kept), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            write_text(self.folder / _DONE, str(max(kept.round, self.done())))
+        except FileExistsError:
+            raise AccordError(_twice(kept)) from None
         except OSError as error:
-            raise AccordError(f"{self.folder / _DONE} cannot be written: {error.strerror}") from None
+            raise AccordError(f"client {kept.client} cannot note round {kept.round}: {error.strerror}") from None
+
+    def _note(self, kept: Kept) -> Path:
+        assert kept.start is not None, "a record is masked before it is unmasked"
+        return self.starts / kept.start
 
     def _file(self, of: Question) -> Path:
         return self.folder / f"secagg-{of.session}.json"
+
+
+def _twice(kept: Kept) -> str:
+    return (
+        f"client {kept.client} has given a record of round {kept.round} from this model and seed before, in this"
+        " experiment or another, and two sums from one start can give a record away: choose another seed"
+    )

@@ -118,6 +118,7 @@ class Kept(Question):
     keys: dict[Name, PublicKeys] = {}
     seeds: dict[Name, Share] = {}  # shares held of everybody's seed, its own among them
     mask_keys: dict[Name, Share] = {}  # and of their mask keys
+    start: Digest | None = None  # of its record: see `secagg_client`
 
 
 W = TypeVar("W", bound=Words)
