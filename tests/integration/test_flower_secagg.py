@@ -16,14 +16,15 @@ import torch
 
 pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: pip install 'accord-fl[flower]'")
 
+from cryptography.fernet import Fernet
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from direct_grid import DirectGrid
 from flwr.app import ArrayRecord, Message
+from flwr.common.secure_aggregation.crypto.symmetric_encryption import encrypt
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from test_flower import Killed, Normed, finished, grid_of, state, strategy_of  # noqa: F401
 
 import accord
-from accord.core.errors import AccordError
 from accord.data import Federation
 from accord.deploy.flower import Strategy, Sums, client_app
 from accord.deploy.flower import secagg_messages as messages
@@ -557,8 +558,22 @@ def test_words_are_strict() -> None:
     for bad in ({"cohort": "3"}, {"cohort": 1}, {"round": -1}, {"session": "../" * 10}, {"client": ""}, {"x": 1}):
         with pytest.raises(ValueError, match="validation error"):
             messages.AskKeys(**{**good, **bad})
-    with pytest.raises(AccordError, match="a message of at most"):
-        messages.read(messages.written(messages.Failed(error="x"), "other"), messages.AskKeys)
+    words = messages.written(messages.AskKeys(**good))
+    assert messages.AskKeys.read(words).cohort == 3
+    with sentence("a message of accord's protocol"):
+        messages.AskKeys.read(words, words.keys(), messages.BESIDE)
+    words["accord"]["protocol"] = 4  # of another version
+    with sentence("a message of accord's protocol 5 was expected, got 4: do both sides run the same accord?"):
+        messages.AskKeys.read(words)
+
+
+def test_shares_for_as_many_neighbours_as_there_may_be_fit_into_a_message() -> None:
+    session, share = "0" * 32, "f" * 136  # the longest that a key of P-384 has
+    opened = messages.Opened(session=session, source="c" * 20, target="c" * 20, seed=share, key=share)
+    ciphertext = encrypt(Fernet.generate_key(), opened.model_dump_json().encode()).decode()
+    dealt = {f"client-{number:05}": ciphertext for number in range(messages.MOST)}
+    sent = messages.SharesOut(session=session, client="c", digest="0" * 64, shares=dealt)
+    assert messages.SharesOut.read(messages.written(sent)) == sent
 
 
 # ---------------------------------------------------------------------------------------------- bytes and keystreams

@@ -16,7 +16,9 @@ from accord.core.errors import AccordError
 from accord.deploy.flower.wire import PROTOCOL
 from accord.engines.contract import ClientRow
 
-LARGEST_TEXT = 8 << 20  # bytes of JSON: an evaluation of 20,000 clients with ten metrics has about so many
+# bytes of JSON: an evaluation of 20,000 clients with ten metrics has about so many, and so have encrypted shares for
+# 10,000 neighbours, which is more than a cohort of any size takes
+LARGEST_TEXT = 8 << 20
 MOST_SAMPLES = 10**9  # of one client and split: what it may register, and so the most that it may weigh
 MOST_STEPS = 10**9
 LONGEST_NAME = 200  # characters of a client's or a metric's name
@@ -47,17 +49,17 @@ Figures = Annotated[list[Finite | None], Field()]
 
 
 class Told(BaseModel):
-    """The words of a reply."""
+    """The words of a message."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     @classmethod
-    def read(cls, received: RecordDict, groups: Collection[str] = ()) -> Self:
-        """The words of a message that may hold these groups of arrays besides."""
-        told = _json(received)
+    def read(cls, received: RecordDict, groups: Collection[str] = (), group: str = "accord") -> Self:
+        """The words that `group` holds, of a message that may hold these other groups besides."""
+        told = _json(received, group)
         if told.keys() == {"error"} and isinstance(told["error"], str):
             raise Failed(one_line(told["error"]))
-        if odd := sorted(received.keys() - {"accord", *groups}):
+        if odd := sorted(received.keys() - {group, *groups}):
             raise AccordError(f"it holds {', '.join(map(repr, odd[:3]))}, which nobody asked for")
         try:
             return cls.model_validate(told)
@@ -67,8 +69,8 @@ class Told(BaseModel):
             raise AccordError(f"{where}: {first['msg']}") from None
 
 
-def _json(received: RecordDict) -> dict[str, Any]:
-    config = received.get("accord")
+def _json(received: RecordDict, group: str) -> dict[str, Any]:
+    config = received.get(group)
     seen = config.get("protocol") if isinstance(config, ConfigRecord) else None
     if not isinstance(config, ConfigRecord) or seen != PROTOCOL:
         raise AccordError(

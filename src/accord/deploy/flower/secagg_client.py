@@ -32,7 +32,6 @@ from accord.deploy.flower.secagg_messages import (
     AskUnmask,
     Kept,
     Question,
-    read,
     written,
 )
 from accord.deploy.flower.sums import Hide
@@ -54,7 +53,7 @@ class SecureClient:
     noised: Callable[[Whole, int], Whole]  # what privacy does to a record, in a cohort of a size
 
     def keys(self, received: RecordDict) -> RecordDict:
-        ask = read(received, AskKeys)
+        ask = AskKeys.read(received)
         if ask.client not in self.clients:
             raise AccordError(f"client {ask.client} does not live on this node")
         if ask.cohort > self.most:
@@ -70,7 +69,7 @@ class SecureClient:
         return written(answer)
 
     def shares(self, received: RecordDict) -> RecordDict:
-        ask = read(received, AskShares)
+        ask = AskShares.read(received)
         place = self._place(ask)
         kept = place.take(ask)
         answer, now = secagg.make_shares(ask, kept, self.graph(kept.cohort))
@@ -79,7 +78,7 @@ class SecureClient:
 
     def hide(self, received: RecordDict) -> Hide:
         """How the record of a task is masked: with the keys of its session, and of that task's client and round."""
-        ask, task = read(received, AskMasked, BESIDE), message_in(received)
+        ask, task = AskMasked.read(received, received.keys(), BESIDE), message_in(received)
         if (task.get("experiment"), task.get("client"), task.get("round")) != (ask.experiment, ask.client, ask.round):
             raise AccordError("a task and the shares that came with it are not of one client and round")
         place = self._place(ask)
@@ -97,7 +96,7 @@ class SecureClient:
         return masked
 
     def unmask(self, received: RecordDict) -> RecordDict:
-        ask = read(received, AskUnmask)
+        ask = AskUnmask.read(received)
         place = self._place(ask)
         kept = place.take(ask)
         answer = secagg.unmask(ask, kept, self.graph(kept.cohort))

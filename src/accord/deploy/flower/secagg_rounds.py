@@ -36,7 +36,6 @@ from accord.deploy.flower.secagg_messages import (
     Question,
     SharesOut,
     Unmasked,
-    read,
     written,
 )
 from accord.deploy.flower.wire import filled, payload
@@ -287,7 +286,7 @@ class SecureRound:
         try:
             if not isinstance(reply, Message):
                 raise AccordError(reply.why if reply else "there is none")
-            answer = read(reply.content, form)
+            answer = form.read(reply.content)
             if (answer.session, answer.client) != (self.session, name):
                 raise AccordError("it is another client's, or of another session")
         except Failed:
