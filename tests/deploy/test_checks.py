@@ -97,6 +97,9 @@ def write_key(path: Path, key: Key | ed25519.Ed25519PrivateKey, form: serializat
     return path
 
 
+HANGS_UP, SILENT = -1, -2  # in place of a status
+
+
 class Answers(http.server.BaseHTTPRequestHandler):
     """/health as a SuperLink answers it, by a clock that may be wrong; and a control interface, open or closed."""
 
@@ -107,6 +110,11 @@ class Answers(http.server.BaseHTTPRequestHandler):
         self._say(self.health)
 
     def do_POST(self) -> None:
+        if self.control == HANGS_UP:
+            self.close_connection = True
+            return
+        if self.control == SILENT:
+            time.sleep(0.6)
         self._say(self.control if self.path.startswith("/v1/control/") else 404)
 
     def date_time_string(self, timestamp: float | None = None) -> str:
@@ -319,6 +327,21 @@ def test_what_is_wrong_at_the_other_end(authority: Authority, answers: dict[str,
     with served(authority.issue("127.0.0.1"), **answers) as number:
         bad = only([one for one in network.superlink("127.0.0.1", number, authority.ca) if not one.ok])
     assert bad.about == about and said in bad.sentence
+
+
+def test_a_proxy_that_hangs_up_keeps_us_from_the_control_interface(authority: Authority) -> None:
+    with served(authority.issue("127.0.0.1"), control=HANGS_UP) as number:
+        found = network.superlink("127.0.0.1", number, authority.ca)
+    assert [(one.about, one.ok) for one in found] == [("SuperLink", True), ("clock", True), ("control", True)]
+
+
+def test_a_control_interface_that_could_not_be_asked_is_not_taken_for_closed(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "SECONDS", 0.3)
+    with served(authority.issue("127.0.0.1"), control=SILENT) as number:
+        bad = only([one for one in network.superlink("127.0.0.1", number, authority.ca) if not one.ok])
+    assert bad.about == "control" and "could not be asked" in bad.sentence and "Run the check again" in bad.sentence
 
 
 def test_a_superlink_whose_certificate_does_not_fit(authority: Authority, tmp_path: Path) -> None:

@@ -80,8 +80,11 @@ def _control(host: str, number: int, trust: ssl.SSLContext) -> Finding:
     """Whether this host is kept from Flower's control interface: whoever reaches it can start code on every node."""
     try:
         status, _ = _ask(host, number, trust, "POST", CONTROL)
-    except (OSError, http.client.HTTPException):
-        status = 404  # a proxy that hangs up keeps us out, too
+    except ConnectionResetError:  # http.client.RemoteDisconnected is one
+        status = 403  # a proxy that hangs up keeps us out, too
+    except (OSError, http.client.HTTPException) as error:
+        why = _no_way(error, f"{host}:{number}") if isinstance(error, OSError) else "the answer is no HTTP."
+        return wrong("control", f"Flower's control interface could not be asked: {why} Run the check again.")
     if status in CLOSED:
         return fine("control", "Flower's control interface is closed to this host.")
     return wrong(
