@@ -139,8 +139,9 @@ class DistributedPrivacy(Privacy):
             f"to the server, each round the sum of the updates with the clients' own noise, over a denominator of"
             f" {cohort} that is fixed beforehand. The noise is drawn by every client from its operating system's secure"
             " source; cohorts are known to the server, and epsilon counts no sampling. Not covered: how inputs are"
-            " scaled, levels and classes, counts of samples and steps, who took part or dropped out, skipped rounds,"
-            " and evaluations on clients' data"
+            " scaled (where that is fitted to all owners' data, every node's counts, sums and sums of squares by column"
+            " go to the server unmasked before round one), levels and classes, counts of samples and steps, who took"
+            " part or dropped out, skipped rounds, and evaluations on clients' data"
         )
 
     def sentences(self, masked: bool, clients: int, sample: int | None, rounds: int, size: int) -> list[str]:

@@ -3,7 +3,8 @@ for their turn do so on disk: the server's memory does not grow with the cohort.
 
 A client whose update is far longer than the others' is left out, as one with NaN is. How long the others' are is known
 when all have answered: the median over the clients of this very round, which fewer than half of them cannot move
-beyond what honest ones sent. Nothing is remembered from round to round, and two clients cannot be told apart.
+beyond what honest ones sent. Nothing is remembered from round to round, and of two clients nobody can say which
+is wrong.
 """
 
 from collections.abc import Iterator, Mapping
