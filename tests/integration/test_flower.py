@@ -37,6 +37,7 @@ from accord.privacy.secure_sum import SecureSum, votes_bits
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
 from accord.rules.masks import Mask
+from accord.runs.reader import load
 from accord.runs.run import Run
 from accord.training.plan import Plan
 from conftest import blobs, mlp, sentence
@@ -193,6 +194,26 @@ def test_the_result_is_flowers() -> None:
     for name, value in result.arrays.to_torch_state_dict().items():
         assert torch.equal(value, expected.model().state_dict()[name])
     assert sorted(result.train_metrics_clientapp) == [1, 2] and sorted(result.evaluate_metrics_clientapp) == [2]
+
+
+@pytest.mark.parametrize("silent", [1, 2, 3])
+def test_a_run_whose_only_unseen_client_missed_an_evaluation(silent: int, tmp_path: Path) -> None:
+    fed, asked = blobs(clients=4, unseen=1), iter((1, 2, 3))
+    grid = grid_of(fed)
+    (node,) = (9000 - 7 * number for number in range(5) if owned(fed, number, 5).unseen)
+
+    def spoil(message: Message, reply: Message | None) -> Message | None:
+        mine = message.metadata.dst_node_id == node and message.metadata.message_type == "evaluate"
+        return None if mine and next(asked) == silent else reply
+
+    grid.spoil = spoil
+    plan = Plan(rounds=3, evaluate_every=1)
+    run = finished(strategy_of(fed, accord.fedavg(), plan=plan, folder=tmp_path / "runs"), grid)
+    assert ["unseen" in evaluation.splits for _, evaluation in run.history] == [n != silent for n in (1, 2, 3)]
+    assert run.folder is not None and load(run.folder).status == "done"
+    again = accord.load(run.folder, model=mlp())
+    assert again.history == run.history and again.select("last10") == run.select("last10")
+    assert "unseen" in run.select("last10").values and "by last10 (rounds 1 to 3)" in str(run)
 
 
 # ---------------------------------------------------------------------------------- metrics of a whole group

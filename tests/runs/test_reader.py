@@ -1,21 +1,25 @@
 """Run folders read back: what is found, what is told of damaged ones, and the tables."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from rich.console import Console
 
 import accord
+from accord.analyses import curves
 from accord.console.progress import how_far
 from accord.console.tables import print_cells, print_results
 from accord.core.errors import AccordError
 from accord.core.metrics import Metric
 from accord.experiments.experiment import parse
 from accord.experiments.selection_check import rehearse
+from accord.report.data import _curves
 from accord.runs.comparison import comparison, results
 from accord.runs.reader import Recorded, find, load
 from accord.runs.settings import RunSettings
@@ -322,12 +326,42 @@ def test_a_narrow_terminal_loses_no_word(width: int) -> None:
     assert not drawn or max(map(len, shown.splitlines())) <= width
 
 
-def test_evaluations_of_other_data_than_the_first_are_damage(tmp_path: Path) -> None:
-    run = accord.fit(mlp(), blobs(), rounds=2, evaluate_every=1, folder=tmp_path, verbose=False)
+def with_splits(folder: Path, change: Callable[[list[dict[str, Any]]], Any]) -> Path:
+    """A run of three rounds whose splits, by round, are changed."""
+    run = accord.fit(mlp(), blobs(), rounds=3, evaluate_every=1, folder=folder, verbose=False)
     assert run.folder is not None
     without_checksums(run.folder)
     path = run.folder / "metrics.jsonl"
-    first, second = map(json.loads, path.read_text().splitlines())
-    del second["evaluation"]["splits"]["train"]
-    path.write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n")
-    assert "its evaluations are not of the same data and metrics" in load(run.folder).status
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    change([row["evaluation"]["splits"] for row in rows])
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return run.folder
+
+
+@pytest.mark.parametrize(("round", "split"), [(0, "unseen"), (1, "train"), (2, "heldout")])
+def test_evaluations_of_other_metrics_are_damage(round: int, split: str, tmp_path: Path) -> None:
+    folder = with_splits(tmp_path, lambda splits: splits[round][split].pop("accuracy"))
+    assert "its evaluations are not of the same metrics" in load(folder).status
+
+
+@pytest.mark.parametrize("silent", [0, 1, 2])
+@pytest.mark.parametrize("split", ["train", "heldout", "unseen"])
+def test_a_round_without_one_of_the_splits_is_no_damage(split: str, silent: int, tmp_path: Path) -> None:
+    """As of a deployment whose nodes did not answer: means are those of the rounds that have it."""
+    folder = with_splits(tmp_path, lambda splits: splits[silent].pop(split))
+    recorded, run = load(folder), accord.load(folder, model=mlp())
+    assert recorded.status == "done" and recorded.history == run.history
+    there = [e.score(split) for _, e in run.history if split in e.splits]
+    chosen = run.select("last10")
+    assert list(chosen.values) == ["train", "heldout", "unseen"] and chosen.rounds == [1, 2, 3]
+    assert len(there) == 2 and chosen.values[split] == pytest.approx(sum(there) / 2)
+    best = run.select("oracle").values["unseen"]
+    assert best == max(e.score("unseen") for _, e in run.history if "unseen" in e.splits)
+    assert "by last10 (rounds 1 to 3): train" in str(run) and "<svg" in run._repr_html_()
+    assert [line.get_label() for line in run.plot().axes[0].lines] == ["train", "heldout", "unseen"]
+    header, row = comparison([recorded], "last10")
+    assert {"train", "held-out", "unseen"} <= set(header) and "-" not in row
+    drawn = _curves([recorded], 10)["metrics"]["accuracy"]
+    assert [math.isnan(value) for value in drawn[split]["mean"]] == [number == silent for number in range(3)]
+    points = curves.read([folder], [split], None).points
+    assert [point["round"] for point in points] == [number for number in (1, 2, 3) if number != silent + 1]

@@ -11,6 +11,7 @@ from accord.analyses.output import Result, deviation, mean
 from accord.core.errors import AccordError
 from accord.core.metrics import TITLES
 from accord.runs.comparison import by_setting, labels
+from accord.runs.evaluation import splits_of
 from accord.runs.reader import Recorded, find, load
 
 _LINES: dict[str, Any] = {"train": "--", "heldout": ":", "unseen": "-.", "test": "-"}
@@ -25,7 +26,7 @@ def read(folders: Sequence[Path], splits: Sequence[str] | None, metric: str | No
     kinds = sorted({run.kind for run in runs})
     if len(kinds) > 1:
         raise AccordError(f"these runs are of different data or metrics ({'; '.join(kinds)}): draw one kind at a time")
-    there = [split for split in TITLES if all(split in run.history[0][1].splits for run in runs)]
+    there = [split for split in TITLES if all(split in splits_of(run.history) for run in runs)]
     splits = splits or (["train", "test"] if "test" in there else there)
     for split in splits:
         if split not in there:
@@ -43,12 +44,13 @@ def _result(settings: dict[str, list[Recorded]], splits: Sequence[str], metric: 
     table, points = [], []
     curves: dict[tuple[str, str], tuple[list[int], list[list[float]]]] = {}
     for name, members in settings.items():
-        common = sorted(set.intersection(*({number for number, _ in run.history} for run in members)))
-        if not common:
-            raise AccordError(
-                f"the seeds of {name} were evaluated in different rounds: there is no curve of their mean"
-            )
         for split in splits:
+            rounds = ({number for number, e in run.history if split in e.splits} for run in members)
+            common = sorted(set.intersection(*rounds))
+            if not common:
+                raise AccordError(
+                    f"the seeds of {name} were evaluated in different rounds: there is no curve of their mean"
+                )
             values = [[figure_of(e, split, metric) for number, e in run.history if number in common] for run in members]
             curves[name, split] = common, values
             ends = [run[-1] for run in values]

@@ -24,6 +24,7 @@ from accord.report.grids import grids
 from accord.report.papers import holds_results, paper, runs_of
 from accord.runs.checksums import lines_of, read_json
 from accord.runs.comparison import by_kind, by_setting, labels, notes
+from accord.runs.evaluation import splits_of, tests_of
 from accord.runs.left_out import left_out, split_off
 from accord.runs.reader import Recorded, find, load
 from accord.runs.rows import read_row
@@ -103,7 +104,7 @@ def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[st
             "metrics": {name: Metric(name).to_json() for name in _measured(runs)},
             "kinds": list(kinds),
             "settings": settings,
-            "tests": list(dict.fromkeys(name for run in runs if run.history for name in run.history[0][1].tests)),
+            "tests": list(dict.fromkeys(name for run in runs for name in tests_of(run.history))),
             "left_out": in_turn,
             "grids": maps,
             "papers": [one for one in papers if one],
@@ -162,14 +163,17 @@ def _curves(runs: Sequence[Recorded], most: int) -> dict[str, Any]:
     rounds = thinned(sorted({number for run in runs for number, _ in run.history}), most)
     by_seed = [dict(run.history) for run in runs]
     drawn: dict[str, Any] = {}
-    splits = runs[0].history[0][1].splits if runs else {}
-    for split, row in splits.items():
-        for name in row.metrics:
+    for split in splits_of(runs[0].history) if runs else ():
+        for name in runs[0].history[0][1].metrics:
             at = [
-                [seed[number].splits[split].metrics[name].by_sample for seed in by_seed if number in seed]
+                [
+                    seed[number].splits[split].metrics[name].by_sample if split in seed[number].splits else None
+                    for seed in by_seed
+                    if number in seed
+                ]
                 for number in rounds
             ]
-            # a model that diverged has no figure
+            # a model that diverged has no figure, nor has a split none of whose nodes answered
             values = [[np.nan if value is None else value for value in seeds] for seeds in at]
             drawn.setdefault(name, {})[split] = {
                 "mean": [_short(np.mean(seeds)) for seeds in values],

@@ -7,7 +7,7 @@ from typing import Any
 from accord.core import files
 from accord.core.files import plain
 from accord.core.metrics import GAPS, TITLES, Gap, Metric
-from accord.runs.evaluation import metric_of
+from accord.runs.evaluation import metric_of, splits_of, tests_of
 from accord.runs.reader import Recorded
 from accord.runs.selection import rule_for
 from accord.runs.text import Cells, skipped_in_words, spread
@@ -56,8 +56,8 @@ def comparison(runs: Sequence[Recorded], rule: str) -> Cells:
     """One row per setting: figures by the selection rule, mean and standard deviation over seeds, and both gaps."""
     groups = by_setting(runs)
     evaluated = [run for run in runs if run.history]
-    splits = [split for split in TITLES if any(split in run.history[0][1].splits for run in evaluated)]
-    tests = list(dict.fromkeys(name for run in evaluated for name in run.history[0][1].tests))
+    splits = [split for split in TITLES if any(split in splits_of(run.history) for run in evaluated)]
+    tests = list(dict.fromkeys(name for run in evaluated for name in tests_of(run.history)))
     gaps = [gap for gap in GAPS.values() if {gap.first, gap.second} <= set(splits)]
     metric = metric_of(run.history for run in evaluated)
     unit = f"{metric.title}, by {rule}"
@@ -104,7 +104,7 @@ def _row(
 
 def same_unseen(runs: Sequence[Recorded]) -> list[str]:
     """The unseen clients by name, where all runs have the same."""
-    evaluated = [run for run in runs if run.history and "unseen" in run.history[0][1].splits]
+    evaluated = [run for run in runs if "unseen" in splits_of(run.history)]
     return evaluated[0].unseen if evaluated and all(run.unseen == evaluated[0].unseen for run in evaluated) else []
 
 

@@ -132,6 +132,16 @@ class Evaluation(Jsonable):
 History = Sequence[tuple[int, Evaluation]]  # (round, evaluation), in order
 
 
+def splits_of(history: History) -> list[str]:
+    """The splits that a run has. An evaluation of a deployment lacks one if none of its nodes answered."""
+    return [split for split in TITLES if any(split in evaluation.splits for _, evaluation in history)]
+
+
+def tests_of(history: History) -> list[str]:
+    """The further test sets that a run has."""
+    return list(dict.fromkeys(name for _, evaluation in history for name in evaluation.tests))
+
+
 def metric_of(histories: Iterable[History]) -> Metric:
     """The metric that runs are judged by; accuracy where none was evaluated."""
     return next((history[0][1].metric for history in histories if history), Metric("accuracy"))

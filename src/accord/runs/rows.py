@@ -188,17 +188,18 @@ def read_history(folder: Path) -> tuple[int, int, list[tuple[int, Evaluation]]]:
         reached, skipped = form["round"], skipped + ("skipped" in form)
         if "evaluation" in form:
             history.append((reached, Evaluation.from_json(form["evaluation"])))
-    if len({_measured(evaluation) for _, evaluation in history}) > 1:
-        raise AccordError(f"{path} is damaged: its evaluations are not of the same data and metrics")
+    if len({metrics for _, evaluation in history for metrics in _measured(evaluation)}) > 1:
+        raise AccordError(f"{path} is damaged: its evaluations are not of the same metrics")
     return reached, skipped, history
 
 
-def _measured(evaluation: Evaluation) -> frozenset[tuple[str, tuple[str, ...]]]:
-    """What was measured, on which data: the same in every round of a run."""
-    rows = {**evaluation.splits, **evaluation.tests}
-    if not all(isinstance(of.by_sample, int | float | None) for row in rows.values() for of in row.metrics.values()):
+def _measured(evaluation: Evaluation) -> set[tuple[str, ...]]:
+    """The metrics of each split: the same in every round of a run. A split may be missing, of a deployment whose nodes
+    did not answer."""
+    rows = [*evaluation.splits.values(), *evaluation.tests.values()]
+    if not all(isinstance(of.by_sample, int | float | None) for row in rows for of in row.metrics.values()):
         raise TypeError("text in place of a figure")
-    return frozenset((name, tuple(row.metrics)) for name, row in rows.items())
+    return {tuple(row.metrics) for row in rows}
 
 
 class Rows(Sequence[RoundRow]):

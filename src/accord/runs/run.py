@@ -16,7 +16,7 @@ from accord.core.metrics import TITLES
 from accord.core.reports import LOST
 from accord.data.preparation import Preparation
 from accord.runs.client_models import ClientModels
-from accord.runs.evaluation import Evaluation
+from accord.runs.evaluation import Evaluation, splits_of
 from accord.runs.predictor import Predictions, frame, predict
 from accord.runs.rows import Rows
 from accord.runs.selection import Selected, select
@@ -115,13 +115,13 @@ class Run:
             raise AccordError(
                 f"there is nothing to plot: the run ended after round {self.rounds}, before its first evaluation"
             )
-        first = history[0][1]
         figure = Figure(figsize=(6, 4), layout="constrained")
         axes = figure.subplots()
-        metric = first.metric.name
-        for split in first.splits:
-            means: Any = [evaluation.splits[split].metrics[metric].by_sample for _, evaluation in history]
-            axes.plot([number for number, _ in history], means, "o-", label=split)
+        metric = history[0][1].metric.name
+        for split in splits_of(history):
+            there = {number: of.splits[split].metrics[metric].by_sample for number, of in history if split in of.splits}
+            means: Any = list(there.values())
+            axes.plot(list(there), means, "o-", label=split)
         axes.set(title=self.title, xlabel="round", ylabel=f"{metric}, by sample")
         axes.legend()
         if path is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from accord.core.errors import AccordError
 from accord.core.metrics import TITLES
-from accord.runs.evaluation import History
+from accord.runs.evaluation import History, SplitRow, splits_of, tests_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def _last10(history: History) -> History:
 
 def _best(*splits: str) -> Callable[[History], History]:
     def choose(history: History) -> History:
-        split = next((s for s in splits if s in history[0][1].splits), None)
+        split = next((s for s in splits if s in splits_of(history)), None)
         if split is None:
             raise AccordError(f"there is no {' or '.join(TITLES[s] for s in splits)} data to choose a round by")
         if split == "heldout" and history[0][1].privacy is not None:
@@ -44,8 +44,8 @@ def _best(*splits: str) -> Callable[[History], History]:
                 " window(a,b) with privacy"
             )
         metric = history[0][1].metric
-        values = [evaluation.splits[split].metrics[metric.name].by_sample for _, evaluation in history]
-        return [history[metric.best(values)]]
+        there = [(number, evaluation) for number, evaluation in history if split in evaluation.splits]
+        return [there[metric.best([e.splits[split].metrics[metric.name].by_sample for _, e in there])]]
 
     return choose
 
@@ -74,18 +74,17 @@ def select(history: History, rule: str = "held-out") -> Selected:
         raise AccordError(f"there is no selection rule {rule!r}: choose one of {', '.join(RULE_NAMES)}")
     if not chosen:
         raise AccordError(f"{rule} holds no evaluated round: rounds {history[0][0]} to {history[-1][0]} were evaluated")
-    shape = chosen[0][1]  # all have the same splits and metrics
-    metric = shape.metric.name
-    splits = [split for split in TITLES if split in shape.splits]
-    values = {split: _mean([e.splits[split].metrics[metric].by_sample for _, e in chosen]) for split in splits}
-    tests = {name: _mean([e.tests[name].metrics[metric].by_sample for _, e in chosen]) for name in shape.tests}
+    metric = chosen[0][1].metric.name  # all have the same
+    values = {split: _mean([e.splits.get(split) for _, e in chosen], metric) for split in splits_of(chosen)}
+    tests = {name: _mean([e.tests.get(name) for _, e in chosen], metric) for name in tests_of(chosen)}
     # best of those that were looked at: a round that was not may have been better
     some = rule == "oracle" and len(history) < history[-1][0]
     return Selected(f"{rule} of evaluated rounds" if some else rule, [number for number, _ in chosen], values, tests)
 
 
-def _mean(values: Sequence[float | None]) -> float:
-    """The mean; NaN if any value is missing because the model had diverged."""
+def _mean(rows: Sequence[SplitRow | None], metric: str) -> float:
+    """The mean over the rounds that have the split; NaN if any value is missing because the model had diverged."""
+    values = [row.metrics[metric].by_sample for row in rows if row is not None]
     return float(np.mean([math.nan if value is None else value for value in values]))
 
 
