@@ -5,7 +5,7 @@ import csv
 import json
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,12 @@ from flwr.app import Array, Message
 from torch import nn
 
 import accord
+from accord.core.errors import AccordError
 from accord.data import Federation
+from accord.data.agreement import Form
 from accord.data.preparation import Preparation
 from accord.deploy.flower import Shaped, Strategy, Sums, as_unseen, client_app
+from accord.deploy.flower.preparing import form_in
 from accord.privacy.secure_sum import SecureSum
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
@@ -352,3 +355,13 @@ def test_a_label_that_only_an_unseen_client_has() -> None:
     of = changed(tables(), "west", "diagnosis", "unclear")
     run = finished(strategy_of(1), grid_of(of))  # its node is left out, which the log says
     assert run.rows[0]["accepted"] == 3
+
+
+@pytest.mark.parametrize(
+    "change", [{"outputs": 10**12}, {"shape": [1 << 40]}, {"classes": [str(n) for n in range(100_001)]}]
+)
+def test_one_owner_cannot_make_the_model_as_large_as_it_likes(change: dict[str, Any]) -> None:
+    told = asdict(Form("table", (4,), 2, False))
+    form_in(told)
+    with pytest.raises(AccordError, match="are refused"):
+        form_in({**told, **change})

@@ -2,6 +2,7 @@
 Whoever drops out at whatever stage, the model is that of the open sums of those who remained, to the last bit; below
 the threshold the round is skipped. With real processes see `test_flower_secagg_processes.py`."""
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -20,13 +21,15 @@ from cryptography.fernet import Fernet
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from direct_grid import DirectGrid
 from flwr.app import ArrayRecord, Message
+from flwr.common.secure_aggregation.crypto.shamir import create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import encrypt
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from test_flower import Killed, Normed, finished, grid_of, state, strategy_of  # noqa: F401
 
 import accord
+from accord.core.errors import AccordError
 from accord.data import Federation
-from accord.deploy.flower import Strategy, Sums, client_app
+from accord.deploy.flower import Strategy, Sums, client_app, secagg
 from accord.deploy.flower import secagg_messages as messages
 from accord.deploy.flower.keystream import add_keystreams
 from accord.deploy.flower.packing import packed_numbers, unpacked_numbers
@@ -603,3 +606,24 @@ def test_a_mask_is_the_keystream_of_aes_256_in_counter_mode() -> None:
     assert not any(total.any() for total in totals)
     with pytest.raises(ValueError, match="32 bytes"):
         add_keystreams(totals, [(key[:16], True)])
+
+
+def test_shares_and_keys_that_only_a_liar_sends_are_a_sentence() -> None:
+    """Shares of an odd number of digits, a seed of another length with a digest that fits, keys that are no points or
+    somebody else's: none may end the server, or be put down to those who receive them."""
+    short = b"s" * 16
+    shares = {str(n): share.hex() for n, share in enumerate(create_shares(short, 2, 4))}
+    with pytest.raises(AccordError, match="a share is wrong"):
+        secagg.opened_seed(shares, 2, hashlib.sha256(short).hexdigest())
+    with pytest.raises(AccordError, match="a share is wrong"):
+        secagg.opened_seed(dict.fromkeys("abc", "abcdef123"), 2, "")
+    with pytest.raises(ValueError, match="validation error"):
+        messages.Opened(session="0" * 32, source="a", target="b", seed="abcdef123", key="abcdef12")
+    ask = messages.AskKeys(session="0" * 32, experiment="e", client="a", round=1, cohort=3)
+    good = secagg.make_keys(ask)[0].keys
+    secagg.check_keys(good, set())
+    for bad, known in [(good, {good.share}), (good.model_copy(update={"share": good.mask}), set())]:
+        with pytest.raises(AccordError, match="there already"):
+            secagg.check_keys(bad, known)
+    with pytest.raises(AccordError, match="no point of the curve"):
+        secagg.check_keys(good.model_copy(update={"mask": "02" + "ff" * 48}), set())

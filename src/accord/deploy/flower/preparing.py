@@ -2,6 +2,7 @@
 it is known what they read."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from accord.privacy.secure_sum import MOST_BITS, FixedPoint
 
 STATISTICS = "statistics"  # what the question for moments is called, as an action of Flower's query messages
 LONGEST_LEVEL = 1000  # characters
+MOST_NAMES, MOST_INPUTS = 100_000, 10**8  # outputs, classes or levels; numbers of a sample
 _FORM = TypeAdapter(Form)
 
 
@@ -45,6 +47,12 @@ def form_in(told: Any) -> Form:
     except (ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise AccordError(f"what it says of its data cannot be read: {one_line(str(error))}") from None
     levels = [level for column in form.columns for level in column.levels]
+    # models are shaped by these numbers, at the server and at every other node
+    if max(form.outputs, len(form.classes), len(levels)) > MOST_NAMES or math.prod(form.shape) > MOST_INPUTS:
+        raise AccordError(
+            f"its data have {form.outputs:,} outputs, {len(form.classes):,} classes, {len(levels):,} levels and samples"
+            f" of {math.prod(form.shape):,} numbers: more than {MOST_NAMES:,} or {MOST_INPUTS:,} are refused"
+        )
     for name in (*form.classes, *(column.name for column in form.columns), *levels):
         if not name.isprintable() or len(name) > LONGEST_LEVEL:
             raise AccordError(f"a name of its columns, levels or classes cannot be printed: {name[:40]!r}")

@@ -20,7 +20,7 @@ Session = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
 Secret = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64,96}$")]
 Point = Annotated[str, StringConstraints(pattern=r"^0[23][0-9a-f]{96}$")]  # of the curve P-384, compressed
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Share = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8,200}$")]
+Share = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}){4,100}$")]
 Ciphertext = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_=-]{1,4000}$")]
 Count = Annotated[int, Field(ge=2, le=MOST)]
 Number = Annotated[int, Field(ge=0, le=2**53)]

@@ -203,10 +203,9 @@ class SecureRound:
         found = {}
         for name in names:
             # who sent a wrong share before comes last: to find out who it was takes a try for each
-            ordered = sorted(answers.items(), key=lambda each: each[0] in self.suspects)
-            shares = {
-                sender: getattr(answer, which)[name] for sender, answer in ordered if name in getattr(answer, which)
-            }
+            ordered = sorted(answers, key=self.suspects.__contains__)
+            held = {sender: getattr(answers[sender], which) for sender in ordered}
+            shares = {sender: some[name] for sender, some in held.items() if name in some}
             try:
                 found[name], wrong = opened(name, shares)
             except AccordError as error:
