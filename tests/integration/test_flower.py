@@ -221,6 +221,24 @@ def test_a_run_whose_only_unseen_client_missed_an_evaluation(silent: int, tmp_pa
 OF_GROUP = ["auc", "average_precision", "f1", "balanced_accuracy", "calibration_error", "accuracy"]
 
 
+def test_a_metric_of_the_users_own_may_be_called_as_one_of_accords() -> None:
+    """Its range is its own: nobody is blamed for percents."""
+
+    def percent(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return 100 * (output.argmax(1) == target).float()
+
+    fed = blobs()
+    own = {"accuracy": percent, "auc": accord.metrics.group(lambda output, target: -5.0)}
+    found = finished(strategy_of(fed, accord.fedavg()), grid_of(fed, metrics=own))
+    expected = finished(strategy_of(fed, accord.fedavg()), grid_of(fed))
+    for mine, theirs in zip(found.rows, expected.rows, strict=True):
+        assert "bad_replies" not in mine
+        for split, row in theirs.get("evaluation", {"splits": {}})["splits"].items():
+            here = mine["evaluation"]["splits"][split]
+            assert here["accuracy"]["by_sample"] == pytest.approx(100 * row["accuracy"]["by_sample"])
+            assert here["auc"]["by_client"] == -5.0
+
+
 def test_clients_have_their_own_figures_and_all_of_them_one_from_a_histogram() -> None:
     fed = blobs(clients=4, samples=120)
     found = finished(strategy_of(fed, accord.fedavg(), sample=3), grid_of(fed, 3, metrics=OF_GROUP))
@@ -264,7 +282,7 @@ def test_an_evaluation_whose_histogram_does_not_match_is_none() -> None:
     held = {node: {("train", client): 3} for node, client in enumerate(fed.train)}
     told = {
         "samples": [3],
-        "sums": {"loss": [1.0]},
+        "sums": {"loss": {"kind": None, "figures": [1.0]}},
         "smaller": ["loss"],
         "nan": [],
         "order": ["loss", "auc"],

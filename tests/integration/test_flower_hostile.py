@@ -146,7 +146,7 @@ HELLO = {
 
 def entry(key: str, value: Any, of: str = "") -> Any:
     """Another first entry of a list of an evaluation."""
-    return within(lambda told: (told[key][of] if of else told[key]).__setitem__(0, value))
+    return within(lambda told: (told[key][of]["figures"] if of else told[key]).__setitem__(0, value))
 
 
 def more(key: str, **changes: Any) -> Any:
@@ -157,6 +157,7 @@ def figure(name: str, value: Any) -> Any:
     return within(lambda told: told["of_group"][name]["figures"].__setitem__(0, value))
 
 
+MINE = {"kind": None, "figures": [0.0, 0.0]}
 EVALUATION = {
     **tampered.WORDS,
     **arrays("released", "auc"),
@@ -167,8 +168,8 @@ EVALUATION = {
     **{f"{key}: text": words(**{key: "c01"}) for key in ("groups", "samples", "sums", "smaller", "nan", "order")},
     "client: another's": entry("groups", ["train", "c02"]),
     "client: another's besides": within(
-        lambda told: [values.append(values[0]) for values in (told["samples"], told["nan"], *told["sums"].values())]
-        and [of["figures"].append(None) for of in told["of_group"].values()]
+        lambda told: [values.append(values[0]) for values in (told["samples"], told["nan"])]
+        and [of["figures"].append(of["figures"][0]) for key in ("sums", "of_group") for of in told[key].values()]
         and told["groups"].append(["train", "c00"])
     ),
     "client: twice": entry("groups", ["heldout", "c01"]),
@@ -182,20 +183,25 @@ EVALUATION = {
     "accuracy: more than samples": entry("sums", 10**6, "accuracy"),
     "accuracy: below 0": entry("sums", -1.0, "accuracy"),
     "accuracy: none": entry("sums", None, "accuracy"),
+    **{f"accuracy: of {name}": within(lambda told, k=kind: told["sums"]["accuracy"].update(kind=k)) for name, kind in {
+        "no kind": None, "another kind": "mae", "an unknown kind": "os.system", "a whole group": "auc", "kind 1": 1
+    }.items()},
+    "accuracy: of no kind, and above 1": more("sums", accuracy={"kind": None, "figures": [1e6] * 2}),
+    "accuracy: a bare list": within(lambda told: told["sums"].update(accuracy=[0.0, 0.0])),
     "accuracy: text": entry("sums", "1", "accuracy"),
     "loss: a list": entry("sums", [1.0], "loss"),
-    "loss: too few entries": within(lambda told: told["sums"]["loss"].pop()),
+    "loss: too few entries": within(lambda told: told["sums"]["loss"]["figures"].pop()),
     "loss: not measured": within(lambda told: told["sums"].pop("loss")),
-    "loss: infinite": within(lambda told: told["sums"].update(loss=[float("inf")] * 2)),
+    "loss: infinite": within(lambda told: told["sums"]["loss"].update(figures=[float("inf")] * 2)),
     "nan: more than samples": entry("nan", 10**6),
     "nan: below 0": entry("nan", -1.0),
     "nan: an entry too few": within(lambda told: told["nan"].pop()),
-    "metrics: one more": within(lambda told: (told["sums"].update(mine=[0.0, 0.0]), told["order"].append("mine"))),
-    "metrics: one more, unordered": more("sums", mine=[0.0, 0.0]),
+    "metrics: one more": within(lambda told: (told["sums"].update(mine=MINE), told["order"].append("mine"))),
+    "metrics: one more, unordered": more("sums", mine=MINE),
     "metrics: turned around": words(smaller=["accuracy", "loss"]),
     "metrics: turned around, unknown": words(smaller=["loss", "mine"]),
     "metrics: in another order": within(lambda told: told["order"].reverse()),
-    "metrics: 200": within(lambda told: told["sums"].update({f"m{n}": [0.0, 0.0] for n in range(200)})),
+    "metrics: 200": within(lambda told: told["sums"].update({f"m{n}": MINE for n in range(200)})),
     "auc: of another kind": within(lambda told: told["of_group"]["auc"].update(kind="f1")),
     "auc: of no kind": within(lambda told: told["of_group"]["auc"].update(kind=None)),
     "auc: of an unknown kind": within(lambda told: told["of_group"]["auc"].update(kind="os.system")),

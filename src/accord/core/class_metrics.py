@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.measure import Measure
+from accord.core.measure import SLACK, Measure, are_counts
 from accord.core.predicted import BINS, Predicted, check_classes
 
 _CONFIDENCES = 15  # bins of the calibration error, as Guo et al. (2017) have them
 _HISTOGRAM = f"a histogram of {BINS:,} bins of the clients' scores by class"
+_SHARE = (0.0, 1.0)
 _TWO_CLASSES = "it needs samples of two classes"
 
 
@@ -58,6 +59,10 @@ class _ByRank(Measure):
     """A metric of the order in which samples of a class and others are ranked."""
 
     @property
+    def range(self) -> tuple[float, float]:
+        return _SHARE
+
+    @property
     def needs(self) -> str:
         return _TWO_CLASSES
 
@@ -87,7 +92,12 @@ class _ByRank(Measure):
             return float(np.mean([by_rank(*predicted.ranked(of)) for of in chosen]))
 
     def lift(self, output: Tensor, target: Tensor) -> Tensor:
+        """`[classes, 2, bins]`: every class counts every sample, as another one's or as its own."""
         return torch.from_numpy(Predicted.of(output, target).histogram())
+
+    def could_be(self, lifted: Tensor, samples: int) -> bool:
+        fits = lifted.ndim == 3 and lifted.shape[1] == 2 and are_counts(lifted)
+        return fits and bool((lifted.sum((1, 2)) == samples).all())
 
     def lower(self, total: Tensor) -> float | None:
         defined = [(others, own) for others, own in total.numpy() if others.any() and own.any()]
@@ -132,6 +142,10 @@ class _ByLabel(Measure):
     """A metric of the predicted classes."""
 
     @property
+    def range(self) -> tuple[float, float]:
+        return _SHARE
+
+    @property
     def pooled_from(self) -> str:
         return "the clients' counts of samples by class, predicted class and whether they agree"
 
@@ -140,7 +154,15 @@ class _ByLabel(Measure):
         sklearn_metrics()
 
     def lift(self, output: Tensor, target: Tensor) -> Tensor:
+        """`[classes, 3]`: rightly predicted, predicted, there."""
         return torch.from_numpy(Predicted.of(output, target).confusion().astype(np.float64))
+
+    def could_be(self, lifted: Tensor, samples: int) -> bool:
+        if lifted.ndim != 2 or lifted.shape[1] != 3 or not are_counts(lifted):
+            return False
+        right, predicted, there = lifted.unbind(1)
+        fewer = bool((right <= predicted).all()) and bool((right <= there).all())
+        return fewer and float(there.sum()) == samples and float(predicted.sum()) <= samples
 
 
 @dataclass(frozen=True)
@@ -195,6 +217,10 @@ class CalibrationError(Measure):
         return True
 
     @property
+    def range(self) -> tuple[float, float]:
+        return _SHARE
+
+    @property
     def pooled_from(self) -> str:
         return f"the clients' counts, confidences and right predictions in {_CONFIDENCES} bins of confidence"
 
@@ -213,6 +239,12 @@ class CalibrationError(Measure):
         places = np.clip(np.ceil(confidence * _CONFIDENCES).astype(np.int64) - 1, 0, _CONFIDENCES - 1)
         columns = (np.ones_like(confidence), confidence, right.astype(np.float64))
         return torch.from_numpy(np.stack([np.bincount(places, of, minlength=_CONFIDENCES) for of in columns], 1))
+
+    def could_be(self, lifted: Tensor, samples: int) -> bool:
+        if lifted.ndim != 2 or lifted.shape[1] != 3 or not are_counts(lifted):
+            return False
+        count, confidence, right = lifted.unbind(1)
+        return float(count.sum()) == samples and bool(((confidence <= count * (1 + SLACK)) & (right <= count)).all())
 
     def lower(self, total: Tensor) -> float | None:
         samples, confidence, right = total.numpy().T

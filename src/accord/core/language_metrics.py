@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from accord.core.measure import Measure
+from accord.core.measure import Measure, are_counts
 from accord.core.predicted import NO_LABEL, check_classes, class_axes
 
 _AT_ONCE = 256  # samples: as probabilities, outputs take their room once more
@@ -21,6 +21,10 @@ class Perplexity(Measure):
     @property
     def smaller_is_better(self) -> bool:
         return True
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, math.inf
 
     @property
     def needs(self) -> str:
@@ -47,6 +51,10 @@ class Perplexity(Measure):
         losses = [F.cross_entropy(some, labels, reduction="sum").double() for some, labels in pairs]
         words = (target != NO_LABEL).sum().double().cpu()
         return torch.stack([torch.stack(losses).sum() if losses else torch.zeros_like(words), words])
+
+    def could_be(self, lifted: Tensor, samples: int) -> bool:
+        # the loss of a model that diverged is NaN or infinite
+        return tuple(lifted.shape) == (2,) and are_counts(lifted[1:]) and not bool(lifted[0] < 0)
 
     def lower(self, total: Tensor) -> float | None:
         losses, words = total.tolist()

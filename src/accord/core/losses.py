@@ -58,7 +58,7 @@ def _right(output: Tensor, target: Tensor) -> Tensor:
 
 
 # As marks beside the code: a run folder's name holds the code of its metrics, and must not change.
-vars(accuracy).update(computed_by=_right, nan_counts_as=0.0, fits=check_labels)
+vars(accuracy).update(computed_by=_right, nan_counts_as=0.0, fits=check_labels, range=(0.0, 1.0))
 
 
 def smaller_is_better(metric: PerSample) -> PerSample:

@@ -14,6 +14,8 @@ from torch import Tensor
 from accord.core.errors import AccordError
 
 PerSample = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> [B], one number per sample
+EVERY_NUMBER = (-math.inf, math.inf)
+SLACK = 1e-6  # of sums of many shares, which are rounded
 _NOT_POOLED = "this metric cannot be pooled over the clients of a deployment"
 
 
@@ -35,6 +37,11 @@ class Measure(Protocol):
     def nan_counts_as(self) -> float:
         """Per sample: what a prediction that is NaN counts as. NaN: there is no figure then."""
         return math.nan
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The lowest and the highest that a figure can be; per sample, that of one."""
+        return EVERY_NUMBER
 
     @property
     def needs(self) -> str:
@@ -60,6 +67,10 @@ class Measure(Protocol):
         """Of a group: the figure that a total comes to."""
         raise AccordError(_NOT_POOLED)
 
+    def could_be(self, lifted: Tensor, samples: int) -> bool:
+        """Of a group: whether `lift` can give this for so many samples. A server asks it of what clients send."""
+        return False
+
 
 Metrics = Mapping[str, PerSample | Measure]
 
@@ -82,6 +93,7 @@ class per_sample(Measure):
     smaller_is_better: bool = False
     nan_counts_as: float = math.nan
     fits: Callable[[Tensor, Tensor], None] = _fits_anything  # refuses what it is not for
+    range: tuple[float, float] = EVERY_NUMBER
 
     @property
     def of_group(self) -> bool:
@@ -119,7 +131,26 @@ def declared(metric: PerSample | Measure) -> Measure:
         getattr(metric, "smaller_is_better", False),
         getattr(metric, "nan_counts_as", math.nan),
         getattr(metric, "fits", _fits_anything),
+        EVERY_NUMBER if wraps_another else getattr(metric, "range", EVERY_NUMBER),
     )
+
+
+def in_range(values: Tensor, bounds: tuple[float, float], samples: Tensor) -> bool:
+    """Whether these are sums over so many samples, `[G]`, of numbers within bounds. A figure that is none, NaN, is one
+    only of a metric that has no bound on a side."""
+    low, high = bounds
+    slack = SLACK * samples
+    fits = (values >= _times(low, samples) - slack) & (values <= _times(high, samples) + slack)
+    return bool((fits | values.isnan() & (not (math.isfinite(low) and math.isfinite(high)))).all())
+
+
+def _times(bound: float, samples: Tensor) -> Tensor:
+    return samples * bound if math.isfinite(bound) else samples * 0 + bound  # infinity times 0 is NaN
+
+
+def are_counts(lifted: Tensor) -> bool:
+    """Whether all are finite, and none below 0."""
+    return bool(lifted.isfinite().all()) and bool((lifted >= 0).all())
 
 
 def figure_of(name: str, measure: Measure, output: Tensor, target: Tensor, whose: str) -> float | None:

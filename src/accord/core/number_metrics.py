@@ -1,5 +1,6 @@
 """Metrics for targets that are numbers. `output` has as many numbers as `target`, whatever their shapes."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -34,6 +35,10 @@ class Mae(Measure):
     def smaller_is_better(self) -> bool:
         return True
 
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
     def check(self, output: Tensor, target: Tensor) -> None:
         _check_numbers(output, target)
 
@@ -45,6 +50,10 @@ class Mae(Measure):
 class R2(Measure):
     """The coefficient of determination: 1 less the squared error in units of the targets' variance, averaged over
     whatever a sample has more than one of."""
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return -math.inf, 1.0
 
     @property
     def needs(self) -> str:
@@ -70,6 +79,11 @@ class R2(Measure):
         wanted = target.detach().double().cpu().reshape(len(target), -1)
         error = output.detach().double().cpu().reshape(wanted.shape) - wanted
         return torch.stack([torch.ones_like(wanted), wanted, wanted.square(), error.square()]).sum(1).T
+
+    def could_be(self, lifted: Tensor, samples: int) -> bool:
+        fits = lifted.ndim == 2 and lifted.shape[1] == 4
+        # errors of a model that diverged are NaN or infinite
+        return fits and bool((lifted[:, 0] == samples).all()) and not bool((lifted[:, 2:] < 0).any())
 
     def lower(self, total: Tensor) -> float | None:
         samples, targets, squares, errors = total.T

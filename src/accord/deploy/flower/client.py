@@ -185,7 +185,7 @@ class _Node:
                 kept = memory.at(*asked["versions"].get(client, (0, 0))) if client else None
                 own = {name: t.to(self.device) for name, t in (kept or job.personal_at_first()).items()}
                 tables.append(engine.evaluate(*job.assembled(sent["vector"], sent["buffers"], own), groups))
-            return evaluation_as(joined(tables))
+            return evaluation_as(joined(tables), job.metrics)
 
         return Message(said(told), reply_to=message)
 

@@ -15,12 +15,11 @@ from flwr.app import RecordDict
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.measure import Measure, declared
+from accord.core.measure import Measure, Metrics, declared, in_range
 from accord.core.metric_names import METRICS
-from accord.core.metric_ranges import can_be_lifted, in_range
 from accord.core.record import State
 from accord.deploy.flower.npy import arrays_in
-from accord.deploy.flower.replies import EvaluationReply
+from accord.deploy.flower.replies import EvaluationReply, Measured
 from accord.deploy.flower.wire import arrays_of, content, finite_or_none
 from accord.engines.contract import Group, Table
 from accord.engines.group_values import Exact, GroupValues, Released
@@ -28,25 +27,33 @@ from accord.engines.group_values import Exact, GroupValues, Released
 Held = Mapping[tuple[str, str], int]  # (split, client) -> samples, of one node
 
 
-def evaluation_as(table: Table) -> RecordDict:
-    """What a node sends."""
+def evaluation_as(table: Table, metrics: Metrics) -> RecordDict:
+    """What a node sends that measures these."""
+    kinds = {name: _kind(declared(metric)) for name, metric in metrics.items()}
     told: dict[str, Any] = {
         "groups": [list(group) for group in table.groups],
         "samples": table.samples.tolist(),
-        "sums": {metric: list(map(finite_or_none, values.tolist())) for metric, values in table.sums.items()},
+        "sums": {name: _measured(kinds.get(name), values) for name, values in table.sums.items()},
         "smaller": sorted(table.smaller),
         "nan": [] if table.nan is None else table.nan.tolist(),
         "order": list(table.metrics),
-        "of_group": {},
+        "of_group": {name: _measured(kinds[name], values.each) for name, values in table.of_group.items()},
     }
-    released = {}
-    for name, values in table.of_group.items():
-        exact = cast(Exact, values)  # a node has its samples
-        kind = next((known for known, metric in METRICS.items() if metric == exact.measure), None)
-        told["of_group"][name] = {"kind": kind, "figures": list(map(finite_or_none, values.each.tolist()))}
-        if kind is not None and table.samples.any():
-            released[name] = _lifted(exact)
+    released = {
+        name: _lifted(cast(Exact, values))  # a node has its samples
+        for name, values in table.of_group.items()
+        if kinds[name] is not None and table.samples.any()
+    }
     return content({"released": arrays_of(released)} if released else {}, told)
+
+
+def _kind(measure: Measure) -> str | None:
+    """What accord knows a metric as; None: it is the user's own, whatever they call it."""
+    return next((known for known, metric in METRICS.items() if declared(metric) == measure), None)
+
+
+def _measured(kind: str | None, values: np.ndarray) -> dict[str, Any]:
+    return {"kind": kind, "figures": list(map(finite_or_none, values.tolist()))}
 
 
 def _lifted(values: Exact) -> Tensor:
@@ -57,13 +64,17 @@ def _lifted(values: Exact) -> Tensor:
     return torch.stack([lifted.get(g, nothing) for g in range(len(sizes))])
 
 
+Kinds = tuple[tuple[str, str | None], ...]  # metrics, and what accord knows them as
+
+
 @dataclass(frozen=True)
 class Form:
     """What was measured, and how. Nodes of one app agree on it; one that does not could turn the others' figures."""
 
     order: tuple[str, ...]
     smaller: frozenset[str]
-    kinds: tuple[tuple[str, str | None], ...]  # of metrics of a whole group
+    per_sample: Kinds
+    of_group: Kinds
     shapes: tuple[tuple[str, tuple[int, ...]], ...]  # of what a client adds up for them
 
 
@@ -93,40 +104,53 @@ class Answer:
                     f"it evaluates {counts.get((split, client), 'none')} of the {samples} {split} samples that it"
                     f" registered of client {client}"
                 )
-        kinds = tuple((name, of.kind) for name, of in told.of_group.items())
-        return cls._checked(told, kinds, _released(received, told))
-
-    @classmethod
-    def _checked(cls, told: EvaluationReply, kinds: tuple[tuple[str, str | None], ...], released: State) -> "Answer":
-        samples, ones = torch.tensor(told.samples, dtype=torch.float64), torch.ones(len(told.samples)).double()
-        for name, sums in told.sums.items():
-            if not in_range(_numbers(sums), name, samples):
-                raise AccordError(f"its {name} is out of range")
-        for name, kind in kinds:
-            there = _numbers(told.of_group[name].figures)
-            if kind is None:
-                continue
-            if not in_range(there[~there.isnan()], kind, ones[~there.isnan()]):
-                raise AccordError(f"its {name} is out of range")
-            for g, count in enumerate(told.samples) if name in released else ():
-                lifted = released[name][g]
-                if not (can_be_lifted(lifted, kind, count) if count else not lifted.any()):
-                    raise AccordError(f"what it adds up for {name} is not that of {count} samples")
+        per_sample, of_group = _known(told.sums, False), _known(told.of_group, True)
+        released = _released(received, told, list(of_group))
+        _check(told, per_sample, of_group, released)
         shapes = tuple((name, tuple(value.shape[1:])) for name, value in released.items())
-        return cls(Form(tuple(told.order), frozenset(told.smaller), kinds, shapes), told, released)
+        form = Form(tuple(told.order), frozenset(told.smaller), _kinds(told.sums), _kinds(told.of_group), shapes)
+        return cls(form, told, released)
+
+
+def _kinds(measured: Mapping[str, Measured]) -> Kinds:
+    return tuple((name, of.kind) for name, of in measured.items())
+
+
+def _known(measured: Mapping[str, Measured], of_group: bool) -> dict[str, Measure]:
+    """Those of the metrics that are accord's."""
+    for name, of in measured.items():
+        if of.kind is not None and (of.kind not in METRICS or declared(METRICS[of.kind]).of_group != of_group):
+            what = "of a whole group" if of_group else "per sample"
+            raise AccordError(f"there is no metric {what} called {of.kind!r}, as its {name} is said to be")
+    return {name: declared(METRICS[of.kind]) for name, of in measured.items() if of.kind is not None}
+
+
+def _check(
+    told: EvaluationReply, per_sample: Mapping[str, Measure], of_group: Mapping[str, Measure], released: State
+) -> None:
+    """Refuses figures of accord's metrics that no data could give. Of other metrics nobody knows what they can be."""
+    samples = torch.tensor(told.samples, dtype=torch.float64)
+    for name, measure in per_sample.items():
+        if not in_range(_numbers(told.sums[name].figures), measure.range, samples):
+            raise AccordError(f"its {name} is out of range")
+    for name, measure in of_group.items():
+        figures = _numbers(told.of_group[name].figures)
+        there = figures[~figures.isnan()]
+        if not in_range(there, measure.range, torch.ones_like(there)):
+            raise AccordError(f"its {name} is out of range")
+        for lifted, count in zip(released[name], told.samples, strict=True) if name in released else ():
+            if not (measure.could_be(lifted, count) if count else not lifted.any()):
+                raise AccordError(f"what it adds up for {name} is not that of {count} samples")
 
 
 def _numbers(values: Sequence[float | None]) -> Tensor:
     return torch.tensor([np.nan if of is None else of for of in values], dtype=torch.float64)
 
 
-def _released(received: RecordDict, told: EvaluationReply) -> State:
+def _released(received: RecordDict, told: EvaluationReply, known: Sequence[str]) -> State:
     """What is added up for metrics of a whole group that the server knows."""
-    for name, of in told.of_group.items():
-        if of.kind is not None and (of.kind not in METRICS or not declared(METRICS[of.kind]).of_group):
-            raise AccordError(f"there is no metric of a whole group called {of.kind!r}, as its {name} is said to be")
-    known = [name for name, of in told.of_group.items() if of.kind is not None] if any(told.samples) else []
-    return arrays_in(received, "released", {name: (torch.float64, (len(told.groups), ...)) for name in known})
+    names = known if any(told.samples) else []
+    return arrays_in(received, "released", {name: (torch.float64, (len(told.groups), ...)) for name in names})
 
 
 class Gathered:
@@ -157,7 +181,7 @@ class Gathered:
     def table(self) -> Table:
         """All answers. Groups that nobody answered for have no samples."""
         form = cast(Form, self.before)
-        count, kinds = len(self.groups), dict(form.kinds)
+        count, kinds = len(self.groups), dict(form.of_group)
         samples, nan = np.zeros(count, dtype=np.int64), np.zeros(count)
         sums = {metric: np.zeros(count) for metric in form.order if metric not in kinds}
         figures = {name: np.full(count, np.nan) for name in kinds}
@@ -169,8 +193,8 @@ class Gathered:
             here = [g for g in places if g is not None]
             samples[here] = np.asarray(told.samples, dtype=np.int64)[mine]
             nan[here] = np.asarray(told.nan)[mine] if told.nan else 0.0
-            for metric, values in told.sums.items():
-                sums[metric][here] = _numbers(values).numpy()[mine]
+            for metric, of in told.sums.items():
+                sums[metric][here] = _numbers(of.figures).numpy()[mine]
             for name, of in told.of_group.items():
                 figures[name][here] = _numbers(of.figures).numpy()[mine]
             for name, sent in answer.released.items():

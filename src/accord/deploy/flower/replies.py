@@ -129,8 +129,8 @@ class TrainReply(Told):
         return ClientRow(client, self.samples, self.steps, loss, norm, why)
 
 
-class GroupMetric(Told):
-    """A metric of a whole group: what accord knows it as, if it is accord's, and a figure per group."""
+class Measured(Told):
+    """A metric: what accord knows it as, if it is accord's, and a figure, or a sum over samples, per group."""
 
     kind: Annotated[str, Field(max_length=LONGEST_NAME)] | None
     figures: Figures
@@ -141,19 +141,16 @@ class EvaluationReply(Told):
 
     groups: list[Annotated[list[Name], Field(min_length=2, max_length=2)]]
     samples: list[Samples]
-    sums: Annotated[dict[Name, Figures], Field(max_length=MOST_METRICS)]
+    sums: Annotated[dict[Name, Measured], Field(max_length=MOST_METRICS)]
     smaller: Annotated[list[Name], Field(max_length=MOST_METRICS)]
     nan: list[Annotated[Finite, Field(ge=0)]]
     order: Annotated[list[Name], Field(max_length=MOST_METRICS)]
-    of_group: Annotated[dict[Name, GroupMetric], Field(max_length=MOST_METRICS)]
+    of_group: Annotated[dict[Name, Measured], Field(max_length=MOST_METRICS)]
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
-        lengths = {
-            len(self.samples),
-            *map(len, self.sums.values()),
-            *(len(of.figures) for of in self.of_group.values()),
-        }
+        measured = [*self.sums.values(), *self.of_group.values()]
+        lengths = {len(self.samples), *(len(of.figures) for of in measured)}
         lengths |= {len(self.nan)} if self.nan else set()
         if lengths != {len(self.groups)} or not self.sums:
             raise ValueError("its parts do not match")

@@ -1,16 +1,17 @@
 """What a server takes for a figure: everything that accord's metrics compute, also of a model that diverged, and
 nothing that no data could give."""
 
+import functools
 import math
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from accord.core.measure import Measure, declared, figure_of
+from accord.core.losses import accuracy, smaller_is_better
+from accord.core.measure import EVERY_NUMBER, declared, figure_of, group, in_range, per_sample
 from accord.core.metric_names import METRICS
-from accord.core.metric_ranges import RANGES, can_be_lifted, in_range
 
 OF_GROUP = sorted(name for name, metric in METRICS.items() if declared(metric).of_group)
 NUMBERS = ("mae", "r2")
@@ -27,9 +28,22 @@ def outputs(name: str, count: int, classes: int, spoil: float | None = None) -> 
 
 
 def test_every_metric_has_a_range_and_every_one_of_a_group_a_check() -> None:
-    assert RANGES.keys() == METRICS.keys()
+    assert all(declared(metric).range != EVERY_NUMBER for metric in METRICS.values())
     for name in OF_GROUP:
-        assert can_be_lifted(cast(Measure, METRICS[name]).lift(*outputs(name, 20, 3)), name, 20)
+        measure = declared(METRICS[name])
+        assert measure.could_be(measure.lift(*outputs(name, 20, 3)), 20)
+
+
+def test_a_metric_of_yours_has_no_range_unless_it_declares_one() -> None:
+    @functools.wraps(accuracy)
+    def percent(output: Tensor, target: Tensor) -> Tensor:
+        return 100 * accuracy(output, target)
+
+    for metric in (percent, smaller_is_better(accuracy), lambda output, target: output[:, 0], group(lambda o, t: 9.0)):
+        assert declared(metric).range == EVERY_NUMBER
+    assert declared(per_sample(percent, range=(0.0, 100.0))).range == (0.0, 100.0)
+    assert declared(accuracy).range == (0.0, 1.0)
+    assert not group(lambda output, target: 9.0).could_be(torch.ones(3), 3)
 
 
 @pytest.mark.parametrize("spoil", [None, math.nan, math.inf, 1e30])
@@ -41,11 +55,11 @@ def test_what_a_metric_computes_is_in_range(name: str, classes: int, count: int,
     measure = declared(METRICS[name])
     if not measure.of_group:
         total = torch.tensor([float(measure(output, target).double().sum())], dtype=torch.float64)
-        assert in_range(total, name, torch.tensor([count]).double())
+        assert in_range(total, measure.range, torch.tensor([count]).double())
         return
     figure = figure_of(name, measure, output, target, "all")
-    assert figure is None or in_range(torch.tensor([figure]).double(), name, torch.ones(1).double())
-    assert can_be_lifted(measure.lift(output, target), name, count)
+    assert figure is None or in_range(torch.tensor([figure]).double(), measure.range, torch.ones(1).double())
+    assert measure.could_be(measure.lift(output, target), count)
 
 
 def some(lifted: Tensor, change: Any) -> Tensor:
@@ -56,7 +70,8 @@ def some(lifted: Tensor, change: Any) -> Tensor:
 
 @pytest.mark.parametrize("name", [name for name in OF_GROUP if name != "perplexity"])
 def test_what_is_not_that_of_so_many_samples(name: str) -> None:
-    lifted = cast(Measure, METRICS[name]).lift(*outputs(name, 20, 3))
+    measure = declared(METRICS[name])
+    lifted = measure.lift(*outputs(name, 20, 3))
     first = (0,) * lifted.ndim
     for bad in (
         lifted * 2,
@@ -66,8 +81,8 @@ def test_what_is_not_that_of_so_many_samples(name: str) -> None:
         some(lifted, lambda of: of.__setitem__(first, 1e300)),
         some(lifted, lambda of: of.__setitem__(first, math.nan)),
     ):
-        assert not can_be_lifted(bad, name, 20)
-    assert not can_be_lifted(lifted, name, 21) and not can_be_lifted(lifted, "accuracy", 20)
+        assert not measure.could_be(bad, 20)
+    assert not measure.could_be(lifted, 21) and not declared(METRICS["accuracy"]).could_be(lifted, 20)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +97,8 @@ def test_what_is_not_that_of_so_many_samples(name: str) -> None:
         ("mae", math.nan, True),
         ("r2", 10.5, False),
         ("r2", -1e9, True),
-        ("a metric of one's own", -1e9, True),
     ],
 )
 def test_sums_of_ten_samples(name: str, value: float, fits: bool) -> None:
-    assert in_range(torch.tensor([value]).double(), name, torch.tensor([10.0]).double()) == fits
+    bounds = declared(METRICS[name]).range
+    assert in_range(torch.tensor([value]).double(), bounds, torch.tensor([10.0]).double()) == fits
