@@ -18,7 +18,8 @@ from torch import nn
 pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: pip install 'accord-fl[flower]'")
 
 from direct_grid import DirectGrid, inflated
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from safetensors.torch import load_file
 
@@ -383,6 +384,49 @@ def test_a_client_app_that_fails_is_left_out() -> None:
 
     row = finished(strategy, Later(grid.apps)).rows[0]
     assert row["left_out"] == {"c00": "the disk is gone"} and row["accepted"] == 2
+
+
+def broken_down(reply: Message | None) -> Message:
+    """What Flower answers for an app that raised an error."""
+    assert reply is not None
+    failed = Message(reply.content, reply.metadata.dst_node_id, "evaluate")
+    return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "Traceback\nOSError: no memory"), reply_to=failed)
+
+
+EVALUATIONS: dict[str, tuple[Any, str]] = {
+    "no answer": (lambda reply: None, "no reply within 0.3 s"),
+    "its app broke down": (broken_down, "its node failed: OSError: no memory"),
+    "its own sentence": (lambda reply: pushed_words(reply, '{"error": "the disk is gone"}'), "the disk is gone"),
+    "what does not fit": (lambda reply: pushed_words(reply, "{"), "its reply cannot be read: its words are no JSON"),
+}
+
+
+def pushed_words(reply: Message, text: str) -> Message:
+    reply.content["accord"]["json"] = text
+    return reply
+
+
+@pytest.mark.parametrize("kind", EVALUATIONS)
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_an_evaluation_that_fails_at_a_node_is_named(kind: str, nodes: int, caplog: pytest.LogCaptureFixture) -> None:
+    fed, (change, said) = blobs(clients=3, unseen=0), EVALUATIONS[kind]
+    grid, bad = grid_of(fed, 3), {9000, 8993, 8986} if nodes == 3 else {8993}
+    grid.spoil = lambda asked, reply: (
+        change(reply) if asked.metadata.message_type == "evaluate" and asked.metadata.dst_node_id in bad else reply
+    )
+    strategy = strategy_of(fed, accord.fedavg(), 2, None, timeout=0.3)
+    if nodes == 3:
+        nobody = "none of 3 nodes answered" if kind == "no answer" else "no node could evaluate the model"
+        with sentence(*([nobody] if kind == "no answer" else [nobody, said, "(node "])):
+            strategy.start(grid)
+        return
+    last = finished(strategy, grid).rows[-1]
+    if kind == "what does not fit":
+        assert "evaluation_left_out" not in last and said in last["bad_replies"]["node 8993 (c01), evaluation"]
+    else:
+        assert last["evaluation_left_out"] == {"node 8993 (c01)": said} and "bad_replies" not in last
+    assert any("node 8993 (c01)" in line and said in line for line in caplog.messages)
+    assert last["evaluation"]["splits"]["train"]["clients"] == 2
 
 
 def test_a_node_that_goes_is_left_out_and_one_that_comes_back_takes_part() -> None:

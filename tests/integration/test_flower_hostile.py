@@ -77,7 +77,7 @@ def silent(exchange: str) -> Run:
     return run_with(exchange, lambda reply: None)
 
 
-CONDUCT = {"bytes_down", "bytes_up", "left_out", "left_out_again", "bad_replies", "excluded"}
+CONDUCT = {"bytes_down", "bytes_up", "left_out", "left_out_again", "bad_replies", "excluded", "evaluation_left_out"}
 
 
 def same_for_the_others(found: Run, expected: Run) -> None:

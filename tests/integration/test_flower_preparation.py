@@ -321,7 +321,7 @@ def test_levels_and_settings_that_differ_are_refused_by_name() -> None:
         strategy_of(wait=0.3).start(grid_of(misspelled, options))
 
 
-def test_statistics_that_cannot_be_are_refused_by_name() -> None:
+def test_statistics_that_cannot_be_are_refused_by_name(caplog: pytest.LogCaptureFixture) -> None:
     def tampered(change: Any) -> DirectGrid:
         def spoil(reply: Message) -> None:
             record = reply.content.array_records["statistics"]
@@ -347,8 +347,13 @@ def test_statistics_that_cannot_be_are_refused_by_name() -> None:
         (lambda limbs: limbs.astype("complex128"), "wrong shape or type of moments"),
         (lambda limbs: limbs + 2.0**40, "larger than any column's"),
     ]:
-        with sentence("the statistics of north are missing", said):
+        with (
+            caplog.at_level("WARNING", "flwr"),
+            sentence("the statistics of north are missing", said, "node 8993 (north)"),
+        ):
             strategy_of().start(tampered(change))
+        assert "bad reply 1 of node 8993 (north), statistics: its reply cannot be read" in caplog.text
+        caplog.clear()
 
 
 def test_a_label_that_only_an_unseen_client_has() -> None:

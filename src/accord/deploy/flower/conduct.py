@@ -26,7 +26,7 @@ class Conduct:
         the reply: `hello`, `evaluation`. What is not told by a client's own row is news."""
         self.bad[node] = count = self.bad.get(node, 0) + counted
         said = f"its reply cannot be read: {one_line(why)}"
-        _log.warning("bad reply %s of %s, %s: %s", count, who, what, said)
+        _log.warning("bad reply %s%s, %s: %s", f"{count} of " if counted else "of ", who, what, said)
         if not in_row:
             self.news[f"{who}, {what}"] = said
         if count == MOST_BAD_REPLIES and node not in self.excluded:

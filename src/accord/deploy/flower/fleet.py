@@ -7,25 +7,28 @@ No reply is trusted. It is read into a typed message (`replies.py`) and into arr
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from flwr.app import ArrayRecord, Message, MessageType
+from flwr.app import ArrayRecord, Message, MessageType, RecordDict
 from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.record import Record, State
-from accord.deploy.flower.exchange import Reply, Unreadable, exchange, unanswered
+from accord.deploy.flower.exchange import Reply, exchange
 from accord.deploy.flower.figures import Form, Gathered
 from accord.deploy.flower.npy import Wanted, arrays_in
-from accord.deploy.flower.replies import Failed, TrainReply, one_line
+from accord.deploy.flower.replies import Failed, Silent, TrainReply, content_of
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.secagg_rounds import SecureRound
 from accord.deploy.flower.sums import Receiver, Sums
 from accord.deploy.flower.turns import Answer, in_turn, together
 from accord.deploy.flower.wire import AGAIN, arrays_of, content, payload, task_of
 from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Part, Table, Work, added, shards
+
+_log = logging.getLogger("flwr")
 
 
 class Fleet:
@@ -196,14 +199,12 @@ class Fleet:
 
     def answer(self, work: Work, client: str, node: int, reply: Reply, wanted: Wanted, again: bool = False) -> Answer:
         """A client's row and record from its reply; why there is none, if there is none."""
-        if unanswered(reply):
-            self.roster.doubt(client)
-            return _silent(client, f"no reply within {self.timeout:g} s"), {}
-        if isinstance(reply, Message) and reply.has_error():
-            return _silent(client, f"its node failed: {one_line(reply.error.reason or '')}"), {}
         samples = None if again else self.roster.sizes["train"].get(client)
         try:
-            return _read(reply, client, work.round, samples, wanted)
+            return _read(content_of(reply, self.timeout), client, work.round, samples, wanted)
+        except Silent as error:
+            self.roster.doubt(client)
+            return _silent(client, str(error)), {}
         except Failed as error:
             return _silent(client, str(error)), {}
         except AccordError as error:
@@ -242,28 +243,31 @@ class Fleet:
         messages = [Message(sent, node, MessageType.EVALUATE, ttl=self.timeout) for node in nodes]
         found = Gathered(groups, {node: self.roster.held(node) for node in nodes}, self._form)
         some = {node: client for client, node in self.roster.where.items()}
-        error: str | None = None
+        left_out, wrong = dict[str, str](), dict[str, str]()  # by node; a reply that does not fit is told by conduct
         for number, reply in exchange(self.roster.grid, messages, self.timeout):
-            node = nodes[number]
-            if unanswered(reply):
+            node, who = nodes[number], self.roster.named(nodes[number])
+            try:
+                found.add(node, content_of(reply, self.timeout))
+            except Silent as error:
+                left_out[who] = str(error)
                 self.roster.doubt(some[node])
-            elif isinstance(reply, Unreadable):
-                self.roster.blame(node, "evaluation", reply.why)
-            elif reply is not None and reply.has_content():
-                try:
-                    found.add(node, reply.content)
-                except Failed as failed:
-                    error = str(failed)
-                except AccordError as bad:
-                    self.roster.blame(node, "evaluation", str(bad))
+            except Failed as error:
+                left_out[who] = wrong[who] = str(error)
+            except AccordError as error:
+                wrong[who] = self.roster.blame(node, "evaluation", str(error))
         odd, sure = found.settle()
         for node in odd:  # of two nodes that differ, nobody can tell which is wrong
             why = "its metrics are not those of the other nodes"
             self.roster.blame(node, "evaluation", why, counted=sure)
         self._form = found.before
         self._tell_conduct()
-        if not found.answers and error:
-            raise AccordError(f"no node could evaluate the model: {error}")
+        if left_out:
+            self._told["evaluation_left_out"] = left_out
+        for who, why in left_out.items():
+            _log.warning("an evaluation without %s: %s", who, why)
+        if not found.answers and wrong:
+            who, why = next(iter(wrong.items()))
+            raise AccordError(f"no node could evaluate the model: {why} ({who})")
         if not found.answers:
             raise AccordError(
                 f"none of {len(messages)} nodes answered an evaluation within {self.timeout:g} s: the run can be"
@@ -272,17 +276,15 @@ class Fleet:
         return found.table()
 
 
-def _read(reply: Reply, client: str, round: int, samples: int | None, wanted: Wanted) -> Answer:
+def _read(received: RecordDict, client: str, round: int, samples: int | None, wanted: Wanted) -> Answer:
     """A client's answer, or a sentence about one that does not fit. It speaks for the samples that were registered; in
     a second exchange (None), for none."""
-    if not isinstance(reply, Message):
-        raise AccordError(reply.why if reply else "there is none")
-    row = TrainReply.read(reply.content, ["record"]).row(client, round)
+    row = TrainReply.read(received, ["record"]).row(client, round)
     if row.left_out_because is not None:
         return row, {}
     if samples is not None and row.samples != samples:
         raise AccordError(f"it speaks for {row.samples} samples, and {samples} are registered of {client}")
-    return row, arrays_in(reply.content, "record", wanted)
+    return row, arrays_in(received, "record", wanted)
 
 
 def _client_of(message: Message) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import torch
-from flwr.app import Message, MessageType
+from flwr.app import Message, MessageType, RecordDict
 from torch import nn
 
 from accord.core.errors import AccordError
@@ -16,10 +16,10 @@ from accord.data.agreement import Form, agreed, check_alike
 from accord.data.federated import Federation
 from accord.data.moments import Moments
 from accord.data.preparation import Preparation
-from accord.deploy.flower.exchange import Reply, exchange, unanswered
+from accord.deploy.flower.exchange import exchange
 from accord.deploy.flower.npy import Wanted, arrays_in
 from accord.deploy.flower.preparing import STATISTICS, check_share, total_of, wanted_share
-from accord.deploy.flower.replies import Told, one_line
+from accord.deploy.flower.replies import Failed, Silent, Told, content_of
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Sums
 from accord.deploy.flower.wire import SPLITS, content
@@ -80,17 +80,22 @@ class Owners:
             for node, names in self.clients.items()
         ]
         shares: dict[int, torch.Tensor] = {}
-        wrong: dict[str, str] = {}
+        wrong: dict[int, str] = {}
         for number, reply in exchange(self.roster.grid, asked, timeout):
-            node, names = list(self.clients.items())[number]
+            node = list(self.clients)[number]
             try:
-                share = _share(reply, timeout, wanted_share(sums, width))
+                share = _share(content_of(reply, timeout), wanted_share(sums, width))
                 shares[number] = check_share(share, sums, width, self._rows(node))
+            except (Silent, Failed) as error:
+                wrong[node] = str(error)
             except AccordError as error:
-                wrong[listed(names)] = str(error)
+                wrong[node] = self.roster.blame(node, "statistics", str(error))
         if wrong:
-            who, why = next(iter(wrong.items()))
-            raise AccordError(f"the statistics of {who} are missing, without which no table can be scaled: {why}")
+            node, why = next(iter(wrong.items()))
+            raise AccordError(
+                f"the statistics of {listed(self.clients[node])} are missing, without which no table can be scaled:"
+                f" {why} ({self.roster.named(node)})"
+            )
         _log.info("statistics of %s nodes added up%s", len(shares), _hidden(sums))
         moments = total_of([shares[number] for number in sorted(shares)], sums, width)
         if moments.rows != (registered := sum(map(self._rows, self.clients))):
@@ -103,15 +108,9 @@ class Owners:
         return samples * math.prod(self.roster.forms[node].shape[1:])
 
 
-def _share(reply: Reply, timeout: float, wanted: Wanted) -> torch.Tensor:
-    if unanswered(reply):
-        raise AccordError(f"no reply within {timeout:g} s")
-    if not isinstance(reply, Message):
-        raise AccordError(reply.why if reply else "no reply")
-    if reply.has_error():
-        raise AccordError(f"its node failed: {one_line(reply.error.reason or '')}")
-    Told.read(reply.content, ["statistics"])
-    return arrays_in(reply.content, "statistics", wanted)["moments"]
+def _share(received: RecordDict, wanted: Wanted) -> torch.Tensor:
+    Told.read(received, ["statistics"])
+    return arrays_in(received, "statistics", wanted)["moments"]
 
 
 def _hidden(sums: Sums | None) -> str:

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import from_json
 
 from accord.core.errors import AccordError
+from accord.deploy.flower.exchange import Reply, Unreadable, unanswered
 from accord.deploy.flower.wire import PROTOCOL
 from accord.engines.contract import ClientRow
 
@@ -27,6 +28,24 @@ MOST_METRICS = 100
 
 class Failed(AccordError):
     """A node's own sentence about why it could not do what it was asked: an answer, and no fault of its reply."""
+
+
+class Silent(AccordError):
+    """No reply came, or none will: the node is gone, or slow."""
+
+
+def content_of(reply: Reply, timeout: float) -> RecordDict:
+    """What a reply holds: `Silent` where there is none, `Failed` where the node's app broke down, and a sentence where
+    Flower could not unpack it."""
+    if reply is None or unanswered(reply):
+        raise Silent(f"no reply within {timeout:g} s")
+    if isinstance(reply, Unreadable):
+        raise AccordError(reply.why)
+    if reply.has_error():
+        raise Failed(f"its node failed: {one_line(reply.error.reason or '')}")
+    if not reply.has_content():
+        raise AccordError("it holds nothing")
+    return reply.content
 
 
 def one_line(text: str) -> str:
