@@ -299,7 +299,7 @@ def test_a_node_is_excluded_after_three_bad_replies(exchange: str) -> None:
         assert f"{CLIENT} (its node is excluded: 3 of its replies could not be read, 2 rounds)" in str(found)
 
 
-def test_of_two_nodes_that_measure_differently_neither_is_excluded() -> None:
+def test_of_two_nodes_that_measure_differently_neither_is_excluded(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody can tell which of them is wrong."""
     fed = blobs(clients=2, unseen=0)
     grid = DirectGrid({n: (client_app(mlp(), owned(fed, n - 1, 2)), {}) for n in (1, 2)})
@@ -316,6 +316,8 @@ def test_of_two_nodes_that_measure_differently_neither_is_excluded() -> None:
     assert strategy.run is not None
     for row in strategy.run.rows:
         assert len(row["bad_replies"]) == 1 and "excluded" not in row and row["accepted"] == 2
+    blamed = [line for line in caplog.messages if line.startswith("bad reply")]
+    assert len(blamed) == 5 and all(line.startswith("bad reply of node ") for line in blamed)  # none is counted
 
 
 HONEST_FAILURES = {

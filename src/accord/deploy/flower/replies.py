@@ -34,15 +34,19 @@ class Silent(AccordError):
     """No reply came, or none will: the node is gone, or slow."""
 
 
-def content_of(reply: Reply, timeout: float) -> RecordDict:
-    """What a reply holds: `Silent` where there is none, `Failed` where the node's app broke down, and a sentence where
+class BrokenDown(Failed):
+    """The node's app ended in an error of Python's, and Flower says so."""
+
+
+def content_of(reply: Reply, timeout: float | None = None) -> RecordDict:
+    """What a reply holds: `Silent` where there is none, `BrokenDown` where the node's app failed, and a sentence where
     Flower could not unpack it."""
     if reply is None or unanswered(reply):
-        raise Silent(f"no reply within {timeout:g} s")
+        raise Silent("no reply" if timeout is None else f"no reply within {timeout:g} s")
     if isinstance(reply, Unreadable):
         raise AccordError(reply.why)
     if reply.has_error():
-        raise Failed(f"its node failed: {one_line(reply.error.reason or '')}")
+        raise BrokenDown(f"its node failed: {one_line(reply.error.reason or '')}")
     if not reply.has_content():
         raise AccordError("it holds nothing")
     return reply.content

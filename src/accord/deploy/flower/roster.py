@@ -16,10 +16,10 @@ from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.data.agreement import Form
 from accord.deploy.flower.conduct import Conduct
-from accord.deploy.flower.exchange import FIRST_PAUSE, LONGEST_PAUSE, Pulls, Reply, Unreadable
+from accord.deploy.flower.exchange import FIRST_PAUSE, LONGEST_PAUSE, Pulls, Reply
 from accord.deploy.flower.figures import Held
 from accord.deploy.flower.preparing import form_in
-from accord.deploy.flower.replies import Failed, Hello, one_line
+from accord.deploy.flower.replies import BrokenDown, Failed, Hello, Silent, content_of
 from accord.deploy.flower.wire import SPLITS, content, layout_as
 
 
@@ -132,27 +132,19 @@ class Roster:
     def _hear(self, node: int, reply: Reply) -> None:
         self._known.add(node)
         try:
-            hello = self._read(reply)
-            if hello is not None and self.preparation is None:
+            hello = Hello.read(content_of(reply))
+            if self.preparation is None:
                 self.forms[node] = form_in(hello.data)
+        except (Silent, BrokenDown) as error:
+            self._known.discard(node)
+            self._refuse(node, f"when asked for its clients: {error}")
         except Failed as error:
             self._refuse(node, f"it says: {error}")
         except AccordError as error:
             self._known.discard(node)  # asked again, until it is excluded
             self.refused[node] = self.blame(node, "hello", str(error))
         else:
-            if hello is None:
-                self._known.discard(node)
-                self._refuse(node, f"it failed when asked for its clients: {_reason(reply)}")
-            else:
-                self._enter(node, hello)
-
-    def _read(self, reply: Reply) -> Hello | None:
-        """What a node says of itself; None if its app failed."""
-        if isinstance(reply, Unreadable):
-            raise AccordError(reply.why)
-        assert reply is not None
-        return None if reply.has_error() else Hello.read(reply.content)
+            self._enter(node, hello)
 
     def _enter(self, node: int, hello: Hello) -> None:
         if hello.form != self.form:
@@ -186,7 +178,3 @@ class Roster:
     def _refuse(self, node: int, why: str) -> None:
         self.refused[node] = why
         logging.getLogger("flwr").warning("%s is left out: %s", self.named(node), why)
-
-
-def _reason(reply: Reply) -> str:
-    return one_line(reply.error.reason or "") if isinstance(reply, Message) else "no reason given"
