@@ -18,6 +18,11 @@ def width_of(bits: int) -> np.dtype:
     return np.dtype(next(f"<u{size}" for size in (1, 2, 4, 8) if bits <= 8 * size))
 
 
+def packed_bytes(size: int, bits: int) -> int:
+    """How many bytes so many numbers take."""
+    return -(-size * bits // 8)
+
+
 def packed(values: Tensor, bits: int) -> Tensor:
     """Whole numbers from 0 to 2^bits - 1 as bytes, `bits` bits each.
 
@@ -32,7 +37,7 @@ def packed_numbers(values: np.ndarray, bits: int) -> np.ndarray:
     flat, width = values.reshape(-1), width_of(bits)
     if bits == 8 * width.itemsize:
         return np.ascontiguousarray(flat.astype(width)).view(np.uint8)
-    length = -(-len(flat) * bits // 8)
+    length = packed_bytes(len(flat), bits)
     if bits < 8:  # eight numbers are `bits` bytes of one word
         rows = np.zeros((-(-len(flat) // 8), 8), np.uint64)
         rows.reshape(-1)[: len(flat)] = flat
@@ -54,7 +59,7 @@ def unpacked(data: Tensor, bits: int, size: int) -> Tensor:
 
 def unpacked_numbers(data: Tensor, bits: int, size: int) -> Numbers:
     """The same, in the narrowest numbers that hold them."""
-    length = -(-size * bits // 8)
+    length = packed_bytes(size, bits)
     if data.dtype != torch.uint8 or data.shape != (length,):
         raise AccordError(f"wrong length of packed numbers: {tuple(data.shape)}, expected ({length},)")
     held, width = data.contiguous().numpy(), width_of(bits)

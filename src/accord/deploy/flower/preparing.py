@@ -17,8 +17,9 @@ from accord.data.agreement import Form, agreed
 from accord.data.moments import LIMB, WIDTH, Moments
 from accord.data.preparation import Preparation
 from accord.deploy.flower.npy import Wanted
+from accord.deploy.flower.packing import packed, packed_bytes, unpacked
 from accord.deploy.flower.replies import one_line
-from accord.deploy.flower.sums import Sums, packed, unpacked
+from accord.deploy.flower.sums import Sums, shared
 from accord.privacy.secure_sum import MOST_BITS, FixedPoint
 
 STATISTICS = "statistics"  # what the question for moments is called, as an action of Flower's query messages
@@ -70,12 +71,8 @@ def share_of(moments: Moments, sums: Sums | None, node: str, cohort: Sequence[st
     form = _whole(len(cohort))
     share = form.encode(limbs.reshape(-1))
     if sums.masked:
-        if secret is None:
-            raise AccordError(
-                "masked sums need a secret that all clients share and the server does not know: give client_app one"
-            )
         # round 0 is nobody's, so that no round has the same masks; neither have nodes that add up other columns
-        key = draws.key(secret, "masks", 0, STATISTICS, len(limbs), *cohort)
+        key = draws.key(shared(secret), "masks", 0, STATISTICS, len(limbs), *cohort)
         share = form.masked(share, node, cohort, key)
     return packed(share, form.bits)
 
@@ -84,7 +81,7 @@ def wanted_share(sums: Sums | None, columns: int) -> Wanted:
     """What a node's answer must hold."""
     if sums is None or sums.secure is None:
         return {"moments": (torch.float64, (1 + columns, WIDTH))}
-    return {"moments": (torch.uint8, (-(-(1 + columns) * WIDTH * MOST_BITS // 8),))}
+    return {"moments": (torch.uint8, (packed_bytes((1 + columns) * WIDTH, MOST_BITS),))}
 
 
 def check_share(share: Tensor, sums: Sums | None, columns: int, rows: int) -> Tensor:

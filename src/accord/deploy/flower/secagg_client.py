@@ -34,7 +34,7 @@ from accord.deploy.flower.secagg_messages import (
     Question,
     written,
 )
-from accord.deploy.flower.sums import Hide
+from accord.deploy.flower.sums import Hide, check_declared
 from accord.deploy.flower.wire import message_in, tensors_in
 from accord.privacy.distributed import Whole
 
@@ -56,8 +56,7 @@ class SecureClient:
         ask = AskKeys.read(received)
         if ask.client not in self.clients:
             raise AccordError(f"client {ask.client} does not live on this node")
-        if ask.cohort > self.most:
-            raise AccordError(f"a secure sum of {self.most} clients was declared, and a round has {ask.cohort}")
+        check_declared(self.most, ask.cohort)
         place = self._place(ask)
         if ask.round <= place.done():
             raise AccordError(

@@ -21,7 +21,7 @@ from accord.core.record import Field, Record, State
 from accord.core.reports import Reports, why_leave_out
 from accord.core.round import Round
 from accord.deploy.flower.npy import Wanted
-from accord.deploy.flower.packing import packed, unpacked
+from accord.deploy.flower.packing import packed, packed_bytes, unpacked
 from accord.deploy.flower.secagg_graph import Graph, graph_of
 from accord.deploy.flower.wire import Task, filled, part_in
 from accord.engines.contract import ClientRow
@@ -136,6 +136,12 @@ def check_protocol(algorithm: Algorithm | None, sums: Sums | None) -> None:
         )
 
 
+def check_declared(declared: int, cohort: int) -> None:
+    """Refuses a cohort that a secure sum has no room for."""
+    if cohort > declared:
+        raise AccordError(f"a secure sum of {declared} clients was declared, and a round has {cohort}")
+
+
 def form_name(algorithm: Algorithm | None, sums: Sums | None) -> str:
     """What both sides must agree on before anything is sent."""
     return "reports" if sums is None else f"sums {fingerprint([describe(algorithm), describe(sums)])}"
@@ -159,6 +165,15 @@ def sent_form(record: Record, sums: Sums | None, task: Task, secret: int | None,
     return {path: _written(sums, path, share, task, secret) for path, share in shares.items()}
 
 
+def shared(secret: int | None) -> int:
+    """The secret that masked sums are drawn from."""
+    if secret is None:
+        raise AccordError(
+            "masked sums need a secret that all clients share and the server does not know: give client_app one"
+        )
+    return secret
+
+
 def _written(sums: Sums, path: str, field: Field, task: Task, secret: int | None) -> Tensor:
     assert sums.secure is not None
     share = field.value
@@ -166,12 +181,8 @@ def _written(sums: Sums, path: str, field: Field, task: Task, secret: int | None
         return share
     form = sums.secure.form(field.kind)
     if sums.masked:
-        if secret is None:
-            raise AccordError(
-                "masked sums need a secret that all clients share and the server does not know: give client_app one"
-            )
         # never the same masks twice
-        key = draws.key(secret, "masks", task.experiment, task.round, path, *task.cohort)
+        key = draws.key(shared(secret), "masks", task.experiment, task.round, path, *task.cohort)
         share = form.masked(share, task.client, task.cohort, key)
     return packed(share, form.bits)
 
@@ -201,11 +212,9 @@ class Receiver:
             kinds = {path: torch.int8 if field.kind == "votes" else field.value.dtype for path, field in fields.items()}
             return {path: (kinds[path], tuple(field.value.shape)) for path, field in fields.items()}
         bits = {path: self.sums.secure.form(field.kind).bits for path, field in fields.items()}
+        prefix = "" if self.sums.protocol else "record."
         shares: Wanted = {
-            path if self.sums.protocol else f"record.{path}": (
-                torch.uint8,
-                (-(-field.value.numel() * bits[path] // 8),),
-            )
+            prefix + path: (torch.uint8, (packed_bytes(field.value.numel(), bits[path]),))
             for path, field in fields.items()
         }
         return shares if self.sums.protocol else {"clients": (torch.int64, (1,)), **shares}
