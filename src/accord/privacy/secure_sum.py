@@ -137,6 +137,11 @@ class SecureSum:
     bits: int = 32
     weight_bound: float = 2.0**20
 
+    def check_cohort(self, cohort: int) -> None:
+        """Refuses a round of more clients than there is room for."""
+        if cohort > self.clients:
+            raise AccordError(f"a secure sum of {self.clients} clients was declared, and a round has {cohort}")
+
     def form(self, kind: Kind) -> FixedPoint:
         """How a field of that kind is written."""
         if kind in ("votes", "count"):

@@ -256,7 +256,7 @@ class _Node:
         assert self.sums is not None and self.sums.secure is not None and self.algorithm is not None
         noise = noised(self.algorithm, self.sums, layout)
         own = frozenset(self._fed(context).train)
-        return SecureClient(self._folder(context), self.sums.graph, own, self.sums.secure.clients, noise)
+        return SecureClient(self._folder(context), self.sums.graph, own, self.sums.secure, noise)
 
     def _job(self, module: nn.Module, fed: Federation, algorithm: Algorithm, training: Training, seed: int) -> Job:
         loss = per_sample_loss(self.loss or default_loss(fed.y), self.device)

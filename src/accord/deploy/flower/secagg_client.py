@@ -34,9 +34,10 @@ from accord.deploy.flower.secagg_messages import (
     Question,
     written,
 )
-from accord.deploy.flower.sums import Hide, check_declared
+from accord.deploy.flower.sums import Hide
 from accord.deploy.flower.wire import message_in, tensors_in
 from accord.privacy.distributed import Whole
+from accord.privacy.secure_sum import SecureSum
 
 _DONE = "secagg-done"
 
@@ -49,14 +50,14 @@ class SecureClient:
     folder: Path
     graph: Callable[[int], Graph]
     clients: frozenset[str]
-    most: int  # clients of a cohort that were declared
+    secure: SecureSum
     noised: Callable[[Whole, int], Whole]  # what privacy does to a record, in a cohort of a size
 
     def keys(self, received: RecordDict) -> RecordDict:
         ask = AskKeys.read(received)
         if ask.client not in self.clients:
             raise AccordError(f"client {ask.client} does not live on this node")
-        check_declared(self.most, ask.cohort)
+        self.secure.check_cohort(ask.cohort)
         place = self._place(ask)
         if ask.round <= place.done():
             raise AccordError(

@@ -172,10 +172,8 @@ class SecureRound:
         asks = {}
         for name in sent:
             near = [other for other in neighbours[name] if other in dealt]
-            survivors, dropped = (
-                sorted({name, *(o for o in near if o in sent)}),
-                sorted(o for o in near if o not in sent),
-            )
+            survivors = sorted({name, *(other for other in near if other in sent)})
+            dropped = sorted(other for other in near if other not in sent)
             asks[name] = self._ask(AskUnmask, name, survivors=survivors, dropped=dropped)
         answers, silent = dict[str, Unmasked](), dict[str, str]()
         for name, answer in self._answers(UNMASK, asks, Unmasked, silent):

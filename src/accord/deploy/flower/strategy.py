@@ -23,7 +23,7 @@ from accord.deploy.flower.own_noise import check_secure, deployed
 from accord.deploy.flower.owners import Owners, names_only
 from accord.deploy.flower.preparing import Shaped
 from accord.deploy.flower.roster import Roster
-from accord.deploy.flower.sums import Sums, check_declared, check_protocol, form_name
+from accord.deploy.flower.sums import Sums, check_protocol, form_name
 from accord.deploy.flower.turns import check_largest
 from accord.engines.contract import Job
 from accord.models import warm_start
@@ -160,7 +160,7 @@ class Strategy(FlowerStrategy):
         cohort = plan.sample or len(fed.clients)
         self.algorithm.average.check_cohort(cohort)
         if self.sums and self.sums.secure:
-            check_declared(self.sums.secure.clients, cohort)
+            self.sums.secure.check_cohort(cohort)
         rest: Any = (self.algorithm, self.training, cross_entropy, {}, plan.seed, torch.device("cpu"))
         job = Job(nn.Identity() if known is None else known, Layout((), (), torch.float32), fed, *rest)
         # a model that is not made yet goes by its code: the preparation that shapes it may lie in the folder

@@ -136,12 +136,6 @@ def check_protocol(algorithm: Algorithm | None, sums: Sums | None) -> None:
         )
 
 
-def check_declared(declared: int, cohort: int) -> None:
-    """Refuses a cohort that a secure sum has no room for."""
-    if cohort > declared:
-        raise AccordError(f"a secure sum of {declared} clients was declared, and a round has {cohort}")
-
-
 def form_name(algorithm: Algorithm | None, sums: Sums | None) -> str:
     """What both sides must agree on before anything is sent."""
     return "reports" if sums is None else f"sums {fingerprint([describe(algorithm), describe(sums)])}"
