@@ -69,6 +69,12 @@ class DistributedPrivacy(Privacy):
         """Refuses a bound that noise could carry a sum beyond, where it would wrap around, and noise of so few steps
         that it is none."""
         form, remain = secure.form("update"), remaining(cohort, self.threshold)
+        # first: with steps this coarse, a larger bound would make them coarser still
+        if self.scale(form, 1, cohort) < LEAST_SCALE:
+            raise AccordError(
+                f"bits must be more than {secure.bits}: a client's noise would be {self.scale(form, 1, cohort):.2g}"
+                f" steps, and {LEAST_SCALE:g} make a discrete Gaussian as good as one that is not"
+            )
         longest = self.sensitivity(form, size) * form.step
         least = longest * (1.0 + ROOM * self.noise / remain) + form.step * remain
         if secure.bound < least:
@@ -76,14 +82,9 @@ class DistributedPrivacy(Privacy):
                 f"bound must be at least {least:.4g} for clip {self.clip:g} and noise {self.noise:g}, got"
                 f" {secure.bound:g}: the sum holds the clients' noise too"
             )
-        if self.scale(form, 1, cohort) < LEAST_SCALE:
-            raise AccordError(
-                f"bits must be more than {secure.bits}: a client's noise would be {self.scale(form, 1, cohort):.2g}"
-                f" steps, and {LEAST_SCALE:g} make a discrete Gaussian as good as one that is not"
-            )
 
     def noised(self, fields: Whole, secure: SecureSum, cohort: int) -> dict[str, tuple[Field, int]]:
-        """A client's clipped record with its share of the noise. Votes stay home."""
+        """A client's clipped record with its share of the noise. Votes are not sent."""
         self.check_room(
             secure, cohort, sum(field.value.numel() for field, _ in fields.values() if field.kind == "update")
         )
