@@ -48,6 +48,7 @@ nitpick_ignore_regex = [
     ("py:class", r"(accord\.engines\.(contract|job)\..*|Plan)"),  # what engines are handed is not for users
     ("py:class", r"accord\.runs\.(rows|evaluation)\..*"),  # rows and evaluations: their docstrings are the reference
     ("py:class", r"accord\.core\.metrics\..*"),  # as above
+    ("py:class", r"Refit"),  # which tables alone are made with
     ("py:class", r"accord\.runs\.client_models\..*"),  # which `Run` alone is handed
     ("py:class", r"accord\.core\.protocols\..*"),  # the guide "Write your own rule" is their page
 ]
