@@ -202,6 +202,8 @@ EVALUATION = {
     "metrics: turned around, unknown": words(smaller=["loss", "mine"]),
     "metrics: in another order": within(lambda told: told["order"].reverse()),
     "metrics: 200": within(lambda told: told["sums"].update({f"m{n}": MINE for n in range(200)})),
+    "metrics: one twice": within(lambda told: told["order"].append(told["order"][0])),
+    "auc: of samples and of groups": within(lambda told: told["sums"].update(auc=told["of_group"]["auc"])),
     "auc: of another kind": within(lambda told: told["of_group"]["auc"].update(kind="f1")),
     "auc: of no kind": within(lambda told: told["of_group"]["auc"].update(kind=None)),
     "auc: of an unknown kind": within(lambda told: told["of_group"]["auc"].update(kind="os.system")),
@@ -222,6 +224,7 @@ EVALUATION = {
             "below 0": lambda old: old - 1,
             "of another shape": lambda old: old[:, :, :1],
             "10^300": lambda old: old + 1e300,
+            "of no bytes and many classes": lambda old: np.zeros((len(old), 1 << 26, 2, 0)),
         }.items()
     },
     "counts: more right than there": tampered.array("released", "f1", values(lambda old: old + np.array([9, 0, 0]))),

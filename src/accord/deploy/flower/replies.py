@@ -177,7 +177,8 @@ class EvaluationReply(Told):
         lengths |= {len(self.nan)} if self.nan else set()
         if lengths != {len(self.groups)} or not self.sums:
             raise ValueError("its parts do not match")
-        if set(self.order) != {*self.sums, *self.of_group} or not {*self.smaller} <= {*self.order}:
+        named = [*self.sums, *self.of_group]  # a metric is the one or the other
+        if sorted(self.order) != sorted(set(named)) or len(named) > len(set(named)) or not {*self.smaller} <= {*named}:
             raise ValueError("its metrics do not match")
         if any(count > samples for count, samples in zip(self.nan, self.samples, strict=False)):
             raise ValueError("more predictions are NaN than there are samples")
