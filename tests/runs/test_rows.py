@@ -129,8 +129,8 @@ def test_many_runs_hold_no_file_open_and_no_row_in_memory(tmp_path: Path) -> Non
             rows.append(RoundRow(round=number))
     assert open_files() == before
     assert rows_kept() <= kept_before + len(runs) + 10, "the last one of each"
-    # whole blocks; a slow machine writes what has waited for a second, too
-    assert all(len(path.read_text().splitlines()) >= 128 for path in tmp_path.iterdir())
+    # less than a block waits; a slow machine writes what has waited for a second, so that blocks end elsewhere
+    assert all(len(path.read_text().splitlines()) > 130 - 64 for path in tmp_path.iterdir())
 
 
 def test_a_run_keeps_its_rows_when_its_folder_goes_on(tmp_path: Path) -> None:
