@@ -81,13 +81,14 @@ demo: $(DEMO)
 test: $(DEV)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --durations=10 --cov=accord --cov-report=term-missing:skip-covered --cov-fail-under=90
 
-test-all: $(DEV) test-integration
+test-all: $(DEV)
+	$(MAKE) test-integration ALL=1
 	$(BIN)/python -m pytest -n auto --dist worksteal --durations=10
 
 test-integration: $(FRAMEWORKS:%=test-%)
 
 $(FRAMEWORKS:%=test-%): test-%: .venvs/test-%/.ready
-	.venvs/test-$*/bin/python -m pytest -q --durations=10 tests/integration/test_$**.py
+	.venvs/test-$*/bin/python -m pytest -q --durations=10 $(if $(ALL),,-m "not long") tests/integration/test_$**.py
 
 demo-flower: .venvs/test-flower/.ready
 	.venvs/test-flower/bin/python examples/flower/simulate.py

@@ -232,17 +232,12 @@ EVALUATION = {
     "released: one more": named("released", lambda held: held.update(mine=held["auc"])),
 }  # fmt: skip
 
-TABLE = [
-    (exchange, name)
-    for exchange, of in {
-        "hello": HELLO,
-        "training": TRAINING,
-        "second exchange": SECOND,
-        "evaluation": EVALUATION,
-    }.items()
-    for name in of
-]
 TAMPERINGS = {"hello": HELLO, "training": TRAINING, "second exchange": SECOND, "evaluation": EVALUATION}
+TABLE = [
+    pytest.param(exchange, name, marks=() if number % 4 == 0 else pytest.mark.long)
+    for exchange, of in TAMPERINGS.items()
+    for number, name in enumerate(of)
+]
 
 
 def test_the_table_is_long() -> None:

@@ -231,7 +231,7 @@ def evaluate(message, context):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_hostile_node_is_excluded_after_three_replies_and_harms_nobody(federation: Loopback, tmp_path: Path) -> None:
     """In the first round one of its clients announces terabytes, the other nests 100,000 lists, and then it evaluates a
     client that is not its own. The second round asks it nothing."""
@@ -313,7 +313,7 @@ def main(grid, context):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_owners_of_tables_share_one_preparation(federation: Loopback, tmp_path: Path) -> None:
     """Every node reads its own file and nothing else, and statistics go under masks. The preparation is that of a
     simulation on the joined table, and predictions with the server's folder are that run's."""

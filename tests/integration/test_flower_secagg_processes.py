@@ -241,7 +241,7 @@ def check_round(
         assert torch.equal(model[name], value), name
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "stage", "killed"),
     [(1, KEYS, 3), (2, SHARES, 3), (3, MASKED, 3), (4, UNMASK, 3), (5, MASKED, 4)],
