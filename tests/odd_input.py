@@ -62,19 +62,6 @@ def settings_drawn(draw: st.DrawFn) -> list[tuple[str, Any]]:
     return list(drawn.items())
 
 
-def toml(value: Any) -> str:
-    """A value as TOML spells it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return f"[{', '.join(map(toml, value))}]"
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{toml(str(key))} = {toml(of)}' for key, of in value.items())} }}"
-    # TOML has no escapes of half characters, and JSON writes those beyond 16 bits as two halves
-    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else repr(value)
-    return text.encode("utf-8", "replace").decode()
-
-
 def places(form: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in a JSON value, from the outside in."""
     inner = form.items() if isinstance(form, dict) else enumerate(form) if isinstance(form, list) else ()

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from accord.studies.files import toml
 from command import run_command
 from conftest import without_checksums
 from made_tables import write_sites
-from odd_input import damaged_bytes, damaged_json, settings_drawn, toml
+from odd_input import damaged_bytes, damaged_json, settings_drawn
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 _SECONDS, _BYTES = 300, 6 << 30

@@ -90,12 +90,18 @@ def check_keys(table: Iterable[str], known: Iterable[str], who: str, kind: str) 
             raise AccordError(f"{who} has a key {key!r} that {kind} do not have: {did_you_mean(key, known)}")
 
 
+_BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key that TOML takes without quotes
+
+
 def toml(value: Any) -> str:
-    """A value as a file spells it."""
+    """A value as a TOML file spells it, whatever characters it has."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
         return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {toml(inner)}' for key, inner in value.items())} }}"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+        keys = {key: key if _BARE.fullmatch(str(key)) else toml(str(key)) for key in value}
+        return f"{{ {', '.join(f'{keys[key]} = {toml(inner)}' for key, inner in value.items())} }}"
+    # TOML has no escapes of half characters, and wants one for DEL, which JSON does not
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") if isinstance(value, str) else repr(value)
+    return text.encode("utf-8", "replace").decode()
