@@ -30,11 +30,12 @@ import torch
 from safetensors.torch import load_file
 from soak_app.faulty.faults import CLIENTS, fault, killed
 from soak_app.faulty.task import ALGORITHM, LR, everybody, model
+from wire import Proxied, Proxy
 
 import accord.deploy.flower.loopback as loopback
 from accord.core.layout import Layout
 from accord.core.losses import cross_entropy
-from accord.deploy.flower.machine import HOST, descendants
+from accord.deploy.flower.machine import descendants
 from accord.engines.contract import ClientRow, Job, Member, Outcome, Part, Work, shards, whole
 from accord.engines.sequential import Sequential
 from accord.rules.local import Training
@@ -49,31 +50,14 @@ COMES_BACK_AFTER = 5.0  # seconds between two tries: Flower refuses a key for a 
 # ------------------------------------------------------------------------------------------------- a bad line
 
 
-class BadLine:
-    """Passes bytes on to `target`, `latency` seconds later, or later still if one of their packets is lost."""
+class BadLine(Proxy):
+    """Passes bytes on `latency` seconds later, or later still if one of their packets is lost."""
 
     def __init__(self, target: int, latency: float, loss: float) -> None:
-        self.target, self.latency, self.loss, self.port, self.held = target, latency, loss, 0, 0
-        self._draws, ready = random.Random(0), threading.Event()
-        threading.Thread(target=lambda: asyncio.run(self._serve(ready)), daemon=True).start()
-        ready.wait()
+        self.latency, self.loss, self.held, self._draws = latency, loss, 0, random.Random(0)
+        super().__init__(target)
 
-    async def _serve(self, ready: threading.Event) -> None:
-        server = await asyncio.start_server(self._connected, HOST, 0)
-        self.port = server.sockets[0].getsockname()[1]
-        ready.set()
-        async with server:
-            await server.serve_forever()
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far_writer = await asyncio.open_connection(HOST, self.target)
-        except OSError:
-            writer.close()
-            return
-        await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
         waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(64)
         sender = asyncio.create_task(self._send(waiting, writer))
         last = 0.0
@@ -103,13 +87,12 @@ class BadLine:
 # ----------------------------------------------------------------------------------------------- the deployment
 
 
-class Soaked(loopback.Loopback):
+class Soaked(Proxied):
     """A deployment whose nodes are those of `soak_node.py`, and whose apps are forked from a warm process."""
 
     def __init__(self, folder: Path, latency: float, loss: float) -> None:
         super().__init__(HERE / "soak_app", CLIENTS, folder=folder)
         self.latency, self.loss = latency, loss
-        self.line: BadLine | None = None
         self.programs = self.folder / "programs"
         self.programs.mkdir(parents=True, exist_ok=True)
         self.socket = f"/tmp/accord-soak-{os.getpid()}"  # a socket's path must be short
@@ -160,15 +143,8 @@ class Soaked(loopback.Loopback):
         # ten nodes that look for work twenty times a second would leave two cores little for the work itself
         return {**found, **extra, "OMP_NUM_THREADS": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "1.0"}
 
-    def start_node(self, number: int, **options: Any) -> Any:
-        if not (self.latency or self.loss):
-            return super().start_node(number, **options)
-        self.line = self.line or BadLine(self.port, self.latency, self.loss)
-        real, self.port = self.port, self.line.port
-        try:
-            return super().start_node(number, **options)
-        finally:
-            self.port = real
+    def make_proxy(self) -> Proxy | None:
+        return BadLine(self.port, self.latency, self.loss) if self.latency or self.loss else None
 
 
 class Faults(threading.Thread):

@@ -59,21 +59,26 @@ class Proxy:
             writer.close()
 
 
-class Counted(Loopback):
+class Proxied(Loopback):
     """A deployment whose SuperNodes reach the SuperLink through a proxy."""
 
     proxy: Proxy | None = None
 
+    def make_proxy(self) -> Proxy | None:
+        """None: nodes connect straight."""
+        return Proxy(self.port)
+
     def start_node(self, number: int, **options: Any) -> Any:
-        self.proxy = self.proxy or Proxy(self.port)
-        real, self.port = self.port, self.proxy.port
+        self.proxy = self.proxy or self.make_proxy()
+        real = self.port
+        self.port = real if self.proxy is None else self.proxy.port
         try:
             return super().start_node(number, **options)
         finally:
             self.port = real
 
 
-def counted(federation: Counted, algorithm: str, rounds: int, folder: Path) -> list[tuple[int, int, int, int]]:
+def counted(federation: Proxied, algorithm: str, rounds: int, folder: Path) -> list[tuple[int, int, int, int]]:
     """For every round but the first and the last: payload down and up, and bytes on the wire down and up."""
     proxy = federation.proxy
     assert proxy is not None
@@ -108,7 +113,7 @@ def main() -> None:
     if asked.rounds < 3:
         parser.error(f"rounds must be at least 3, got {asked.rounds}: the first and the last do not count")
     print("algorithm     payload down    payload up     wire down       wire up")
-    with tempfile.TemporaryDirectory() as folder, Counted(APP, 3, folder=Path(folder)) as federation:
+    with tempfile.TemporaryDirectory() as folder, Proxied(APP, 3, folder=Path(folder)) as federation:
         for algorithm in asked.algorithms.split(","):
             for counts in counted(federation, algorithm, asked.rounds, Path(folder) / "runs" / algorithm):
                 print(f"{algorithm:12s}" + "".join(f"{count:14,d}" for count in counts), flush=True)
