@@ -27,6 +27,7 @@ class Role(StrEnum):
 
 
 # Files as docs/how-to/deploy.md places them, and ports as Flower has them.
+_CERTIFICATE = Path("/etc/accord/server.crt")
 _KEYS = {Role.server: Path("/etc/accord/server.key"), Role.node: Path("/etc/accord/node.key")}
 _LISTEN = {Role.server: "127.0.0.1:8000", Role.node: "127.0.0.1:9094"}
 
@@ -54,7 +55,7 @@ def check(
             "--certificate",
             metavar="FILE",
             show_default=False,
-            help="On the server: the SuperLink's certificate; left out, /etc/accord/server.crt.",
+            help=f"On the server: the SuperLink's certificate; left out, {_CERTIFICATE}.",
         ),
     ] = None,
     key: Annotated[
@@ -64,8 +65,8 @@ def check(
             metavar="FILE",
             show_default=False,
             help=(
-                "The private key: on the server the certificate's (left out, /etc/accord/server.key), on a node the"
-                " node's own (/etc/accord/node.key)."
+                f"The private key: on the server the certificate's (left out, {_KEYS[Role.server]}), on a node the"
+                f" node's own ({_KEYS[Role.node]})."
             ),
         ),
     ] = None,
@@ -81,7 +82,10 @@ def check(
             "--listen",
             metavar="HOST:PORT",
             show_default=False,
-            help="Where this host's own service listens; left out, 127.0.0.1:8000 (server) or 127.0.0.1:9094 (node).",
+            help=(
+                f"Where this host's own service listens; left out, {_LISTEN[Role.server]} (server) or"
+                f" {_LISTEN[Role.node]} (node)."
+            ),
         ),
     ] = None,
     app: Annotated[
@@ -120,7 +124,7 @@ def check(
         ca,
         key or _KEYS[role],
         state,
-        (certificate or Path("/etc/accord/server.crt")) if role is Role.server else None,
+        (certificate or _CERTIFICATE) if role is Role.server else None,
         app,
     )
     found = check_server(host) if role is Role.server else check_node(host)

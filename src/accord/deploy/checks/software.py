@@ -11,16 +11,14 @@ from accord.core.errors import AccordError
 from accord.core.version import OLDEST_TORCH, __version__
 from accord.deploy.checks.finding import Finding, fine, wrong
 
-OLDEST_PYTHON, OLDEST_FLOWER = (3, 11), (1, 41)
+OLDEST_FLOWER = (1, 41)
 INSTALL = "pip install 'accord-fl[flower]'"
 IMPORT_SECONDS = 120.0
 
 
 def python() -> Finding:
-    found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info[:2] < OLDEST_PYTHON:
-        return wrong("Python", f"Python {_dotted(OLDEST_PYTHON)} or newer is needed, this is {found}.")
-    return fine("Python", f"Python {found} at {sys.executable}.")
+    """Which one, for comparison with other hosts: one that is too old could not run this."""
+    return fine("Python", f"Python {_dotted(sys.version_info[:3])} at {sys.executable}.")
 
 
 def package(name: str, oldest: tuple[int, int]) -> Finding:
