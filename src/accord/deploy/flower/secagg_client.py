@@ -44,8 +44,8 @@ _DONE = "secagg-done"
 
 @dataclass(frozen=True)
 class SecureClient:
-    """The clients of a node. `graph(cohort)` is what the node's own settings make of a cohort's size, so that a server
-    cannot talk a client into a lower threshold."""
+    """The clients of a node. `graph(cohort)` is what the node's own settings make of a cohort's size: the threshold is
+    the node's to say, the size is the server's word."""
 
     folder: Path
     graph: Callable[[int], Graph]
