@@ -791,7 +791,7 @@ def test_a_reply_is_there_soon_after_it_came() -> None:
     message, *_ = [m for m in grid.sent if m.metadata.message_type == "train"]
     grid.ready = time.monotonic() + 0.5
     started = time.monotonic()
-    assert [number for number, reply in exchange(grid, [message], 10.0) if reply] == [0]
+    assert [number for number, reply in exchange(grid, {0: message}, 10.0) if reply] == [0]
     assert 0.4 < time.monotonic() - started < 1.5
 
 

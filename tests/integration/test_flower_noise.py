@@ -110,7 +110,7 @@ def test_the_mask_is_computed_from_the_noised_sum() -> None:
     privacy = DistributedPrivacy(clip=0.5, noise=2.0, threshold=2 / 3)
     algorithm = accord.fedavg(mask=accord.gma(0.4), weighting="uniform")
     sums = torch.tensor([0.0, 1.0, -3.0])
-    record = algorithm.lift(algorithm.sample_reports(Layout.flat(3)), algorithm.init(Layout.flat(3), 1, torch.zeros(3)))
+    record = algorithm.sample_record(Layout.flat(3))
 
     def came(field: Field) -> Field:
         value = {"update": sums, "votes": torch.zeros(3)}.get(field.kind, torch.full_like(field.value, 7.0))

@@ -82,9 +82,7 @@ class Algorithm:
             )
         if self.mask is None and privacy.vote_noise is not None:
             raise AccordError(f"vote_noise has no meaning without a mask, got {privacy.vote_noise}")
-        layout = Layout.flat(1)
-        sample = self.sample_reports(layout)
-        privacy.check_record(self.lift(sample, self.init(layout, 1, torch.zeros(1))))
+        privacy.check_record(self.sample_record(Layout.flat(1)))
 
     def with_personal(self, *patterns: str) -> "Algorithm":
         """The same algorithm with parameters that stay with the clients (docs/how-to/personal.md).
@@ -115,11 +113,15 @@ class Algorithm:
         state = {name: value[None] for name, value in self.local.fresh(zero[0], buffers[0]).items()}
         return Reports(zero, 2 * one, one, buffers, extra, state, state)
 
+    def sample_record(self, layout: Layout) -> Record:
+        """What one client's record looks like: its fields, their shapes and types."""
+        reports = self.sample_reports(layout)
+        return self.lift(reports, self.init(layout, 1, reports.delta[0]))
+
     def record_of_nobody(self, layout: Layout, device: torch.device) -> Record:
         """What a cohort without a sound report adds up to: zeros."""
-        zero = torch.zeros(layout.size, dtype=layout.dtype)
-        record = self.lift(self.sample_reports(layout), self.init(layout, 1, zero))
-        return record.mapped(lambda field: replace(field, value=torch.zeros_like(field.value, device=device)))
+        sample = self.sample_record(layout)
+        return sample.mapped(lambda field: replace(field, value=torch.zeros_like(field.value, device=device)))
 
     def bytes_of_a_client(self, layout: Layout) -> tuple[int, int]:
         """What one client receives and sends in a round: the model both ways, what the local rule is told and adds up,
@@ -131,7 +133,7 @@ class Algorithm:
         up = [reports.delta, reports.buffers, *(reports.extra[name] for name in needs)]
         up += [field.value for field in added]
         if self.asks_twice:
-            first = self.broadcast(self.lift(reports, self.init(layout, 1, reports.delta[0])))
+            first = self.broadcast(self.sample_record(layout))
             down += [field.value for field in first.fields().values()]
             up += [field.value for field in self.average.second(reports.extra, first).fields().values()]
         return sum(value.nbytes for value in down), sum(value.nbytes for value in up)

@@ -13,11 +13,11 @@ and the others' replies go on.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from flwr.app import Message
 from flwr.common.constant import ErrorCode
@@ -47,6 +47,7 @@ class Unreadable:
     why: str
 
 
+K = TypeVar("K", bound=Hashable)
 Reply: TypeAlias = Message | Unreadable | None  # None: none came
 
 
@@ -98,16 +99,16 @@ class Pulls:
             found.put(error)
 
 
-def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> Iterator[tuple[int, Reply]]:
-    """Sends the messages and gives (number of the message, reply) in the order of arrival; after `timeout` seconds,
-    None for the rest."""
-    waiting: dict[str, int] = {}
-    for number, message in enumerate(messages):  # one by one: a request holds one model, not all of them
+def exchange(grid: Grid, messages: Mapping[K, Message], timeout: float) -> Iterator[tuple[K, Reply]]:
+    """Sends the messages and gives (whose message, reply) in the order of arrival; after `timeout` seconds, None for
+    the rest."""
+    waiting: dict[str, K] = {}
+    for whose, message in messages.items():  # one by one: a request holds one model, not all of them
         for identifier in grid.push_messages([message]):
             if identifier:
-                waiting[identifier] = number
-    for number in set(range(len(messages))) - set(waiting.values()):  # the SuperLink knows the node no more
-        yield number, None
+                waiting[identifier] = whose
+    for whose in messages.keys() - waiting.values():  # the SuperLink knows the node no more
+        yield whose, None
     pulls, end, pause = Pulls(grid), time.monotonic() + timeout, FIRST_PAUSE
     while waiting:
         came = False
@@ -121,5 +122,5 @@ def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> Iterato
             break
         pause = FIRST_PAUSE if came else min(1.5 * pause, LONGEST_PAUSE)
         time.sleep(min(pause, max(0.0, end - time.monotonic())))
-    for number in waiting.values():
-        yield number, None
+    for whose in waiting.values():
+        yield whose, None

@@ -6,9 +6,8 @@ No reply is trusted. It is read into a typed message (`replies.py`) and into arr
 (`turns.py`).
 """
 
-import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -78,19 +77,19 @@ class Fleet:
         messages = self.messages(work, cohort)
         return self.outcome(work, cohort, exchange(self.roster.grid, messages, self.timeout), messages)
 
-    def messages(self, work: Work, cohort: Sequence[Member], kind: str = MessageType.TRAIN) -> list[Message]:
-        """A task for every client of the cohort whose node is there."""
+    def messages(self, work: Work, cohort: Sequence[Member], kind: str = MessageType.TRAIN) -> dict[str, Message]:
+        """A task for every client of the cohort whose node is there, by client."""
         told = {"model": {"vector": work.vector, "buffers": work.buffers}, "sent": work.memory["local"]}
         if self.sums:  # clients then lift what the average and the mask add up, which may go by what these remember
             told |= {part: work.memory[part] for part in ("average", "mask")}
         return self._messages(work, cohort, kind, told)
 
-    def _messages(self, work: Work, cohort: Sequence[Member], kind: str, told: dict[str, State]) -> list[Message]:
+    def _messages(self, work: Work, cohort: Sequence[Member], kind: str, told: dict[str, State]) -> dict[str, Message]:
         self.roster.meet()
         arrays = {group: arrays_of(tensors) for group, tensors in told.items()}
         names = [member.client for member in cohort] if self.sums and self.sums.masked else []
         asked = [member for member in cohort if member.client in self.roster.where]
-        return [self._message(work, member, kind, arrays, names) for member in asked]
+        return {member.client: self._message(work, member, kind, arrays, names) for member in asked}
 
     def _message(
         self, work: Work, member: Member, kind: str, arrays: dict[str, ArrayRecord], cohort: list[str]
@@ -116,8 +115,8 @@ class Fleet:
         self,
         work: Work,
         cohort: Sequence[Member],
-        replies: Iterable[tuple[int, Reply]],
-        messages: Sequence[Message],
+        replies: Iterable[tuple[str, Reply]],
+        messages: Mapping[str, Message],
     ) -> Outcome:
         """A cohort's round from its replies, in whatever order they come."""
         self.bytes_down = self.bytes_up = 0
@@ -173,25 +172,23 @@ class Fleet:
         self,
         work: Work,
         cohort: Sequence[Member],
-        replies: Iterable[tuple[int, Reply]],
-        messages: Sequence[Message],
+        replies: Iterable[tuple[str, Reply]],
+        messages: Mapping[str, Message],
         wanted: Wanted,
         again: bool = False,
     ) -> Iterator[Answer]:
         """What every client of the cohort answered, in the cohort's order."""
-        self.bytes_down += sum(map(payload, messages))
+        self.bytes_down += sum(map(payload, messages.values()))
         turn = {member.client: number for number, member in enumerate(cohort)}
-        asked = {_client_of(message): message.metadata.dst_node_id for message in messages}
-        clients = list(asked)
 
         def arriving() -> Iterator[tuple[int, Answer]]:
             for member in cohort:
-                if member.client not in asked:
+                if member.client not in messages:
                     yield turn[member.client], (_silent(member.client, self.roster.absent(member.client)), {})
-            for number, reply in replies:
-                client = clients[number]
+            for client, reply in replies:
                 self.bytes_up += payload(reply) if isinstance(reply, Message) else 0
-                yield turn[client], self.answer(work, client, asked[client], reply, wanted, again)
+                node = messages[client].metadata.dst_node_id
+                yield turn[client], self.answer(work, client, node, reply, wanted, again)
 
         if self.largest is None:
             return in_turn(len(cohort), arriving())
@@ -240,12 +237,12 @@ class Fleet:
             told |= {"personal": self.job.algorithm.personal, "experiment": self.experiment, "versions": versions}
         sent = content({"model": arrays_of({"vector": vector, "buffers": buffers})}, told)
         nodes = self.roster.nodes
-        messages = [Message(sent, node, MessageType.EVALUATE, ttl=self.timeout) for node in nodes]
+        messages = {node: Message(sent, node, MessageType.EVALUATE, ttl=self.timeout) for node in nodes}
         found = Gathered(groups, {node: self.roster.held(node) for node in nodes}, self._form)
         some = {node: client for client, node in self.roster.where.items()}
         left_out, wrong = dict[str, str](), dict[str, str]()  # by node; a reply that does not fit is told by conduct
-        for number, reply in exchange(self.roster.grid, messages, self.timeout):
-            node, who = nodes[number], self.roster.named(nodes[number])
+        for node, reply in exchange(self.roster.grid, messages, self.timeout):
+            who = self.roster.named(node)
             try:
                 found.add(node, content_of(reply, self.timeout))
             except Silent as error:
@@ -285,10 +282,6 @@ def _read(received: RecordDict, client: str, round: int, samples: int | None, wa
     if samples is not None and row.samples != samples:
         raise AccordError(f"it speaks for {row.samples} samples, and {samples} are registered of {client}")
     return row, arrays_in(received, "record", wanted)
-
-
-def _client_of(message: Message) -> str:
-    return str(json.loads(str(message.content.config_records["accord"]["json"]))["client"])
 
 
 def _silent(client: str, why: str) -> ClientRow:

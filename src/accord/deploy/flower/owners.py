@@ -70,22 +70,21 @@ class Owners:
         columns, sums, timeout = self.columns, self.sums, self.timeout
         width = len(columns) or first.shape[0]
         cohort = [names[0] for names in self.clients.values()]
-        asked = [
-            Message(
+        asked = {
+            node: Message(
                 content({}, {"clients": names, "cohort": cohort, "columns": columns}),
                 node,
                 f"{MessageType.QUERY}.{STATISTICS}",
                 ttl=timeout,
             )
             for node, names in self.clients.items()
-        ]
+        }
         shares: dict[int, torch.Tensor] = {}
         wrong: dict[int, str] = {}
-        for number, reply in exchange(self.roster.grid, asked, timeout):
-            node = list(self.clients)[number]
+        for node, reply in exchange(self.roster.grid, asked, timeout):
             try:
                 share = _share(content_of(reply, timeout), wanted_share(sums, width))
-                shares[number] = check_share(share, sums, width, self._rows(node))
+                shares[node] = check_share(share, sums, width, self._rows(node))
             except (Silent, Failed) as error:
                 wrong[node] = str(error)
             except AccordError as error:
@@ -97,7 +96,7 @@ class Owners:
                 f" {why} ({self.roster.named(node)})"
             )
         _log.info("statistics of %s nodes added up%s", len(shares), _hidden(sums))
-        moments = total_of([shares[number] for number in sorted(shares)], sums, width)
+        moments = total_of([shares[node] for node in self.clients], sums, width)
         if moments.rows != (registered := sum(map(self._rows, self.clients))):
             raise AccordError(f"the statistics are of {moments.rows} rows, and the clients registered {registered}")
         return moments

@@ -68,7 +68,7 @@ Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidat
 Samples = Annotated[int, Field(ge=0, le=MOST_SAMPLES)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 # a number that is none, of a model that diverged, is null: JSON has neither NaN nor infinity
-Figures = Annotated[list[Finite | None], Field()]
+Figures = list[Finite | None]
 
 
 class Told(BaseModel):

@@ -5,7 +5,7 @@ numbers do not mind. Only the sum is ever unmasked, and only when enough clients
 """
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,9 +16,9 @@ from flwr.app import ConfigRecord, Message, MessageType
 from accord.core.errors import AccordError
 from accord.core.record import Field, Record
 from accord.deploy.flower import secagg
-from accord.deploy.flower.exchange import Reply, exchange, unanswered
+from accord.deploy.flower.exchange import Reply, exchange
 from accord.deploy.flower.packing import unpacked_numbers, width_of
-from accord.deploy.flower.replies import Failed, one_line
+from accord.deploy.flower.replies import Failed, Silent, content_of
 from accord.deploy.flower.secagg_graph import Graph
 from accord.deploy.flower.secagg_messages import (
     BESIDE,
@@ -133,18 +133,17 @@ class SecureRound:
         self.stage = MASKED
         members = [member for member in self.cohort if member.client in dealt]
         messages = self.fleet.messages(self.work, members, f"{MessageType.TRAIN}.{MASKED}")
-        asked = [member.client for member in members if member.client in self.fleet.roster.where]
-        by_name = list(zip(asked, messages, strict=True))
-        for name, message in by_name:
+        for name, message in messages.items():
             mine = {other: dealt[other].shares[name] for other in neighbours[name] if other in dealt}
             words = written(self._ask(AskMasked, name, shares=mine), BESIDE)
             message.content.config_records[BESIDE] = ConfigRecord(dict(words.config_records[BESIDE]))
-        self._missing([member.client for member in members], asked)
-        wanted, where = self.fleet.receiver.wanted(), {name: m.metadata.dst_node_id for name, m in by_name}
+        self._missing([member.client for member in members], messages)
+        wanted = self.fleet.receiver.wanted()
         totals = {path: np.zeros(size, width_of(bits)) for path, (size, bits) in self._fields().items()}
         sent = []
-        for name, reply in self._exchange(messages, asked):
-            row, tensors = self.fleet.answer(self.work, name, where[name], reply, wanted)
+        for name, reply in self._exchange(messages):
+            node = messages[name].metadata.dst_node_id
+            row, tensors = self.fleet.answer(self.work, name, node, reply, wanted)
             self.rows[name] = row
             try:
                 if row.left_out_because is not None:
@@ -248,7 +247,7 @@ class SecureRound:
                 f"{len(names)} of {len(self.cohort)} clients {did}, and {self.graph.remain} must: the round is skipped"
             )
 
-    def _missing(self, names: Sequence[str], asked: Sequence[str]) -> None:
+    def _missing(self, names: Iterable[str], asked: Iterable[str]) -> None:
         for name in set(names) - set(asked):
             self.out[name] = f"{self.fleet.roster.absent(name)} (stage {self.stage})"
 
@@ -259,19 +258,17 @@ class SecureRound:
         in the sum already."""
         self.stage = stage
         where = self.fleet.roster.where
-        asked = [name for name in asks if name in where]
-        if silent is None:
-            self._missing(list(asks), asked)
         kind, ttl = f"{MessageType.TRAIN}.{stage}", self.fleet.timeout
         group = str(self.work.round)
-        messages = [Message(written(asks[name]), where[name], kind, ttl=ttl, group_id=group) for name in asked]
-        for name, reply in self._exchange(messages, asked):
+        messages = {
+            name: Message(written(ask), where[name], kind, ttl=ttl, group_id=group)
+            for name, ask in asks.items()
+            if name in where
+        }
+        if silent is None:
+            self._missing(asks, messages)
+        for name, reply in self._exchange(messages):
             try:
-                if unanswered(reply):
-                    self.fleet.roster.doubt(name)
-                    raise AccordError(f"no reply within {self.fleet.timeout:g} s")
-                if isinstance(reply, Message) and reply.has_error():
-                    raise AccordError(f"its node failed: {one_line(reply.error.reason or '')}")
                 answer = self._read(name, where[name], reply, form)
             except AccordError as error:
                 (self.out if silent is None else silent)[name] = f"{error} (stage {stage})"
@@ -281,11 +278,12 @@ class SecureRound:
     def _read(self, name: str, node: int, reply: Reply, form: type[A]) -> A:
         """A client's answer to a stage. One that does not fit counts against its node."""
         try:
-            if not isinstance(reply, Message):
-                raise AccordError(reply.why if reply else "there is none")
-            answer = form.read(reply.content)
+            answer = form.read(content_of(reply, self.fleet.timeout))
             if (answer.session, answer.client) != (self.session, name):
                 raise AccordError("it is another client's, or of another session")
+        except Silent:
+            self.fleet.roster.doubt(name)
+            raise
         except Failed:
             raise
         except AccordError as error:
@@ -293,8 +291,8 @@ class SecureRound:
             raise AccordError(said) from None
         return answer
 
-    def _exchange(self, messages: Sequence[Message], asked: Sequence[str]) -> Iterator[tuple[str, Reply]]:
-        self.down += sum(map(payload, messages))
-        for number, reply in exchange(self.fleet.roster.grid, messages, self.fleet.timeout):
+    def _exchange(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Reply]]:
+        self.down += sum(map(payload, messages.values()))
+        for name, reply in exchange(self.fleet.roster.grid, messages, self.fleet.timeout):
             self.up += payload(reply) if isinstance(reply, Message) else 0
-            yield asked[number], reply
+            yield name, reply

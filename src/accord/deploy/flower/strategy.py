@@ -3,7 +3,7 @@ engine."""
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,7 @@ class Strategy(FlowerStrategy):
         self._loop: Loop | None = None
         self._asked: Asked | None = None
         self._rounds: Iterator[Asked] = iter(())
-        self._sent: list[Message] = []
+        self._sent: dict[str, Message] = {}
 
     def summary(self) -> None:
         """Says what will run."""
@@ -200,8 +200,8 @@ class Strategy(FlowerStrategy):
         self._asked = next(self._rounds, None)
         engine = self.loop.engine
         assert isinstance(engine, Fleet)
-        self._sent = engine.messages(self._asked.work, self._asked.cohort) if self._asked else []
-        return self._sent
+        self._sent = engine.messages(self._asked.work, self._asked.cohort) if self._asked else {}
+        return self._sent.values()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -211,9 +211,8 @@ class Strategy(FlowerStrategy):
         if asked is None:
             return None, None
         assert isinstance(engine, Fleet)
-        self.loop.absorb(
-            asked, engine.outcome(asked.work, asked.cohort, _numbered(self._sent, replies), self._sent), 0.0
-        )
+        outcome = engine.outcome(asked.work, asked.cohort, _by_client(self._sent, replies), self._sent)
+        self.loop.absorb(asked, outcome, 0.0)
         self.run = self.loop.result()
         return _arrays(self.run.model()), _numbers(self.run.recorded[-1])
 
@@ -247,14 +246,14 @@ def _started(model: nn.Module, start: dict[str, Tensor] | None) -> nn.Module:
     return model if start is None else warm_start(model, start)
 
 
-def _numbered(sent: Sequence[Message], replies: Iterable[Message]) -> Iterator[tuple[int, Message | None]]:
-    """Replies by the number of the message they answer; None for those that none came to."""
-    number = {message.metadata.message_id: n for n, message in enumerate(sent)}
+def _by_client(sent: Mapping[str, Message], replies: Iterable[Message]) -> Iterator[tuple[str, Message | None]]:
+    """Replies by the client whose message they answer; None for those that none came to."""
+    waiting = {message.metadata.message_id: client for client, message in sent.items()}
     for reply in replies:
-        n = number.pop(reply.metadata.reply_to_message_id, None)
-        if n is not None:
-            yield n, reply
-    yield from ((n, None) for n in number.values())
+        client = waiting.pop(reply.metadata.reply_to_message_id, None)
+        if client is not None:
+            yield client, reply
+    yield from ((client, None) for client in waiting.values())
 
 
 def _tell(event: Event) -> None:

@@ -189,13 +189,10 @@ class Receiver:
 
     def __init__(self, algorithm: Algorithm, sums: Sums | None, layout: Layout) -> None:
         self.algorithm, self.sums, self.layout = algorithm, sums, layout
-        lifts = lifted_by(algorithm, sums)
-        start = torch.zeros(layout.size, dtype=layout.dtype)
-        self.template = lifts.lift(lifts.sample_reports(layout), lifts.init(layout, 1, start))
+        self.template = lifted_by(algorithm, sums).sample_record(layout)
         if algorithm.asks_twice:
-            still = algorithm.sample_reports(layout)
-            first = algorithm.broadcast(algorithm.lift(still, algorithm.init(layout, 1, start)))
-            self.unmoved: Record = algorithm.average.second(still.extra, first)
+            first = algorithm.broadcast(algorithm.sample_record(layout))
+            self.unmoved: Record = algorithm.average.second(algorithm.sample_reports(layout).extra, first)
 
     def wanted(self) -> Wanted:
         """The arrays that a client sends, each with its type and shape."""
