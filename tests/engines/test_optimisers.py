@@ -134,7 +134,16 @@ def test_state_is_fresh_every_round() -> None:
     """Two rounds of one client are two plain loops, each with an optimiser of its own."""
     fed = blobs(clients=1)
     run = accord.fit(
-        mlp(), fed, accord.fedavg(), rounds=2, batch=8, lr=0.02, optimiser="adam", engine="sequential", verbose=False
+        mlp(),
+        fed,
+        accord.fedavg(),
+        rounds=2,
+        batch=8,
+        lr=0.02,
+        optimiser="adam",
+        engine="sequential",
+        device="cpu",
+        verbose=False,
     )
     job = make_job(accord.fedavg(), mlp(), fed, optimiser="adam", lr=0.02)
     module = mlp()

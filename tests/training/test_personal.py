@@ -198,6 +198,7 @@ def test_metrics_of_a_whole_group_are_those_of_all_samples_each_by_its_own_model
 
 
 def test_privacy_covers_what_is_shared_so_that_statistics_that_stay_home_are_allowed() -> None:
+    pytest.importorskip("dp_accounting")
     private = accord.fedavg(weighting="uniform").with_privacy(clip=1.0, noise=0.1)
     fit = partial(accord.fit, Net(), blobs(clients=4), rounds=2, engine="sequential", verbose=False)
     with pytest.raises(AccordError, match="bn.running_mean"):
