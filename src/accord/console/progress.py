@@ -3,6 +3,7 @@ error."""
 
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,9 +38,29 @@ def how_far(rounds: int, reached: int) -> str:
     )
 
 
+MOST_WARNINGS = 5  # of one run: one that diverged has as many as it has rounds left
+
+
+class Warnings:
+    """What a person should know of rounds that did not go well, and of a run with many of them no more than that."""
+
+    def __init__(self) -> None:
+        self._told = Counter[str]()
+
+    def of(self, title: str, event: Event) -> list[str]:
+        """What is to be said of this round of the run called `title`."""
+        said = []
+        for text in warnings(event):
+            self._told[title] += 1
+            if self._told[title] <= MOST_WARNINGS:
+                said.append(text)
+            elif self._told[title] == MOST_WARNINGS + 1:
+                said.append("further such rounds are not told one by one: accord show counts them")
+        return said
+
+
 def warnings(event: Event) -> list[str]:
-    """What a person should know of a round that did not go well. Reports lost on the way are what the settings asked
-    for: no news."""
+    """What did not go well in a round. Reports lost on the way are what the settings asked for: no news."""
     row, told = event.row, []
     bad = [f"{client} ({why})" for client, why in row.left_out.items() if why != LOST]
     if bad:
@@ -92,7 +113,7 @@ class Lines:
 
     def __init__(self, console: Console) -> None:
         self.console, self.title, self._told, self._noted, self._when = console, "", "", "", time.monotonic()
-        self._pack = Pack()
+        self._pack, self._warnings = Pack(), Warnings()
 
     def _line(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -108,7 +129,7 @@ class Lines:
         self._line(f"{title}: {how_far(rounds, reached)}")
 
     def round(self, event: Event) -> None:
-        for text in warnings(event):
+        for text in self._warnings.of(self.title, event):
             self._line(f"{self.title} · {text}")
         if event.row.evaluation is not None or time.monotonic() - self._when > 30:
             self._line(f"{self.title} · round {event.round}/{event.rounds} · {news(event.row)}")
@@ -128,7 +149,7 @@ class Lines:
 
     def step(self, title: str, event: Event) -> None:
         self._pack.reached += 1
-        for text in warnings(event):
+        for text in self._warnings.of(title, event):
             self._line(f"{title} · {text}")
         if time.monotonic() - self._when > 30:
             self._line(str(self._pack))
@@ -162,8 +183,8 @@ class Bars:
         self._task: Any = None
         self._fetch: dict[str, Any] = {}
         self._noted = ""
-        self._last = ""
-        self._pack = Pack()
+        self._last = self._title = ""
+        self._pack, self._warnings = Pack(), Warnings()
 
     def data(self, label: str, done: int, total: int | None) -> None:
         if label not in self._fetch:
@@ -177,13 +198,14 @@ class Bars:
         self._new_task(title, rounds, reached)
 
     def _new_task(self, title: str, rounds: int, reached: int) -> None:
+        self._title = title
         for task in self._fetch.values():
             self._progress.remove_task(task)
         self._fetch.clear()
         self._task = self._progress.add_task(title, total=max(rounds, reached), completed=reached, news=self._last)
 
     def round(self, event: Event) -> None:
-        for text in warnings(event):
+        for text in self._warnings.of(self._title, event):
             self._progress.console.print(text, style="yellow", markup=False)
         if event.row.evaluation is not None:
             self._last = news(event.row)
@@ -205,7 +227,7 @@ class Bars:
         self._new_task(title, rounds, reached)
 
     def step(self, title: str, event: Event) -> None:
-        for text in warnings(event):
+        for text in self._warnings.of(title, event):
             self._progress.console.print(f"{title} · {text}", style="yellow", markup=False)
         self._progress.update(self._task, advance=1)
 
