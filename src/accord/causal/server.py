@@ -58,12 +58,20 @@ class Server:
         half = self._halved.classifier
         vector = self.vector[self._halved.extractor.layout.size :].to(half.layout.dtype).detach().requires_grad_()
         buffers, total, answers = half.layout.unpack_buffers(self._back_buffers), torch.zeros_like(vector), []
+        found = []
         for sent in representations:
             self._check(sent)
             with naming(sent.client, self.round):
-                back, front = self._gradients(sent, vector, buffers)
-            if not bool(back.isfinite().all() and front.isfinite().all()):
-                self._heard(sent.client).left_out_because = "NaN or infinity in the representation or its gradient"
+                found.append(self._gradients(sent, vector, buffers))
+        numbers = _in_one_look([(*told, back, front) for back, front, told in found])
+        for sent, (back, front, _), (risk, penalty, *finite) in zip(representations, found, numbers, strict=True):
+            heard, count = self._heard(sent.client), len(sent.labels)
+            heard.steps += 1
+            heard.samples += count
+            heard.loss += risk * (count if self._halved.split.reduction == "mean" else 1)
+            heard.penalty += penalty
+            if not all(finite):
+                heard.left_out_because = "NaN or infinity in the representation or its gradient"
                 continue
             total += back
             answers.append(Gradient(sent.client, self.round, self.step, front))
@@ -71,8 +79,11 @@ class Server:
         self._back_gradient = total / len(answers) if answers else None
         return answers
 
-    def _gradients(self, sent: Representation, vector: Tensor, buffers: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Of one client's objective: with respect to the classifier `[P]`, and to the representation."""
+    def _gradients(
+        self, sent: Representation, vector: Tensor, buffers: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
+        """Of one client's objective: with respect to the classifier `[P]`, and to the representation; and its risk and
+        penalty."""
         job, split = self._halved.job, self._halved.split
         features, labels = sent.features.to(job.device).detach().requires_grad_(), sent.labels.to(job.device)
         output = self._halved.classifier(
@@ -82,12 +93,7 @@ class Server:
         weight = split.penalty_at(self.round)
         objective = risk + weight * penalty if weight else risk
         back, front = torch.autograd.grad(objective, (vector, features), materialize_grads=True)
-        heard, count = self._heard(sent.client), len(labels)
-        heard.steps += 1
-        heard.samples += count
-        heard.loss += risk.item() * (count if split.reduction == "mean" else 1)
-        heard.penalty += penalty.item()
-        return back, front
+        return back, front, (risk.detach(), penalty.detach())
 
     def learn(self, shares: Sequence[Share]) -> None:
         """One step of the optimiser on the whole network, with the mean of the clients' extractor gradients. Without a
@@ -95,9 +101,11 @@ class Server:
         good = []
         for share in shares:
             self._check(share)
+        numbers = _in_one_look([(share.gradient.norm(), share.gradient) for share in shares])
+        for share, (norm, finite) in zip(shares, numbers, strict=True):
             heard = self._heard(share.client)
-            heard.norm += float(share.gradient.norm())
-            if bool(share.gradient.isfinite().all()):
+            heard.norm += norm
+            if finite:
                 good.append(share)
             else:
                 heard.left_out_because = "NaN or infinity in the extractor's gradient"
@@ -137,3 +145,14 @@ class Server:
                 f"client {sent.client} sent a gradient of shape {tuple(sent.gradient.shape)}, and the extractor has"
                 f" ({size},)"
             )
+
+
+def _in_one_look(rows: Sequence[tuple[Tensor, ...]]) -> list[list[float]]:
+    """What the host must know of every client: numbers as they are, and of larger tensors whether they are finite. The
+    device is asked once for all of it."""
+    columns = [torch.stack([_number(value) for value in row]) for row in rows]
+    return torch.stack(columns).tolist() if columns else []
+
+
+def _number(value: Tensor) -> Tensor:
+    return (value.isfinite().all() if value.dim() else value).double()
