@@ -71,6 +71,20 @@ def test_a_pooled_verdict_by_hand() -> None:
     assert judge(AHEAD, turned(cells)).kind == judge(HARMLESS, turned(cells)).kind == "refuted"
 
 
+@pytest.mark.parametrize(
+    ("alike", "kind", "told"),
+    [  # the limits of 9 of 10 and of 1 of 10 are mirror images: 0.555 is 1 - 0.445
+        (9, "confirmed", "9 of 10 cells, 90 % (55 to 100)"),
+        (1, "refuted", "1 of 10 cells, 10 % (0 to 45)"),
+        (8, "open", "8 of 10 cells, 80 % (44 to 97)"),
+    ],
+)
+def test_whether_the_same_rates_are_best_is_a_share_of_cells(alike: int, kind: str, told: str) -> None:
+    cells = [replace(cell(around(0, 1), dataset=str(n)), same_point=n < alike) for n in range(10)]
+    verdict = judge(replace(AHEAD, expects="same rates"), cells)
+    assert verdict == Verdict(kind, f"both do best at the same rates in {told}")
+
+
 def test_a_verdict_by_value_by_hand() -> None:
     """FedAvg's cells have means -1.02 and -0.98, FedAdam's 0.48 and 0.52; seeds lie 0.05 around them. Between the
     algorithms the sum of squares is 4 * 0.75^2 = 2.25, within 0.0016 on two degrees of freedom: F = 2812. The data sets

@@ -188,6 +188,7 @@ class Comparison:
     # against rivals that take a step as short: see `CONTROLS`
     controls: dict[str, Difference | None] = field(default_factory=dict)
     compare: str = ""  # the axis that the rivals are values of
+    same_point: bool | None = None  # whether both did best at the same point of the grid; None without a grid
 
 
 def compare(study: Study, results: Sequence[Result], metric: str, rule: str) -> list[Comparison]:
@@ -210,8 +211,16 @@ def compare(study: Study, results: Sequence[Result], metric: str, rule: str) -> 
                 for kind in CONTROLS
                 if f"{name}-{kind}" in rivals
             }
-            comparisons.append(Comparison(dict(where), name, study.against, gap, printed, controls, study.compare))
+            same = _same_point(result, base, rule)
+            comparisons.append(
+                Comparison(dict(where), name, study.against, gap, printed, controls, study.compare, same)
+            )
     return comparisons
+
+
+def _same_point(result: Result, other: Result, rule: str) -> bool | None:
+    points = [of.figures[rule].point for of in (result, other) if rule in of.figures]
+    return points[0] == points[1] if len(points) == 2 and all(points) else None
 
 
 def _gap(result: Result, other: Result, metric: str, rule: str) -> Difference | None:

@@ -8,6 +8,8 @@ A claim pools its cells: a random-effects estimate of the paired difference with
     behind      as ahead, with the sign turned.
     grows       as ahead, for the change of the difference from the axis's smallest value to its largest; falls: with
                 the sign turned.
+    same rates  of how often both do best at the same point of the grid, with the 95 % interval of Clopper and Pearson:
+                confirmed: the interval lies above one half. Refuted: it lies below.
     holds       of an analysis: confirmed where what it says of the table's columns is true of every row
                 (`analysis_claims.py`).
 
@@ -29,13 +31,13 @@ from accord.core.errors import AccordError, did_you_mean
 from accord.core.metrics import Metric
 from accord.studies.files import FILES, check_keys
 from accord.studies.outcome import Comparison, Difference, paired
-from accord.studies.statistics import Array, Estimate, estimate, explains, heterogeneity
+from accord.studies.statistics import Array, Estimate, estimate, explains, heterogeneity, scipy_stats
 from accord.studies.study import load, within
 from accord.studies.text import ACCURACY, interval_text
 
 MARGIN = 0.002  # 0.2 points of accuracy: a smaller difference is none
 SEEDS = 3  # fewer say nothing about how much seeds vary
-EXPECTS = ("ahead", "behind", "not behind", "grows", "falls", "holds", "described")
+EXPECTS = ("ahead", "behind", "not behind", "grows", "falls", "same rates", "holds", "described")
 _CLAIMS = FILES / "common" / "claims.toml"
 
 
@@ -111,6 +113,8 @@ def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = 
         )
     if claim.expects in ("grows", "falls"):
         return _trend(claim, cells)
+    if claim.expects == "same rates":
+        return _same_rates(cells, total)
     spread = heterogeneity(_matrix([c.difference for c in cells]))
     differ = spread is not None and spread.p < 0.05
     axis = claim.parts or (_telling_axis(cells) if differ else "")
@@ -237,6 +241,17 @@ def _trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
     ends = (claim.order[int(end)] if claim.order else f"{end:g}" for end in (low, high))
     text = f"{interval_text(change)} points from {claim.axis} {' to '.join(ends)}, {change.cells} cells"
     return Verdict(called("ahead" if claim.expects == "grows" else "behind", change), text)
+
+
+def _same_rates(cells: Sequence[Comparison], total: int) -> Verdict:
+    told = [c.same_point for c in cells if c.same_point is not None]
+    if len(told) < 2:
+        return Verdict("open", "fewer than two cells were tuned over a grid")
+    found = scipy_stats().binomtest(sum(told), len(told)).proportion_ci(0.95, "exact")
+    kind = "confirmed" if found.low > 0.5 else "refuted" if found.high < 0.5 else "open"
+    share = f"{100 * sum(told) / len(told):.0f} % ({100 * found.low:.0f} to {100 * found.high:.0f})"
+    text = f"both do best at the same rates in {sum(told)} of {len(told)} cells, {share}"
+    return Verdict(kind, text + f"; {len(cells)} of {total} cells have been run" * (len(cells) < total))
 
 
 def _turned(found: Estimate) -> Estimate:
