@@ -6,7 +6,9 @@ import tracemalloc
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,13 +18,19 @@ import torch
 pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: pip install 'accord-fl[flower]'")
 
 import tampered
-from direct_grid import DirectGrid
+from direct_grid import DirectGrid, deflated
 from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.server.superlink.linkstate import LinkStateFactory
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.superlink.federation import NoOpFederationManager
 from tampered import arrays, named, no_counts, raw, values, within, without, words
 
 import accord
 from accord.core.errors import AccordError
 from accord.deploy.flower import Strategy, Sums, client_app, owned
+from accord.deploy.flower.claims import public_keys
+from accord.deploy.flower.keys import make_node_key
 from accord.deploy.flower.npy import array_in
 from accord.deploy.flower.turns import too_long
 from accord.rules.local import Training
@@ -389,6 +397,146 @@ def test_a_node_that_was_here_cannot_take_over_a_client_whose_node_is_gone() -> 
     strategy.start(grid)
     assert strategy.run is not None and helloes > 1
     assert [row["left_out"].get("c00") for row in strategy.run.rows] == [None, *["its node is not connected"] * 2]
+
+
+class Registered(DirectGrid):
+    """Nodes with keys, as a SuperLink knows them. `away(rounds)` are those that are offline once so many rounds have
+    begun; a node registers when `since` says."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        begin = datetime.now(UTC) - timedelta(minutes=5)
+        self.since = dict.fromkeys(self.apps, begin)
+        self.away: Any = lambda rounds: set()
+
+    def get_node_ids(self) -> Iterable[int]:
+        rounds = {m.metadata.group_id for m in self.sent if m.metadata.message_type == "train"}
+        return [node for node in self.apps if node not in self.away(len(rounds))]
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return [
+            NodeInfo(node_id=node, registered_at=self.since[node].isoformat(), public_key=b"%d" % node)
+            for node in self.get_node_ids()
+        ]
+
+
+def late(grid: DirectGrid, node: int, claims: dict[str, int], slow: int | None = None) -> None:
+    """A node whose hello comes once the first round has begun, and says that these clients are its own; `slow` misses
+    that round's timeout."""
+    held: dict[str, Any] = {}
+
+    def spoil(asked: Message, reply: Message | None) -> Message | None:
+        assert reply is not None
+        kind, of = asked.metadata.message_type, asked.metadata.dst_node_id
+        training = any(m.metadata.message_type == "train" for m in grid.sent)
+        if training:
+            grid.replies |= held
+            held.clear()
+        if of == node and kind == "query":
+            held[asked.metadata.message_id] = deflated(words(train=claims, heldout={}, unseen={})(reply))
+            return None
+        return None if of == slow and training and kind in ("train", "query") else reply
+
+    grid.spoil = spoil
+
+
+def left_out(fed: Any, grid: DirectGrid, rounds: int = 3, **options: Any) -> list[dict[str, str]]:
+    options = {"plan": Plan(rounds=rounds, evaluate_every=1), "timeout": 0.2, "wait": 5.0, **options}
+    strategy = Strategy(accord.fedavg(), mlp(), clients=fed.clients, **options)
+    strategy.start(grid)
+    assert strategy.run is not None
+    return [row["left_out"] for row in strategy.run.rows]
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["slow", "gone"])
+def test_a_node_that_withheld_its_hello_cannot_take_over_a_client(gone: bool) -> None:
+    """c00's node misses one timeout, or goes; the fifth node, there from the beginning, says only then that c00 lives
+    on it."""
+    fed = blobs(clients=4, unseen=1)
+    grid = Registered(grid_of(fed).apps)
+    late(grid, 8972, {"c00": 30}, slow=None if gone else 9000)
+    grid.away = lambda rounds: {9000} if gone and rounds else set()
+    out = left_out(fed, grid)
+    assert [row.get("c00") for row in out][1:] == ["its node is not connected"] * 2
+    assert grid.replies == {}  # its hello was heard
+    asked = {m.metadata.dst_node_id for m in grid.sent if m.metadata.message_type == "train"}
+    assert 8972 not in asked
+
+
+def test_a_node_that_was_offline_since_it_was_registered_cannot_either() -> None:
+    fed = blobs(clients=4, unseen=1)
+    grid = Registered(grid_of(fed).apps)
+    late(grid, 8972, {"c00": 30})
+    grid.away = lambda rounds: {9000} if rounds else {8972}
+    assert [row.get("c00") for row in left_out(fed, grid)][1:] == ["its node is not connected"] * 2
+
+
+def restarting(fed: Any, at: int) -> Registered:
+    """c00's node goes after so many rounds; the round after, it is there with another id and key, made since."""
+    grid = Registered(grid_of(fed).apps)
+    grid.apps[77] = grid.apps[9000]
+    grid.since[77] = datetime.now(UTC) + timedelta(minutes=1)
+    grid.away = lambda rounds: {9000} if rounds > at else {77} if rounds < at else {9000, 77}
+    return grid
+
+
+def test_a_node_that_restarts_without_a_key_has_its_clients_back() -> None:
+    fed = blobs(clients=4, unseen=1)
+    assert left_out(fed, restarting(fed, at=1)) == [{}, {"c00": "its node is not connected"}, {}]
+
+
+def test_a_restart_does_not_end_an_exclusion() -> None:
+    fed = blobs(clients=4, unseen=1)
+    grid = restarting(fed, at=3)
+    bad = tampered.text("{")
+    grid.spoil = lambda asked, reply: bad(reply) if _is(asked, 9000, "train") else reply
+    out = left_out(fed, grid, rounds=6)
+    assert [row["c00"] for row in out][3:] == ["its node is excluded: 3 of its replies could not be read"] * 3
+
+
+def _is(asked: Message, node: int, kind: str) -> bool:
+    return bool(asked.metadata.dst_node_id == node and asked.metadata.message_type == kind)
+
+
+def test_a_name_with_a_key_is_that_keys_node_s_alone(tmp_path: Path) -> None:
+    fed = blobs(clients=4, unseen=1)
+    _, file = make_node_key(tmp_path, "node")
+    public = public_keys({"c00": file})["c00"]
+
+    class Keyed(Registered):
+        """The node that says first that c00 is its own is not the one whose key it is."""
+
+        def get_nodes(self) -> Iterable[NodeInfo]:
+            return [replaced(info, public if info.node_id == 9000 else b"x") for info in super().get_nodes()]
+
+    def replaced(info: NodeInfo, key: bytes) -> NodeInfo:
+        return NodeInfo(node_id=info.node_id, registered_at=info.registered_at, public_key=key)
+
+    grid = Keyed(grid_of(fed).apps)
+    impostor = words(train={"c00": 30}, heldout={}, unseen={})
+    grid.spoil = lambda asked, reply: impostor(reply) if _is(asked, 8972, "query") else reply
+    assert left_out(fed, grid, keys={"c00": file}) == [{}, {}, {}]
+    asked = {m.metadata.dst_node_id for m in grid.sent if m.metadata.message_type == "train"}
+    assert asked == {9000, 8993, 8986, 8979}
+    with sentence("did not show up", "client c00 belongs to a node with another key"):
+        left_out(fed, Registered(grid_of(fed).apps), keys={"c00": file}, wait=0.5)
+    for bad in (tmp_path / "none.pub", tmp_path / "node"):
+        with sentence("keys:", "of client c00 is no public key"):
+            left_out(fed, grid, keys={"c00": bad})
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what Flower builds its state with
+def test_a_key_has_one_node_id_for_as_long_as_the_superlink_lives(tmp_path: Path) -> None:
+    """What ownership and exclusion by node id rest on, of Flower's own state: a restart with a registered key is the
+    same node, and a key that was taken out cannot come back as another."""
+    state = LinkStateFactory(str(tmp_path / "state.db"), NoOpFederationManager(), ObjectStoreFactory()).state()
+    node = state.create_node("owner", "owner", b"key", 30.0)
+    for _ in range(2):
+        assert state.activate_node(node, 30.0) and state.deactivate_node(node)
+        assert state.get_node_id_by_public_key(b"key") == node
+    state.delete_node("owner", node)
+    with pytest.raises(ValueError, match="already in use"):
+        state.create_node("owner", "owner", b"key", 30.0)
 
 
 # ------------------------------------------------------------------------------------------- absurd updates

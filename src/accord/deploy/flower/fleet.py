@@ -16,7 +16,7 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.record import Record, State
-from accord.deploy.flower.exchange import Reply, exchange
+from accord.deploy.flower.exchange import Reply
 from accord.deploy.flower.figures import Form, Gathered
 from accord.deploy.flower.npy import Wanted, arrays_in
 from accord.deploy.flower.replies import Failed, Silent, TrainReply, content_of
@@ -75,7 +75,7 @@ class Fleet:
             self._tell_conduct()
             return replace(done, told=self._told)
         messages = self.messages(work, cohort)
-        return self.outcome(work, cohort, exchange(self.roster.grid, messages, self.timeout), messages)
+        return self.outcome(work, cohort, self.roster.exchange(messages, self.timeout), messages)
 
     def messages(self, work: Work, cohort: Sequence[Member], kind: str = MessageType.TRAIN) -> dict[str, Message]:
         """A task for every client of the cohort whose node is there, by client."""
@@ -155,7 +155,7 @@ class Fleet:
         algorithm = self.job.algorithm
         first = {name: field.value for name, field in algorithm.broadcast(record).fields().items()}
         messages = self._messages(work, cohort, f"{MessageType.TRAIN}.{AGAIN}", {"first": first})
-        replies = exchange(self.roster.grid, messages, self.timeout)
+        replies = self.roster.exchange(messages, self.timeout)
         answers = self._answers(work, cohort, replies, messages, self.receiver.wanted_again(), again=True)
         second: Record | None = None
         silent: dict[str, str] = {}
@@ -241,7 +241,7 @@ class Fleet:
         found = Gathered(groups, {node: self.roster.held(node) for node in nodes}, self._form)
         some = {node: client for client, node in self.roster.where.items()}
         left_out, wrong = dict[str, str](), dict[str, str]()  # by node; a reply that does not fit is told by conduct
-        for node, reply in exchange(self.roster.grid, messages, self.timeout):
+        for node, reply in self.roster.exchange(messages, self.timeout):
             who = self.roster.named(node)
             try:
                 found.add(node, content_of(reply, self.timeout))

@@ -16,7 +16,6 @@ from accord.data.agreement import Form, agreed, check_alike
 from accord.data.federated import Federation
 from accord.data.moments import Moments
 from accord.data.preparation import Preparation
-from accord.deploy.flower.exchange import exchange
 from accord.deploy.flower.npy import Wanted, arrays_in
 from accord.deploy.flower.preparing import STATISTICS, check_share, total_of, wanted_share
 from accord.deploy.flower.replies import Failed, Silent, Told, content_of
@@ -81,7 +80,7 @@ class Owners:
         }
         shares: dict[int, torch.Tensor] = {}
         wrong: dict[int, str] = {}
-        for node, reply in exchange(self.roster.grid, asked, timeout):
+        for node, reply in self.roster.exchange(asked, timeout):
             try:
                 share = _share(content_of(reply, timeout), wanted_share(sums, width))
                 shares[node] = check_share(share, sums, width, self._rows(node))

@@ -1,12 +1,12 @@
 """Who is there: which clients live on which node.
 
-Flower draws a node's id anew whenever it connects. Clients are therefore known by names of their own, which every node
-is asked for once; a node that comes back is asked again and finds its clients where they were.
+Clients are known by names of their own, which every node is asked for once; a node that comes back is asked again and
+finds its clients where they were. Whose a name is, `claims.py` says.
 """
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flwr.app import Message, MessageType
@@ -15,8 +15,9 @@ from flwr.serverapp import Grid
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.data.agreement import Form
+from accord.deploy.flower.claims import Claims, NotYet
 from accord.deploy.flower.conduct import Conduct
-from accord.deploy.flower.exchange import FIRST_PAUSE, LONGEST_PAUSE, Pulls, Reply
+from accord.deploy.flower.exchange import FIRST_PAUSE, LONGEST_PAUSE, K, Pulls, Reply, exchange, unanswered
 from accord.deploy.flower.figures import Held
 from accord.deploy.flower.preparing import form_in
 from accord.deploy.flower.replies import BrokenDown, Failed, Hello, Silent, content_of
@@ -27,15 +28,14 @@ class Roster:
     """The nodes that answered, and their clients: `where[client]` is a node id, `sizes[split][client]` a number of
     samples. A model that the preparation is to shape has no `layout` yet."""
 
-    def __init__(self, grid: Grid, layout: Layout | None, form: str) -> None:
+    def __init__(self, grid: Grid, layout: Layout | None, form: str, keys: Mapping[str, bytes] | None = None) -> None:
         self.grid, self.layout, self.form = grid, layout, form
         self.preparation: dict[str, Any] | None = None  # which every node is told with the question, once it is known
         self.forms: dict[int, Form] = {}  # what nodes say of their data
         self.where: dict[str, int] = {}
         self.sizes: dict[str, dict[str, int]] = {split: {} for split in SPLITS}
         self.refused: dict[int, str] = {}
-        self.conduct, self._pulls = Conduct(), Pulls(grid)
-        self._home: dict[str, int] = {}  # where a client was last, also one that is away
+        self.conduct, self._claims, self._pulls = Conduct(), Claims(keys), Pulls(grid)
         self._known: set[int] = set()
         self._asked: dict[str, int] = {}  # message id -> node
 
@@ -51,13 +51,13 @@ class Roster:
 
     def named(self, node: int) -> str:
         """A node by its clients, for people."""
-        clients = sorted(client for client, place in self._home.items() if place == node)
+        clients = sorted(client for client, place in self._claims.owner.items() if place == node)
         more = f" and {len(clients) - 3} more" if len(clients) > 3 else ""
         return f"node {node} ({', '.join(clients[:3])}{more})" if clients else f"node {node}"
 
     def absent(self, client: str) -> str:
         """Why a client cannot be asked."""
-        return self.conduct.excluded.get(self._home.get(client, 0), "its node is not connected")
+        return self.conduct.excluded.get(self._claims.owner.get(client, 0), "its node is not connected")
 
     def gather(self, clients: int | Sequence[str], wait: float) -> list[str]:
         """Waits until so many clients, or these, are there, and gives them in the order that a run counts them in."""
@@ -98,7 +98,7 @@ class Roster:
     def meet(self) -> None:
         """Asks every node that is new who lives there, and hears what those say that were asked. It never waits: a node
         that is slow to answer joins a later round."""
-        here = set(self.grid.get_node_ids()) - self.conduct.excluded.keys()
+        here = self._claims.see(self.grid.get_nodes()) - self.conduct.excluded.keys()
         self.where = {client: node for client, node in self.where.items() if node in here}
         self._known &= here
         self._asked = {question: node for question, node in self._asked.items() if node in here}
@@ -110,6 +110,13 @@ class Roster:
             if (reply := self._pulls.reply(question)) is not None:
                 del self._asked[question]
                 self._hear(node, reply)
+
+    def exchange(self, messages: Mapping[K, Message], timeout: float) -> Iterator[tuple[K, Reply]]:
+        """Sends messages to nodes and gives (whose message, reply) in the order of arrival; None where none came."""
+        for whose, reply in exchange(self.grid, messages, timeout):
+            if not unanswered(reply):
+                self._claims.hear(messages[whose].metadata.dst_node_id)
+            yield whose, reply
 
     def blame(self, node: int, what: str, why: str, in_row: bool = False, counted: bool = True) -> str:
         """Counts a reply of a node that did not fit, and gives the sentence about it. After three the node's clients
@@ -131,6 +138,8 @@ class Roster:
 
     def _hear(self, node: int, reply: Reply) -> None:
         self._known.add(node)
+        if not unanswered(reply):
+            self._claims.hear(node)
         try:
             hello = Hello.read(content_of(reply))
             if self.preparation is None:
@@ -157,23 +166,25 @@ class Roster:
                 node, "it has another model than the server: its parameters differ in name, shape or precision"
             )
             return
-        for client in sorted(hello.clients):
-            if self.where.get(client, node) != node:
-                self._known.discard(node)  # asked again: its twin may be itself, from before it lost the connection
-                self._refuse(
-                    node, f"client {client} already lives on another node: every client needs a name of its own"
-                )
-                return
-            if self._home.get(client, node) != node and node in self._home.values():
-                # a node that is new may be the old one with another id; one that was here before is not
-                self._refuse(node, f"client {client} lived on another node before, and is not this one's")
-                return
+        try:
+            for client in sorted(hello.clients):
+                self._check_name(client, node)
+        except AccordError as error:
+            if isinstance(error, NotYet):
+                self._known.discard(node)
+            self._refuse(node, str(error))
+            return
         for split in SPLITS:
             others = {client: size for client, size in self.sizes[split].items() if client not in hello.clients}
             self.sizes[split] = {**others, **getattr(hello, split)}
         self.refused.pop(node, None)
         self.where |= dict.fromkeys(hello.clients, node)
-        self._home |= dict.fromkeys(hello.clients, node)
+        self._claims.owner |= dict.fromkeys(hello.clients, node)
+
+    def _check_name(self, client: str, node: int) -> None:
+        if self._claims.owner.get(client, node) in self.conduct.excluded:  # whoever comes by that name now
+            raise AccordError(f"client {client} cannot take part: {self.absent(client)}")
+        self._claims.check(client, node)
 
     def _refuse(self, node: int, why: str) -> None:
         self.refused[node] = why

@@ -16,7 +16,7 @@ from flwr.app import ConfigRecord, Message, MessageType
 from accord.core.errors import AccordError
 from accord.core.record import Field, Record
 from accord.deploy.flower import secagg
-from accord.deploy.flower.exchange import Reply, exchange
+from accord.deploy.flower.exchange import Reply
 from accord.deploy.flower.packing import unpacked_numbers, width_of
 from accord.deploy.flower.replies import Failed, Silent, content_of
 from accord.deploy.flower.secagg_graph import Graph
@@ -293,6 +293,6 @@ class SecureRound:
 
     def _exchange(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Reply]]:
         self.down += sum(map(payload, messages.values()))
-        for name, reply in exchange(self.fleet.roster.grid, messages, self.fleet.timeout):
+        for name, reply in self.fleet.roster.exchange(messages, self.fleet.timeout):
             self.up += payload(reply) if isinstance(reply, Message) else 0
             yield name, reply

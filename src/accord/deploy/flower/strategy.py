@@ -2,7 +2,6 @@
 engine."""
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +17,12 @@ from torch import Tensor, nn
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.core.losses import cross_entropy
+from accord.deploy.flower.claims import public_keys
 from accord.deploy.flower.fleet import Fleet
 from accord.deploy.flower.own_noise import check_secure, deployed
 from accord.deploy.flower.owners import Owners, names_only
 from accord.deploy.flower.preparing import Shaped
+from accord.deploy.flower.results import arrays_of_model, evaluation_of, log_round, numbers_of, result_of
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Sums, check_protocol, form_name
 from accord.deploy.flower.turns import check_largest
@@ -33,7 +34,6 @@ from accord.rules.local import Training
 from accord.runs.fingerprint import describe, run_name
 from accord.runs.folder import RunFolder
 from accord.runs.load import read_preparation
-from accord.runs.rows import RoundRow
 from accord.runs.run import Run
 from accord.training.loop import Asked, Event, Loop
 from accord.training.plan import Plan, identity
@@ -47,9 +47,10 @@ class Strategy(FlowerStrategy):
 
     `clients` says who takes part: their names, in the order of the simulated run, or how many there are, by name. The
     run begins when all are there, or fails after `wait` seconds; in a round and an evaluation nodes have `timeout`
-    seconds to answer. With a `folder` the run is recorded there as any run of accord's, and goes on from its last
-    checkpoint if it is there already. Before the first round nodes agree on one preparation of their samples
-    (`accord.data.agreement`).
+    seconds to answer. `keys` are public keys, by client, in files that `flwr supernode register` reads: a name that has
+    one is that node's, and any other is the node's that registers it first. With a `folder` the run is recorded there
+    as any run of accord's, and goes on from its last checkpoint if it is there already. Before the first round nodes
+    agree on one preparation of their samples (`accord.data.agreement`).
 
     No reply is trusted: what cannot be read is left out and named, and after three such replies its node is excluded.
     An update more than `largest` times as long as the cohort's median is left out too (None: however long; where
@@ -74,6 +75,7 @@ class Strategy(FlowerStrategy):
         timeout: float = 600.0,
         wait: float = 300.0,
         largest: float | None = 1000.0,
+        keys: Mapping[str, str | Path] | None = None,
         name: str = "flower",
     ) -> None:
         _check(algorithm, sums)
@@ -95,6 +97,7 @@ class Strategy(FlowerStrategy):
                 " simulation"
             )
         self.folder, self.timeout, self.wait, self.largest, self.name = folder, timeout, wait, largest, name
+        self._keys = public_keys(keys or {})
         self.run: Run | None = None
         self._loop: Loop | None = None
         self._asked: Asked | None = None
@@ -132,7 +135,7 @@ class Strategy(FlowerStrategy):
         seen: dict[int, MetricRecord] = {}
 
         def look(event: Event) -> None:
-            found = evaluate_fn(event.round, _arrays(event.snapshot())) if evaluate_fn else None
+            found = evaluate_fn(event.round, arrays_of_model(event.snapshot())) if evaluate_fn else None
             if found is not None:
                 seen[event.round] = found
 
@@ -142,7 +145,7 @@ class Strategy(FlowerStrategy):
         finally:
             if loop.folder:
                 loop.folder.close()
-        return _result(self.run, seen)
+        return result_of(self.run, seen)
 
     def _open(
         self, grid: Grid, arrays: ArrayRecord | None, rounds: int | None, hooks: Sequence[Callable[[Event], None]] = ()
@@ -153,7 +156,9 @@ class Strategy(FlowerStrategy):
         plan = self.plan if rounds is None else replace(self.plan, rounds=rounds)
         if plan.checkpoint_every is None:  # a round is the work of real clients: none of it is lost
             plan = replace(plan, checkpoint_every=1)
-        roster = Roster(grid, None if known is None else Layout.of(known), form_name(self.algorithm, self.sums))
+        roster = Roster(
+            grid, None if known is None else Layout.of(known), form_name(self.algorithm, self.sums), self._keys
+        )
         fed = names_only(roster.gather(self.clients, self.wait), roster, self.name)
         plan.check(fed)
         plan.check_patience(bool(fed.heldout))  # who has some is all that a server knows
@@ -179,7 +184,7 @@ class Strategy(FlowerStrategy):
         fleet = Fleet(
             job, roster, self.sums, name, self.timeout, lambda client: self.loop.store.versions(client), self.largest
         )
-        self._loop = Loop(job, plan, fleet, folder or None, [*hooks, _tell])
+        self._loop = Loop(job, plan, fleet, folder or None, [*hooks, log_round])
         return self._loop
 
     @property
@@ -214,7 +219,7 @@ class Strategy(FlowerStrategy):
         outcome = engine.outcome(asked.work, asked.cohort, _by_client(self._sent, replies), self._sent)
         self.loop.absorb(asked, outcome, 0.0)
         self.run = self.loop.result()
-        return _arrays(self.run.model()), _numbers(self.run.recorded[-1])
+        return arrays_of_model(self.run.model()), numbers_of(self.run.recorded[-1])
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -224,7 +229,7 @@ class Strategy(FlowerStrategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The round's evaluation, if it had one."""
-        return _evaluation(self.run.recorded[-1]) if self.run and self.run.recorded else None
+        return evaluation_of(self.run.recorded[-1]) if self.run and self.run.recorded else None
 
 
 def _check(algorithm: Algorithm, sums: Sums | None) -> None:
@@ -254,44 +259,3 @@ def _by_client(sent: Mapping[str, Message], replies: Iterable[Message]) -> Itera
         if client is not None:
             yield client, reply
     yield from ((client, None) for client in waiting.values())
-
-
-def _tell(event: Event) -> None:
-    row = event.row
-    out = "".join(f"; left out: {client} ({why})" for client, why in row.left_out.items())
-    again = row.told.get("left_out_again", {})
-    out += "".join(f"; not corrected by: {client} ({why})" for client, why in again.items())
-    out += "".join(f"; bad reply: {who} ({why})" for who, why in row.told.get("bad_replies", {}).items())
-    out += "".join(f"; excluded: {node}" for node in row.told.get("excluded", ()))
-    travelled = f"{row.told.get('bytes_down', 0):,} bytes down, {row.told.get('bytes_up', 0):,} up"
-    _log.info(
-        "round %s/%s: %s of %s reports, %s%s",
-        event.round,
-        event.rounds,
-        row.accepted,
-        row.invited,
-        travelled,
-        out,
-    )
-
-
-def _arrays(module: nn.Module) -> ArrayRecord:
-    return ArrayRecord(module.state_dict())
-
-
-def _numbers(row: RoundRow) -> MetricRecord:
-    return MetricRecord(dict(row.numbers()))
-
-
-def _evaluation(row: RoundRow) -> MetricRecord | None:
-    found: dict[str, float] = {}
-    for split, figures in row.evaluation.splits.items() if row.evaluation else ():
-        means = {f"{split}.{metric}": of.by_sample for metric, of in figures.metrics.items()}
-        found |= {name: mean for name, mean in means.items() if mean is not None and math.isfinite(mean)}
-    return MetricRecord(found) if found else None
-
-
-def _result(run: Run, seen: dict[int, MetricRecord]) -> Result:
-    evaluated = {row.round: found for row in run.recorded if (found := _evaluation(row)) is not None}
-    trained = {row.round: _numbers(row) for row in run.recorded}
-    return Result(_arrays(run.model()), trained, evaluated, seen)
