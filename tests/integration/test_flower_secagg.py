@@ -264,6 +264,69 @@ def test_a_wrong_share_is_found_and_named(state: Path, monkeypatch: pytest.Monke
             assert "cannot be removed: a share is wrong" in row["left_out"]["c00"]
 
 
+def garbled(grid: Dying, dealer: str, readers: list[str]) -> None:
+    """What `dealer` encrypts to these neighbours, they cannot open."""
+
+    def deal(stage: str, reply: Message) -> Message:
+        if stage == SHARES:
+            words = json.loads(str(reply.content["accord"]["json"]))
+            if words["client"] == dealer:
+                rubbish = encrypt(Fernet.generate_key(), b"nothing").decode()
+                words["shares"] |= dict.fromkeys(readers, rubbish)
+                reply.content["accord"]["json"] = json.dumps(words)
+        return reply
+
+    grid.change = deal
+
+
+@pytest.mark.parametrize("dies", [{}, {"c03": MASKED}], ids=["and stays", "and dies"])
+def test_shares_that_cannot_be_read_leave_out_nobody(dies: dict[str, str]) -> None:
+    """c03 deals rubbish to neighbours of its choice: they do without, and are in the sum. Who says what of whom is in
+    the row; two of ten do not count against anybody, since they may be the ones who lie."""
+    fed = blobs(clients=10, unseen=0)
+    apps = grid_of(fed, 10, sums=MASKED_SUMS, algorithm=GMA)
+    grid = Dying(apps, {node_of(client): stage for client, stage in dies.items()})
+    garbled(grid, "c03", ["c05", "c07"])
+    found = finished(strategy_of(fed, GMA, 1, None, sums=MASKED_SUMS, timeout=0.3), grid)
+    assert set(found.rows[0]["left_out"]) == set(dies) and "bad_replies" not in found.rows[0]
+    assert found.rows[0]["unread_shares"] == {"c03": ["c05", "c07"]}
+    same(found, opened(fed, GMA, dies))
+
+
+def test_who_deals_too_much_that_cannot_be_read_is_counted_and_excluded() -> None:
+    """Four of ten say so: three shares are to spare, and so many may drop out or lie. The masks of c03 do not come off,
+    and after three such rounds the others go on without it."""
+    fed = blobs(clients=10, unseen=0)
+    grid = Dying(grid_of(fed, 10, sums=MASKED_SUMS, algorithm=GMA))
+    garbled(grid, "c03", ["c05", "c06", "c07", "c08"])
+    with pytest.warns(UserWarning, match="was skipped"):
+        rows = finished(strategy_of(fed, GMA, 4, None, sums=MASKED_SUMS), grid).rows
+    assert [row["accepted"] for row in rows] == [0, 0, 0, 9]
+    said = "4 of its neighbours cannot open the shares that it made for them"
+    assert all(said in row["bad_replies"][f"node {node_of('c03')} (c03), shares of c03"] for row in rows[:3])
+    assert "the masks of c03 cannot be removed: 6 shares came, and 7 open a secret" in rows[0]["left_out"]["c00"]
+    assert list(rows[3]["left_out"]) == ["c03"] and "is excluded" in rows[3]["left_out"]["c03"]
+
+
+def test_a_client_that_says_it_can_read_nobody_s_shares_harms_nobody() -> None:
+    fed = blobs(clients=10, unseen=0)
+    grid = Dying(grid_of(fed, 10, sums=MASKED_SUMS, algorithm=GMA))
+
+    def complain(stage: str, reply: Message) -> Message:
+        words = json.loads(str(reply.content["accord"]["json"]))
+        if stage == UNMASK and words["client"] == "c03":
+            own = {"c03": words["seeds"]["c03"]}
+            words |= {"seeds": own, "unread": sorted(words["seeds"].keys() - own.keys())}
+            reply.content["accord"]["json"] = json.dumps(words)
+        return reply
+
+    grid.change = complain
+    found = finished(strategy_of(fed, GMA, 1, None, sums=MASKED_SUMS), grid)
+    assert found.rows[0]["unread_shares"] == {c: ["c03"] for c in fed.clients if c != "c03"}
+    assert found.rows[0]["left_out"] == {} and "bad_replies" not in found.rows[0]
+    same(found, opened(fed, GMA))
+
+
 BAD = {
     "nothing": lambda words: "",
     "no JSON": lambda words: "{" * 10_000,

@@ -88,23 +88,26 @@ def make_shares(ask: AskShares, kept: Kept, graph: Graph) -> tuple[messages.Shar
 
 def take_shares(ask: AskMasked, kept: Kept, graph: Graph) -> Kept:
     """The third stage begins: the shares that neighbours made for this client. With them, and nobody else, it shares
-    masks."""
+    masks. Shares that cannot be read are done without: whoever made them, or passed them on, harms itself only."""
     _check_stage(kept, ask, messages.SHARES)
-    if not graph.opens - 1 <= len(ask.shares) or not ask.shares.keys() <= kept.keys.keys():
-        raise AccordError(
-            f"shares of {len(ask.shares)} neighbours came, and {graph.opens - 1} must: too few to open a mask"
-        )
+    if not ask.shares.keys() <= kept.keys.keys():
+        raise AccordError("shares came of others than this client's neighbours")
     seeds, mask_keys = dict(kept.seeds), dict(kept.mask_keys)
     for source, ciphertext in ask.shares.items():
         key = generate_shared_key(_private(kept.share_key), _public(kept.keys[source].share))
         try:
             opened = messages.Opened.model_validate_json(decrypt(key, ciphertext.encode()))
         except (InvalidToken, ValidationError):
-            raise AccordError(f"the shares that {source} made for {kept.client} cannot be opened") from None
-        if (opened.session, opened.source, opened.target) != (ask.session, source, kept.client):
-            raise AccordError(f"the shares that came as those of {source} are another's, or of another session")
-        seeds[source], mask_keys[source] = opened.seed, opened.key
-    return kept.model_copy(update={"stage": messages.MASKED, "seeds": seeds, "mask_keys": mask_keys})
+            continue
+        if (opened.session, opened.source, opened.target) == (ask.session, source, kept.client):
+            seeds[source], mask_keys[source] = opened.seed, opened.key
+    if len(seeds) < graph.opens:
+        raise AccordError(
+            f"shares of {len(seeds) - 1} neighbours came that can be read, and {graph.opens - 1} must: too few to open"
+            " a mask"
+        )
+    now = {"stage": messages.MASKED, "near": sorted(ask.shares), "seeds": seeds, "mask_keys": mask_keys}
+    return kept.model_copy(update=now)
 
 
 def masked(whole: Whole, kept: Kept) -> dict[str, np.ndarray]:
@@ -112,10 +115,7 @@ def masked(whole: Whole, kept: Kept) -> dict[str, np.ndarray]:
     assert kept.seed is not None
     totals = {path: values.reshape(-1).astype(width_of(bits)) for path, (values, bits) in sorted(whole.items())}
     keys = [(bytes.fromhex(kept.seed), True)]
-    keys += [
-        (_pair_key(_private(kept.mask_key), kept.keys[other].mask), kept.client < other)
-        for other in sorted(kept.seeds.keys() - {kept.client})
-    ]
+    keys += [(_pair_key(_private(kept.mask_key), kept.keys[other].mask), kept.client < other) for other in kept.near]
     add_keystreams(list(totals.values()), keys)
     return {path: packed_numbers(_lowest(total, whole[path][1]), whole[path][1]) for path, total in totals.items()}
 
@@ -127,15 +127,17 @@ def unmask(ask: AskUnmask, kept: Kept, graph: Graph) -> Unmasked:
     survivors, dropped = set(ask.survivors), set(ask.dropped)
     if survivors & dropped:
         raise AccordError(f"{min(survivors & dropped)} cannot have remained and dropped out: its record would be open")
-    if kept.client not in survivors or not survivors | dropped <= kept.seeds.keys():
+    if kept.client not in survivors or not survivors | dropped <= {kept.client, *kept.near}:
         raise AccordError("the list of those who remained is not that of this client's neighbours")
     if len(survivors) < graph.opens:
         raise AccordError(f"{len(survivors)} neighbours remained, and {graph.opens} must: the sum stays masked")
+    held = kept.seeds.keys()
     return Unmasked(
         session=ask.session,
         client=kept.client,
-        seeds={name: kept.seeds[name] for name in sorted(survivors)},
-        keys={name: kept.mask_keys[name] for name in sorted(dropped)},
+        seeds={name: kept.seeds[name] for name in sorted(survivors & held)},
+        keys={name: kept.mask_keys[name] for name in sorted(dropped & held)},
+        unread=sorted((survivors | dropped) - held),
     )
 
 

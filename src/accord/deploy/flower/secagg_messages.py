@@ -76,10 +76,12 @@ class SharesOut(Answer):
 
 
 class Unmasked(Answer):
-    """Shares of the seeds of those who remained, and of the mask keys of those who dropped out."""
+    """Shares of the seeds of those who remained, and of the mask keys of those who dropped out; and whose shares were
+    `unread`, since what came as theirs cannot be opened."""
 
     seeds: Shares
     keys: Shares
+    unread: Names = Field(default_factory=list)
 
 
 class Opened(Told):
@@ -101,7 +103,8 @@ class Kept(Question):
     share_key: Secret
     seed: Secret | None = None
     keys: dict[Name, PublicKeys] = Field(default_factory=dict)
-    seeds: dict[Name, Share] = Field(default_factory=dict)  # shares held of everybody's seed, its own among them
+    near: Names = Field(default_factory=list)  # with whom it shares masks
+    seeds: dict[Name, Share] = Field(default_factory=dict)  # shares that it read, of seeds, its own among them
     mask_keys: dict[Name, Share] = Field(default_factory=dict)  # and of their mask keys
     start: Digest | None = None  # of its record: see `secagg_client`
 

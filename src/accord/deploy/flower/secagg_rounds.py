@@ -9,15 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-import torch
 from flwr.app import ConfigRecord, Message, MessageType
 
 from accord.core.errors import AccordError
-from accord.core.record import Field, Record
+from accord.core.record import Record
 from accord.deploy.flower import secagg
 from accord.deploy.flower.exchange import Reply
-from accord.deploy.flower.packing import unpacked_numbers, width_of
 from accord.deploy.flower.replies import Failed, Silent, content_of
 from accord.deploy.flower.secagg_graph import Graph
 from accord.deploy.flower.secagg_messages import (
@@ -38,7 +35,8 @@ from accord.deploy.flower.secagg_messages import (
     Unmasked,
     written,
 )
-from accord.deploy.flower.wire import filled, payload
+from accord.deploy.flower.secagg_totals import Totals
+from accord.deploy.flower.wire import payload
 from accord.engines.contract import ClientRow, Member, Outcome, Work
 
 if TYPE_CHECKING:
@@ -93,7 +91,7 @@ class SecureRound:
         dealt = self._shares(keys, neighbours)
         totals, sent = self._masked(dealt, neighbours)
         self._unmasked(totals, sent, dealt, keys, neighbours)
-        return self._record(totals, len(sent))
+        return totals.record(len(sent))
 
     # -------------------------------------------------------------------------------------------- the stages
 
@@ -127,8 +125,8 @@ class SecureRound:
 
     def _masked(
         self, dealt: Mapping[str, SharesOut], neighbours: Mapping[str, Sequence[str]]
-    ) -> tuple[dict[str, np.ndarray], list[str]]:
-        """The sum of the masked records, field by field, and whose they are."""
+    ) -> tuple[Totals, list[str]]:
+        """The sum of the masked records, and whose they are."""
         self._enough(dealt, "made shares")
         self.stage = MASKED
         members = [member for member in self.cohort if member.client in dealt]
@@ -139,8 +137,7 @@ class SecureRound:
             message.content.config_records[BESIDE] = ConfigRecord(dict(words.config_records[BESIDE]))
         self._missing([member.client for member in members], messages)
         wanted = self.fleet.receiver.wanted()
-        totals = {path: np.zeros(size, width_of(bits)) for path, (size, bits) in self._fields().items()}
-        sent = []
+        totals, sent = Totals(self.fleet.receiver), []
         for name, reply in self._exchange(messages):
             node = messages[name].metadata.dst_node_id
             row, tensors = self.fleet.answer(self.work, name, node, reply, wanted)
@@ -148,19 +145,16 @@ class SecureRound:
             try:
                 if row.left_out_because is not None:
                     raise AccordError(row.left_out_because)
-                forms = self._fields()
-                numbers = {path: unpacked_numbers(tensors[path], bits, size) for path, (size, bits) in forms.items()}
+                totals.add(tensors)
             except AccordError as error:
                 self.out[name] = str(error)
                 continue
-            for path, total in totals.items():
-                np.add(total, numbers[path], out=total)
             sent.append(name)
         return totals, sorted(sent)
 
     def _unmasked(
         self,
-        totals: Mapping[str, np.ndarray],
+        totals: Totals,
         sent: Sequence[str],
         dealt: Mapping[str, SharesOut],
         keys: Mapping[str, PublicKeys],
@@ -176,19 +170,37 @@ class SecureRound:
             asks[name] = self._ask(AskUnmask, name, survivors=survivors, dropped=dropped)
         answers, silent = dict[str, Unmasked](), dict[str, str]()
         for name, answer in self._answers(UNMASK, asks, Unmasked, silent):
-            fits = answer.seeds.keys() == set(asks[name].survivors) and answer.keys.keys() == set(asks[name].dropped)
-            if fits:
+            unread, asked = set(answer.unread), asks[name]
+            wanted = set(asked.survivors) - unread, set(asked.dropped) - unread
+            if (answer.seeds.keys(), answer.keys.keys()) == wanted and name not in unread:
                 answers[name] = answer
             else:
                 silent[name] = "it sent shares that it was not asked for"
         if silent:
             self.told["silent_at_unmask"] = silent
+        self._note_unread(answers)
         self._enough(answers, "helped to unmask the sum")
         gone = [name for name in dealt if name not in sent and any(other in sent for other in neighbours[name])]
         opens = self.graph.opens
         seeds = self._opened(sent, answers, "seeds", lambda n, s: secagg.opened_seed(s, opens, dealt[n].digest))
         lost = self._opened(gone, answers, "keys", lambda n, s: secagg.opened_key(s, opens, keys[n].mask))
-        secagg.remove_masks(list(totals.values()), seeds, lost, keys, neighbours)
+        secagg.remove_masks(list(totals.numbers.values()), seeds, lost, keys, neighbours)
+
+    def _note_unread(self, answers: Mapping[str, Unmasked]) -> None:
+        """Whose shares could not be read, by the word of whom. It counts against a dealer if more say so than a secret
+        has shares to spare: with fewer its secrets open all the same, and nobody can tell which of the two lies."""
+        readers: dict[str, list[str]] = {}
+        for name, answer in answers.items():
+            for dealer in set(answer.unread):
+                readers.setdefault(dealer, []).append(name)
+        spare = max(1, self.graph.degree + 1 - self.graph.opens)
+        for dealer, of in readers.items():
+            node = self.fleet.roster.where.get(dealer)
+            if len(of) > spare and node is not None:
+                why = f"{len(of)} of its neighbours cannot open the shares that it made for them"
+                self.fleet.roster.blame(node, f"{SHARES} of {dealer}", why)
+        if readers:
+            self.told["unread_shares"] = {dealer: sorted(of) for dealer, of in sorted(readers.items())}
 
     def _opened(
         self,
@@ -211,28 +223,6 @@ class SecureRound:
                 self.suspects.add(wrong)
                 self.told.setdefault("wrong_shares", {})[name] = wrong
         return found
-
-    def _record(self, totals: Mapping[str, np.ndarray], count: int) -> Record:
-        """The sum as open sums would be, decoded."""
-        receiver = self.fleet.receiver
-        forms = self._fields()
-        sums = secagg.lowest(totals.values(), [forms[path][1] for path in totals])
-        values = dict(zip(totals, sums, strict=True))
-
-        whole = receiver.template.mapped(lambda entry: replace(entry, value=entry.value.to(torch.int64)))
-        shapes = {path: entry.value.shape for path, entry in whole.fields().items()}
-        tensors = {p: torch.from_numpy(v.astype(np.int64)).view(shapes[p]) for p, v in values.items()}
-        made = receiver.total(Record(clients=Field(torch.tensor([count])), record=filled(whole, tensors)), 0)
-        assert made is not None
-        return made
-
-    def _fields(self) -> dict[str, tuple[int, int]]:
-        """Numbers and bits of every field, in the order in which keystreams cover them."""
-        receiver = self.fleet.receiver
-        assert receiver.sums is not None and receiver.sums.secure is not None
-        secure = receiver.sums.secure
-        entries = sorted(receiver.template.fields().items())
-        return {path: (entry.value.numel(), secure.form(entry.kind).bits) for path, entry in entries}
 
     # ------------------------------------------------------------------------------------------- the exchange
 
