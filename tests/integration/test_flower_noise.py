@@ -41,14 +41,14 @@ def wide() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 900), nn.Tanh(), nn.Linear(900, 4))
 
 
-def still(fed: Federation, algorithm: Algorithm, dies: dict[str, str]) -> tuple[Run, np.ndarray]:
+def still(fed: Federation, algorithm: Algorithm, dies: dict[str, str], sums: Sums = SUMS) -> tuple[Run, np.ndarray]:
     """A round in which clients hardly move, and what it did to the model: nothing but noise."""
     model = wide()
-    apps = grid_of(fed, len(fed.clients), model, sums=SUMS, algorithm=algorithm)
+    apps = grid_of(fed, len(fed.clients), model, sums=sums, algorithm=algorithm)
     grid = Dying(apps, {node_of(client): stage for client, stage in dies.items()})
     plan, training = Plan(rounds=1), Training(lr=1e-9)
     strategy = Strategy(
-        algorithm, model, clients=fed.clients, training=training, plan=plan, sums=SUMS, timeout=1.0 if dies else 20.0
+        algorithm, model, clients=fed.clients, training=training, plan=plan, sums=sums, timeout=1.0 if dies else 20.0
     )
     run = finished(strategy, grid)
     start = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
@@ -69,6 +69,14 @@ def test_drop_outs_to_the_threshold_leave_the_noise_that_was_promised(dies: dict
     assert abs(float(np.mean(moved))) < 4 * expected / math.sqrt(len(moved))
     told = run.history[-1][1].privacy
     assert told == {"epsilon": accord.privacy.accounting.epsilon_against_server(2.0, 1, 1e-5), "delta": 1e-5}
+
+
+def test_with_few_neighbours_the_noise_is_what_they_alone_would_have_to_make() -> None:
+    """Of four neighbours and itself a client sees four remain: four shares are noise x clip, and ten sqrt(10 / 4)."""
+    sums = Sums(SecureSum(clients=10, bound=10.0), protocol="secagg+", neighbours=4)
+    _, moved = still(blobs(clients=10, unseen=0), private(), {}, sums)
+    expected = 2.0 * 0.5 * math.sqrt(10 / 4) / 10
+    assert float(np.std(moved)) == pytest.approx(expected, rel=4 / math.sqrt(2 * len(moved)))
 
 
 def test_no_seed_repeats_the_noise_and_no_row_tells_what_it_hides(

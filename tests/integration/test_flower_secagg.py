@@ -33,8 +33,8 @@ from accord.deploy.flower import Strategy, Sums, client_app, secagg
 from accord.deploy.flower import secagg_messages as messages
 from accord.deploy.flower.keystream import add_keystreams
 from accord.deploy.flower.packing import packed_numbers, unpacked_numbers
-from accord.deploy.flower.secagg_graph import graph_of
 from accord.deploy.flower.secagg_messages import KEYS, MASKED, SHARES, UNMASK
+from accord.privacy.secagg_graph import graph_of
 from accord.privacy.secure_sum import SecureSum, votes_bits
 from accord.rules.algorithm import Algorithm
 from accord.runs.run import Run
@@ -422,6 +422,42 @@ def test_what_a_client_does_not_unmask(kind: str) -> None:
     row = finished(strategy_of(fed, GMA, 1, None, sums=MASKED_SUMS), grid).rows[0]
     assert said in grid.said["error"] and row["accepted"] == 4
     assert len(row.get("silent_at_unmask", {})) == (0 if kind == "of another session" else 1)
+
+
+def test_a_server_that_tells_each_client_another_story_is_not_protected_against() -> None:
+    """The limit that docs/explanation/privacy.md states: ten clients, none of which colludes, a cohort that is said to
+    be of six, and neighbours of the server's choice. Everybody's checks pass, and c's record is open: its own seed by
+    three neighbours, whose masks the six others take off, being told that these three dropped out."""
+    graph, base = graph_of(6, 2 / 3), {"session": "0" * 32, "experiment": "e", "round": 1}
+    near = {"c": ["j0", "j1", "j2"], "j0": ["c", "x0", "x1", "x2", "x3"], "j1": ["c", "x2", "x3", "x4", "x5"]}
+    near["j2"] = ["c", "x0", "x1", "x4", "x5"]
+    for n in range(6):
+        told = [j for j in ("j0", "j1", "j2") if f"x{n}" in near[j]]
+        near[f"x{n}"] = [*told, *(f"x{(n + step) % 6}" for step in (1, 3, 5))]
+    made = {name: secagg.make_keys(messages.AskKeys(**base, client=name, cohort=6)) for name in near}
+    keys, kept, dealt = {name: of.keys for name, (of, _) in made.items()}, {}, {}
+    for name, (_, own) in made.items():
+        ask = messages.AskShares(**base, client=name, keys={other: keys[other] for other in near[name]})
+        dealt[name], kept[name] = secagg.make_shares(ask, own, graph)
+    answers = {}
+    for name in near:
+        mine = {other: dealt[other].shares[name] for other in near[name]}
+        kept[name] = secagg.take_shares(messages.AskMasked(**base, client=name, shares=mine), kept[name], graph)
+        gone = [other for other in near[name] if name[0] == "x" and other[0] == "j"]
+        left = sorted({name, *near[name]} - set(gone))
+        ask_last = messages.AskUnmask(**base, client=name, survivors=left, dropped=gone)
+        answers[name] = secagg.unmask(ask_last, kept[name], graph)
+    record = np.array([3, 1, 4, 1, 5])
+    sent = secagg.masked({"x": (record, 32)}, kept["c"])["x"]
+    of_seed = {name: answers[name].seeds["c"] for name in ("c", "j0", "j1", "j2")}
+    seed, _ = secagg.opened_seed(of_seed, graph.opens, dealt["c"].digest)
+    opened_keys = {}
+    for name in ("j0", "j1", "j2"):
+        shares = {sender: answer.keys[name] for sender, answer in answers.items() if name in answer.keys}
+        opened_keys[name], _ = secagg.opened_key(shares, graph.opens, keys[name].mask)
+    total = unpacked_numbers(torch.from_numpy(sent), 32, 5).astype(np.uint32)
+    secagg.remove_masks([total], {"c": seed}, opened_keys, keys, near)
+    assert total.tolist() == record.tolist()
 
 
 def test_a_stage_is_answered_once() -> None:

@@ -1,9 +1,10 @@
 """Noise that clients add themselves, so that no server has to be trusted with it: each a share of a discrete Gaussian,
 on whole numbers that are then added by secure aggregation (Kairouz, Liu and Steinke, 2021).
 
-The shares are calibrated to the clients that must remain, so drop-outs down to the threshold leave no less noise than
-was promised. It is sampled by OpenDP from the operating system's secure source; no seed is involved, and nobody can
-repeat it. The server chooses and sees the cohorts, so that sampling hides nobody from it, and epsilon counts none.
+The shares are calibrated to as many clients as each of them can itself see remain, so drop-outs down to the threshold
+leave no less noise than was promised, whatever the server says of the cohort's size. Noise is sampled by OpenDP from
+the operating system's secure source; no seed is involved, and nobody can repeat it. The server chooses and sees the
+cohorts, so that sampling hides nobody from it, and epsilon counts none.
 """
 
 import math
@@ -19,6 +20,7 @@ from accord.core.record import Field, Record
 from accord.core.round import Round
 from accord.privacy.accounting import epsilon_against_server
 from accord.privacy.dp import Privacy, Released
+from accord.privacy.secagg_graph import graph_of, remaining
 from accord.privacy.secure_sum import FixedPoint, SecureSum
 
 # Standard deviation of a client's share, in whole numbers, from which on sums of discrete Gaussians are as good as one:
@@ -30,16 +32,13 @@ _BLOCK = 1 << 16  # numbers sampled at a time
 Whole = Mapping[str, tuple[Field, int]]  # a record's fields in whole numbers, and their bits
 
 
-def remaining(cohort: int, threshold: float) -> int:
-    """How many clients of a cohort must remain, for a share of it."""
-    return max(2, math.ceil(threshold * cohort - 1e-9))
-
-
 @dataclass(frozen=True)
 class DistributedPrivacy(Privacy):
-    """`Privacy` whose noise is the clients'. `threshold` is the share of a cohort that must remain."""
+    """`Privacy` whose noise is the clients'. `threshold` is the share of a cohort that must remain, `neighbours` are
+    how many of it a client shares keys with (None: as `secagg_graph` says)."""
 
     threshold: float = 1.0
+    neighbours: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,6 +53,12 @@ class DistributedPrivacy(Privacy):
         """No: below the threshold there is no sum, and the server knows who dropped out."""
         return False
 
+    def enforced(self, cohort: int) -> int:
+        """How many clients' noise there is at the least in a sum that a client helps to unmask: as many as it sees
+        remain of those that hold its shares, itself among them. The rest of the cohort is the server's word."""
+        graph = graph_of(cohort, self.threshold, self.neighbours)
+        return min(graph.opens, graph.remain)
+
     # ------------------------------------------------------------------------------------------- at the client
 
     def sensitivity(self, form: FixedPoint, size: int) -> float:
@@ -63,7 +68,7 @@ class DistributedPrivacy(Privacy):
 
     def scale(self, form: FixedPoint, size: int, cohort: int) -> float:
         """The standard deviation of a client's share of the noise, in whole numbers."""
-        return self.noise * self.sensitivity(form, size) / math.sqrt(remaining(cohort, self.threshold))
+        return self.noise * self.sensitivity(form, size) / math.sqrt(self.enforced(cohort))
 
     def check_room(self, secure: SecureSum, cohort: int, size: int) -> None:
         """Refuses a bound that noise could carry a sum beyond, where it would wrap around, and noise of so few steps
@@ -76,7 +81,9 @@ class DistributedPrivacy(Privacy):
                 f" steps, and {LEAST_SCALE:g} make a discrete Gaussian as good as one that is not"
             )
         longest = self.sensitivity(form, size) * form.step
-        least = longest * (1.0 + ROOM * self.noise / remain) + form.step * remain
+        # the fewer are added, the larger their noise is beside their bounds
+        deviation = self.noise / math.sqrt(remain * self.enforced(cohort))
+        least = longest * (1.0 + ROOM * deviation) + form.step * remain
         if secure.bound < least:
             raise AccordError(
                 f"bound must be at least {least:.4g} for clip {self.clip:g} and noise {self.noise:g}, got"
@@ -114,9 +121,9 @@ class DistributedPrivacy(Privacy):
             return record
         cohort = float(round.cohort or round.clients)
         noised = record.part("average")["delta"]
-        # more noise than promised where more clients remained than must
+        # more noise than promised where more clients remained than each can see
         came = float(record.part("buffers")["weight"])
-        more = math.sqrt(max(1.0, came / remaining(int(cohort), self.threshold)))
+        more = math.sqrt(max(1.0, came / self.enforced(int(cohort))))
 
         def seen(field: Field) -> Field:
             if field.kind == "votes":
@@ -137,12 +144,14 @@ class DistributedPrivacy(Privacy):
 
     def release_text(self, masked: bool, cohort: int) -> str:
         return (
-            f"to the server, each round the sum of the updates with the clients' own noise, over a denominator of"
-            f" {cohort} that is fixed beforehand. The noise is drawn by every client from its operating system's secure"
-            " source; cohorts are known to the server, and epsilon counts no sampling. Not covered: how inputs are"
-            " scaled (where that is fitted to all owners' data, every node's counts, sums and sums of squares by column"
-            " go to the server unmasked before round one), levels and classes, counts of samples and steps, who took"
-            " part or dropped out, skipped rounds, and evaluations on clients' data"
+            "to a server that follows the protocol, each round the sum of the updates with the clients' own noise, over"
+            f" a denominator of {cohort} that is fixed beforehand. The noise is drawn by every client from its"
+            " operating system's secure source; cohorts are known to the server, and epsilon counts no sampling. Not"
+            " covered: how inputs are scaled (where that is fitted to all owners' data, every node's counts, sums and"
+            " sums of squares by column go to the server unmasked before round one), levels and classes, counts of"
+            " samples and steps, who took part or dropped out, skipped rounds, evaluations on clients' data, what"
+            " clients that collude with the server know (their own noise among it), and a server that swaps keys,"
+            " invents clients or tells different clients different stories"
         )
 
     def sentences(self, masked: bool, clients: int, sample: int | None, rounds: int, size: int) -> list[str]:

@@ -18,7 +18,8 @@ def deployed(algorithm: Algorithm, sums: Sums | None) -> Algorithm:
     if algorithm.privacy is None or sums is None or not sums.protocol:
         return algorithm
     settings = {field.name: getattr(algorithm.privacy, field.name) for field in fields(Privacy)}
-    return replace(algorithm, privacy=DistributedPrivacy(**settings, threshold=float(sums.threshold)))
+    privacy = DistributedPrivacy(**settings, threshold=float(sums.threshold), neighbours=sums.neighbours)
+    return replace(algorithm, privacy=privacy)
 
 
 def own_noise(algorithm: Algorithm, sums: Sums | None) -> DistributedPrivacy | None:

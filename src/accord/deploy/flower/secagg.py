@@ -29,8 +29,8 @@ from accord.core.errors import AccordError
 from accord.deploy.flower import secagg_messages as messages
 from accord.deploy.flower.keystream import KEY_BYTES, add_keystreams
 from accord.deploy.flower.packing import packed_numbers, width_of
-from accord.deploy.flower.secagg_graph import Graph
 from accord.deploy.flower.secagg_messages import AskKeys, AskMasked, AskShares, AskUnmask, Kept, PublicKeys, Unmasked
+from accord.privacy.secagg_graph import Graph
 
 CURVE = ec.SECP384R1()  # that of `generate_key_pairs`
 _SECRET_BYTES = 48

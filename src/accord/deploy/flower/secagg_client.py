@@ -23,7 +23,6 @@ from accord.core.files import write_text
 from accord.core.record import State
 from accord.deploy.flower import secagg
 from accord.deploy.flower.memory import client_folder
-from accord.deploy.flower.secagg_graph import Graph
 from accord.deploy.flower.secagg_messages import (
     BESIDE,
     AskKeys,
@@ -37,6 +36,7 @@ from accord.deploy.flower.secagg_messages import (
 from accord.deploy.flower.sums import Hide
 from accord.deploy.flower.wire import message_in, tensors_in
 from accord.privacy.distributed import Whole
+from accord.privacy.secagg_graph import Graph
 from accord.privacy.secure_sum import SecureSum
 
 _DONE = "secagg-done"

@@ -16,7 +16,6 @@ from accord.core.record import Record
 from accord.deploy.flower import secagg
 from accord.deploy.flower.exchange import Reply
 from accord.deploy.flower.replies import Failed, Silent, content_of
-from accord.deploy.flower.secagg_graph import Graph
 from accord.deploy.flower.secagg_messages import (
     BESIDE,
     KEYS,
@@ -38,6 +37,7 @@ from accord.deploy.flower.secagg_messages import (
 from accord.deploy.flower.secagg_totals import Totals
 from accord.deploy.flower.wire import payload
 from accord.engines.contract import ClientRow, Member, Outcome, Work
+from accord.privacy.secagg_graph import Graph
 
 if TYPE_CHECKING:
     from accord.deploy.flower.fleet import Fleet

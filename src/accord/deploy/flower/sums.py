@@ -22,9 +22,9 @@ from accord.core.reports import Reports, why_leave_out
 from accord.core.round import Round
 from accord.deploy.flower.npy import Wanted
 from accord.deploy.flower.packing import packed, packed_bytes, unpacked
-from accord.deploy.flower.secagg_graph import Graph, graph_of
 from accord.deploy.flower.wire import Task, filled, part_in
 from accord.engines.contract import ClientRow
+from accord.privacy.secagg_graph import Graph, graph_of
 from accord.privacy.secure_sum import SecureSum
 from accord.rules.algorithm import Algorithm, Memory
 from accord.rules.local import sgd

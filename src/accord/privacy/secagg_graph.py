@@ -17,15 +17,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accord.core.errors import AccordError
-from accord.privacy.distributed import remaining
 
 COLLUDING = 0.2  # share of a cohort that may side with the server where not everybody shares with everybody
 UNSAFE, UNLUCKY = 2.0**-40, 2.0**-20
 
 
+def remaining(cohort: int, threshold: float) -> int:
+    """How many clients of a cohort must remain, for a share of it."""
+    return max(2, math.ceil(threshold * cohort - 1e-9))
+
+
 @dataclass(frozen=True)
 class Graph:
-    """`degree` neighbours of every client; `opens` shares open a secret; `remain` clients must be left at the end."""
+    """`degree` neighbours of every client; `opens` shares open a secret, and so many of those that hold one must remain
+    by what a client sees itself; `remain` clients of the cohort must, by what the server sees."""
 
     degree: int
     opens: int
