@@ -230,6 +230,11 @@ def weighing(value: Any) -> Any:
     return change
 
 
+def renamed(message: Message, record: str) -> Message:
+    message.content["another"] = message.content.pop(record)
+    return message
+
+
 # types of numbers are the client's own choice here, and Flower itself unpacks what it fetches
 FINE = ("half precision", "whole numbers", "flags")
 HOSTILE = {
@@ -243,6 +248,16 @@ HOSTILE = {
     "metrics: none": tampered.beside("metrics", None),
     "metrics: two records": tampered.beside("more", MetricRecord({"num-examples": 3})),
     "arrays: two records": tampered.beside("more", ArrayRecord({"x": Array(np.zeros(3))})),
+    "weight: none": weighing(0),
+    "metrics: NaN": lambda m: m.content["metrics"].update(train_loss=float("nan")) or m,
+    "metrics: infinite": lambda m: m.content["metrics"].update(train_loss=float("inf")) or m,
+    "metrics: a list": lambda m: m.content["metrics"].update(train_loss=[0.1, 0.2]) or m,
+    "metrics: of another name": lambda m: renamed(m, "metrics"),
+    "arrays: of another name": lambda m: renamed(m, "arrays"),
+    "words besides": tampered.beside("more", ConfigRecord({"x": 1})),
+    "a buffer 10^6 times as far": tampered.array(
+        "arrays", "1.running_mean", tampered.values(lambda old: old * np.float32(1e6))
+    ),
     "10^6 times as far": tampered.array("arrays", "0.weight", tampered.values(lambda old: old * np.float32(1e6))),
 }
 
@@ -259,6 +274,43 @@ def test_a_tampered_reply_harms_its_sender_only(kind: str) -> None:
 
     (found, left_out), (expected, _) = rounds(HOSTILE[kind]), rounds(lambda message: None)
     assert left_out == ROUNDS and all(np.array_equal(found[name], expected[name]) for name in expected)
+
+
+EVALUATED = {
+    "NaN": lambda m: m.content["metrics"].update(loss=float("nan")) or m,
+    "a list": lambda m: m.content["metrics"].update(loss=[1.0, 2.0]) or m,
+    "one more": lambda m: m.content["metrics"].update(more=1.0) or m,
+    "10^12 samples": weighing(10**12),
+    "no samples": weighing(0),
+    "of another name": lambda m: renamed(m, "metrics"),
+}
+
+
+@pytest.mark.parametrize("kind", EVALUATED)
+def test_a_tampered_evaluation_harms_its_sender_only(kind: str) -> None:
+    def evaluated(tamper: Any) -> tuple[Any, int]:
+        over = grid()
+        over.spoil = lambda asked, reply: (
+            tamper(reply) if asked.metadata.message_type == "evaluate" and asked.metadata.dst_node_id == 53 else reply
+        )
+        random.seed(0)
+        strategy = GMA(flower.FedAvg(), tau=0.4)
+        result = strategy.start(over, ArrayRecord(module().state_dict()), num_rounds=1)
+        return dict(result.evaluate_metrics_clientapp[1]), strategy.left_out
+
+    assert evaluated(EVALUATED[kind]) == (evaluated(lambda reply: None)[0], 1)
+
+
+def test_the_bound_of_gma_can_be_chosen() -> None:
+    far = tampered.array("arrays", "0.weight", tampered.values(lambda old: old * np.float32(1e6)))
+    for largest, left_out in ((None, 0), (1e9, 0), (1000.0, 1)):
+        over = grid()
+        over.tamper[53] = far
+        strategy = GMA(flower.FedAvg(), largest=largest)
+        strategy.start(over, ArrayRecord(module().state_dict()), num_rounds=1)
+        assert strategy.left_out == left_out
+    with sentence("largest must be a number above 1, or None for no bound, got 0.5"):
+        GMA(flower.FedAvg(), largest=0.5)
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ from torch import Tensor
 from accord.core.errors import AccordError
 from accord.core.layout import Entry, Layout
 from accord.core.protocols import Mask, check_part
-from accord.core.record import Record
+from accord.core.record import Record, State
 from accord.core.reports import Reports, why_leave_out
 from accord.core.round import Round
 from accord.deploy.flower.npy import numpy_in
 from accord.deploy.flower.replies import MOST_SAMPLES, one_line
-from accord.deploy.flower.turns import check_largest, too_long
+from accord.deploy.flower.turns import UPDATE, Lengths, check_largest, lengths_of, too_long
 from accord.rules.algorithm import Algorithm, Memory
 from accord.rules.masks import gma
 
@@ -34,6 +34,7 @@ from accord.rules.masks import gma
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 # types that a client may answer with: Flower's means turn whole numbers into floats
 _NUMBERS = [np.dtype(kind) for kind in ("f4", "f8", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?")]
+_Form = frozenset[tuple[str, ...]]  # what a reply holds, by name
 _NOT_WEIGHTS = ("FedXgbBagging", "FedXgbCyclic")
 
 
@@ -42,8 +43,9 @@ class Masked(FlowerStrategy):
     they are.
 
     A reply with NaN, infinity or other shapes than the model's is left out before the strategy within sees it, and so
-    is one that weighs more than 10^9 samples, has other metrics than most, or changes the weights by more than
-    `largest` times the median (None: by however much); `left_out` counts them.
+    is one that weighs nothing or more than 10^9 samples, has other records or metrics than most, or changes the weights
+    (or one of the arrays that are not masked) by more than `largest` times the median (None: by however much). So is an
+    evaluation with such metrics. `left_out` counts them.
     """
 
     def __init__(
@@ -116,8 +118,17 @@ class Masked(FlowerStrategy):
         return self.inner.configure_evaluate(server_round, arrays, config, grid)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """As within."""
-        return self.inner.aggregate_evaluate(server_round, replies)
+        """As within, of metrics that most have, all finite."""
+        found, good = list(replies), []
+        usual = _usual(found)
+        for reply in found:
+            try:
+                if reply.has_content():
+                    self._weight(reply, usual)
+                good.append(reply)
+            except AccordError as error:
+                self._refuse(reply, str(error))
+        return self.inner.aggregate_evaluate(server_round, good)
 
     def _layout(self) -> Layout:
         """The arrays that are masked, in one vector."""
@@ -142,44 +153,55 @@ class Masked(FlowerStrategy):
 
     def _checked(self, replies: Sequence[Message], layout: Layout) -> list[tuple[Message, Tensor | None, float]]:
         """Every reply with what its client changed, `[P]`, and its weight; None for one that must not count."""
-        metrics = Counter(_metrics_of(reply) for reply in replies if reply.has_content())
-        usual = max(metrics, key=lambda names: metrics[names], default=frozenset())
+        usual = _usual(replies)
         found: list[tuple[Message, Tensor | None, float]] = []
-        for reply in replies:
+        lengths: dict[int, Lengths] = {}
+        for number, reply in enumerate(replies):
             delta, weight = None, 0.0
             if reply.has_content():
                 try:
-                    delta, weight = self._delta(reply, layout, usual)
+                    delta, others, weight = self._delta(reply, layout, usual)
+                    lengths[number] = lengths_of({UPDATE: delta, **others})
                 except AccordError as error:
                     self._refuse(reply, str(error))
             found.append((reply, delta, weight))
-        if self.largest is not None:
-            lengths = {
-                n: {"change": float(delta.double().norm())}
-                for n, (_, delta, _) in enumerate(found)
-                if delta is not None
-            }
-            for n, why in too_long(lengths, self.largest).items():
-                self._refuse(found[n][0], why)
-                found[n] = found[n][0], None, 0.0
+        for number, why in too_long(lengths, self.largest).items() if self.largest is not None else ():
+            self._refuse(replies[number], why)
+            found[number] = replies[number], None, 0.0
         return found
 
-    def _delta(self, reply: Message, layout: Layout, usual: frozenset[str]) -> tuple[Tensor, float]:
-        if _metrics_of(reply) != usual:
-            raise AccordError("its metrics are not those of the other nodes")
-        weight = _weight(reply, getattr(self.inner, "weighted_by_key", "num-examples"))
+    def _delta(self, reply: Message, layout: Layout, usual: _Form) -> tuple[Tensor, State, float]:
+        """What a client changed, `[P]`; the same of arrays that are not masked; and its weight."""
+        weight = self._weight(reply, usual)
         records = list(reply.content.array_records.values())
         if len(records) != 1 or records[0].keys() != self._sent.keys():
             raise AccordError("its arrays are not those of the model")
         values = {name: numpy_in(name, records[0][name], _NUMBERS, sent.shape) for name, sent in self._sent.items()}
-        changed = {entry.name: values[entry.name] - self._sent[entry.name] for entry in layout.parameters}
+        floats = {name: sent for name, sent in self._sent.items() if np.issubdtype(sent.dtype, np.floating)}
+        changed = {name: np.asarray(values[name] - sent) for name, sent in floats.items()}
         delta = self._flat(changed, layout)
         why = why_leave_out(delta, 1, layout)
         if why is not None:
             raise AccordError(why)
         if not all(np.isfinite(value).all() for value in values.values() if np.issubdtype(value.dtype, np.floating)):
             raise AccordError("NaN or infinity in a buffer")
-        return delta, weight
+        masked = {entry.name for entry in layout.parameters}
+        others = {name: torch.from_numpy(value) for name, value in changed.items() if name not in masked}
+        return delta, others, weight
+
+    def _weight(self, reply: Message, usual: _Form) -> float:
+        """The samples that a reply speaks for, which masks of sizes weigh by; 1 where it does not say."""
+        if _form_of(reply) != usual:
+            raise AccordError("its metrics are not those of the other nodes")
+        key, weight = getattr(self.inner, "weighted_by_key", "num-examples"), 1.0
+        for record in reply.content.metric_records.values():
+            for name, value in record.items():
+                if not all(map(math.isfinite, value if isinstance(value, list) else [value])):
+                    raise AccordError(f"its metric {name} is NaN or infinite")
+            weight = record.get(key, weight)
+        if not isinstance(weight, int | float) or not 0 < weight <= MOST_SAMPLES:
+            raise AccordError(f"{key} must be a number above 0 and at most {MOST_SAMPLES:,}, got {weight!r:.60}")
+        return float(weight)
 
     def _refuse(self, reply: Message, why: str) -> None:
         self.left_out += 1
@@ -208,27 +230,29 @@ class Masked(FlowerStrategy):
         return ArrayRecord({name: Array(np.asarray(value)) for name, value in made.items()})
 
 
-def GMA(inner: FlowerStrategy, tau: float = 0.4, unmasked: Sequence[str] = BUFFERS) -> Masked:
+def GMA(
+    inner: FlowerStrategy,
+    tau: float = 0.4,
+    unmasked: Sequence[str] = BUFFERS,
+    largest: float | None = 1000.0,
+) -> Masked:
     """Gradient masked averaging on a Flower strategy. `tau` is the net agreement a coordinate needs to pass whole; the
     `tau` of Flower's adaptive strategies is another thing, what they add to a root, and stays theirs.
 
     >>> strategy = GMA(FedAdam(eta=0.02, tau=1e-3), tau=0.4)
     """
-    return Masked(inner, gma(tau), unmasked)
+    return Masked(inner, gma(tau), unmasked, largest)
 
 
-def _metrics_of(reply: Message) -> frozenset[str]:
-    """The names of what a reply measured, and of the records that they stand in."""
-    return frozenset(f"{record}.{name}" for record, of in reply.content.metric_records.items() for name in of)
+def _form_of(reply: Message) -> _Form:
+    """The records of a reply, and the metrics in them: a number each, or a list of so many."""
+    form: set[tuple[str, ...]] = {(name, type(record).__name__) for name, record in reply.content.items()}
+    for record, of in reply.content.metric_records.items():
+        form |= {(record, name, str(len(v)) if isinstance(v, list) else "number") for name, v in of.items()}
+    return frozenset(form)
 
 
-def _weight(reply: Message, key: str) -> float:
-    """The samples that a reply speaks for, which masks of sizes weigh by; 1 where it does not say."""
-    for record in reply.content.metric_records.values():
-        value = record.get(key)
-        if value is None or value == 0:
-            continue
-        if not isinstance(value, int | float) or not (math.isfinite(value) and 0 < value <= MOST_SAMPLES):
-            raise AccordError(f"{key} must be a number of at most {MOST_SAMPLES:,}, got {value!r:.60}")
-        return float(value)
-    return 1.0
+def _usual(replies: Sequence[Message]) -> _Form:
+    """What most replies hold."""
+    times = Counter(_form_of(reply) for reply in replies if reply.has_content())
+    return max(times, key=lambda form: times[form], default=frozenset())

@@ -22,6 +22,7 @@ from accord.core.record import State
 from accord.engines.contract import ClientRow
 
 Answer = tuple[ClientRow, State]  # a client's row, and its record as it travelled
+UPDATE = "average.delta"  # what an update is called among a record's fields
 Lengths = Mapping[str, float]  # of a client's vectors, by name
 
 
@@ -59,7 +60,7 @@ def together(count: int, arriving: Iterator[tuple[int, Answer]], largest: float)
         for number, (row, tensors) in arriving:
             rows[number] = row
             if tensors:
-                lengths[number] = _lengths(tensors)
+                lengths[number] = lengths_of(tensors)
                 _put(folder, number, tensors)
         absurd = too_long(lengths, largest)
         for number in range(count):
@@ -79,14 +80,14 @@ def too_long(lengths: Mapping[int, Lengths], largest: float) -> dict[int, str]:
         usual = median(there.values()) if there else 0.0
         for number, length in there.items() if usual > 0 else ():
             if length > largest * usual:
-                what = "update" if name == "average.delta" else name
+                what = "update" if name == UPDATE else name
                 found[number] = (
                     f"its {what} is {length:.3g} long, more than {largest:,g} times the cohort's median of {usual:.3g}"
                 )
     return found
 
 
-def _lengths(tensors: State) -> Lengths:
+def lengths_of(tensors: State) -> Lengths:
     """In float64: the squares of large float32 numbers are infinite. A single number has no length: of losses, one
     client's may be thousands of times another's."""
     vectors = {name: value for name, value in tensors.items() if value.is_floating_point() and value.numel() > 1}
