@@ -24,6 +24,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.server.superlink.linkstate import LinkStateFactory
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
+from pydantic import ValidationError
 from tampered import arrays, named, no_counts, raw, values, within, without, words
 
 import accord
@@ -32,6 +33,9 @@ from accord.deploy.flower import Strategy, Sums, client_app, owned
 from accord.deploy.flower.claims import public_keys
 from accord.deploy.flower.keys import make_node_key
 from accord.deploy.flower.npy import array_in
+from accord.deploy.flower.preparing import FormWords
+from accord.deploy.flower.replies import EvaluationReply, Hello
+from accord.deploy.flower.secagg_messages import Unmasked
 from accord.deploy.flower.turns import too_long
 from accord.rules.local import Training
 from accord.runs.run import Run
@@ -287,6 +291,39 @@ def test_a_header_that_claims_terabytes_takes_no_memory() -> None:
     finally:
         tracemalloc.stop()
     assert array_in("delta", honest, torch.float32, (92,)).shape == (92,)
+
+
+MANY = 600_000
+OF_FORM = {"source": "table", "shape": [3], "outputs": 2, "regression": False, "classes": [], "columns": []}
+OF_FORM |= {"missing": "mean", "fields": None, "settled": None}
+OF_UNMASKED = {"session": "0" * 32, "client": "c", "seeds": {}, "keys": {}}
+OF_HELLO = {"train": {"c": 1}, "heldout": {}, "unseen": {}, "form": "x", "layout": None}
+OF_EVALUATION = {"groups": [["train", "c"]], "samples": [1], "sums": {"loss": {"kind": None, "figures": [1.0]}}}
+OF_EVALUATION |= {"smaller": [], "nan": [], "order": ["loss"], "of_group": {}}
+TOO_MANY: dict[str, tuple[Any, dict[str, Any], Any]] = {
+    "clients": (Hello, OF_HELLO, lambda: {"train": {f"{n:x}": -1 for n in range(MANY)}}),
+    "layout": (Hello, OF_HELLO, lambda: {"layout": [1] * MANY}),
+    "fields": (Hello, OF_HELLO, lambda: {f"{n:x}": 1 for n in range(MANY)}),
+    "samples": (EvaluationReply, OF_EVALUATION, lambda: {"samples": [-1] * MANY}),
+    "groups": (EvaluationReply, OF_EVALUATION, lambda: {"groups": [[1]] * MANY}),
+    "figures": (EvaluationReply, OF_EVALUATION, lambda: {"sums": {"x": {"kind": None, "figures": ["a"] * MANY}}}),
+    "metrics": (EvaluationReply, OF_EVALUATION, lambda: {"sums": {f"{n:x}": {} for n in range(MANY)}}),
+    "fields of a metric": (EvaluationReply, OF_EVALUATION, lambda: {"sums": {"x": {f"{n:x}": 1 for n in range(MANY)}}}),
+    "shares": (Unmasked, OF_UNMASKED, lambda: {"seeds": {f"{n:x}": 1 for n in range(MANY)}}),
+    "classes": (FormWords, OF_FORM, lambda: {"classes": [1] * MANY}),
+    "columns": (FormWords, OF_FORM, lambda: {"columns": [1] * MANY}),
+    "levels": (FormWords, OF_FORM, lambda: {"columns": [{"name": "a", "kind": "categories", "levels": [1] * MANY}]}),
+}
+
+
+@pytest.mark.parametrize("kind", TOO_MANY)
+def test_many_wrong_numbers_are_not_listed_one_by_one(kind: str) -> None:
+    """A list of 640,000 errors took 800 MiB, of a text of 8."""
+    model, fields, more = TOO_MANY[kind]
+    model.model_validate(fields)
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate({**fields, **more()})
+    assert caught.value.error_count() <= 100
 
 
 # ------------------------------------------------------------------------------------------------ three times

@@ -19,7 +19,6 @@ from flwr.app import Array, Message
 from torch import nn
 
 import accord
-from accord.core.errors import AccordError
 from accord.data import Federation
 from accord.data.agreement import Form
 from accord.data.preparation import Preparation
@@ -363,10 +362,19 @@ def test_a_label_that_only_an_unseen_client_has() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"outputs": 10**12}, {"shape": [1 << 40]}, {"classes": [str(n) for n in range(100_001)]}]
+    ("change", "said"),
+    [
+        ({"outputs": 10**12}, "outputs: Input should be less than or equal to 100000"),
+        ({"shape": [1 << 40]}, "shape.0: Input should be less than or equal to 100000000"),
+        ({"shape": [1 << 20, 1 << 20]}, "samples of 1,099,511,627,776 numbers"),
+        ({"classes": [str(n) for n in range(100_001)]}, "classes: List should have at most 100000 items"),
+        ({"classes": ["\x1b[2J"]}, "classes.0: a name must be printable"),
+        ({"classes": ["x" * 1001]}, "classes.0: String should have at most 1000 characters"),
+    ],
+    ids=["outputs", "side", "sides", "classes", "terminal", "long"],
 )
-def test_one_owner_cannot_make_the_model_as_large_as_it_likes(change: dict[str, Any]) -> None:
-    told = asdict(Form("table", (4,), 2, False))
+def test_one_owner_cannot_make_the_model_as_large_as_it_likes(change: dict[str, Any], said: str) -> None:
+    told = json.loads(json.dumps(asdict(Form("table", (4,), 2, False))))
     form_in(told)
-    with pytest.raises(AccordError, match="are refused"):
+    with sentence(said):
         form_in({**told, **change})

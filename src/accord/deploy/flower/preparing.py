@@ -1,31 +1,31 @@
 """The same preparation on every node: what a node says of its data, how moments travel, and models that are made once
 it is known what they read."""
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from torch import Tensor, nn
 
 from accord.core import draws
 from accord.core.errors import AccordError
-from accord.data.agreement import Form, agreed
+from accord.data.agreement import ColumnForm, Form, Kind, Source, agreed
 from accord.data.moments import LIMB, WIDTH, Moments
 from accord.data.preparation import Preparation
 from accord.deploy.flower.npy import Wanted
 from accord.deploy.flower.packing import packed, packed_bytes, unpacked
-from accord.deploy.flower.replies import one_line
+from accord.deploy.flower.replies import LONGEST_NAME, Told, first_of, one_line, printable
 from accord.deploy.flower.sums import Sums, shared
 from accord.privacy.secure_sum import MOST_BITS, FixedPoint
 
 STATISTICS = "statistics"  # what the question for moments is called, as an action of Flower's query messages
 LONGEST_LEVEL = 1000  # characters
 MOST_NAMES, MOST_INPUTS = 100_000, 10**8  # outputs, classes or levels; numbers of a sample
-_FORM = TypeAdapter(Form)
+Level = Annotated[str, Field(max_length=LONGEST_LEVEL), AfterValidator(printable)]
+Levels = Annotated[list[Level], Field(fail_fast=True, max_length=MOST_NAMES)]
 
 
 @dataclass(frozen=True)
@@ -39,24 +39,49 @@ class Shaped:
     make: Callable[[Preparation], nn.Module]
 
 
+class ColumnWords(Told):
+    """What a node says of a column (`ColumnForm`)."""
+
+    name: Level
+    kind: Kind
+    levels: Levels
+    declared: bool
+
+
+class FormWords(Told):
+    """What a node says of its data (`Form`). Models are shaped by these numbers, at the server and at every other
+    node."""
+
+    source: Source
+    shape: Annotated[list[Annotated[int, Field(ge=0, le=MOST_INPUTS)]], Field(fail_fast=True, max_length=8)]
+    outputs: Annotated[int, Field(ge=0, le=MOST_NAMES)]
+    regression: bool
+    classes: Levels
+    columns: Annotated[list[ColumnWords], Field(fail_fast=True, max_length=MOST_NAMES)]
+    missing: Annotated[str, Field(max_length=LONGEST_NAME)]
+    fields: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None
+    settled: dict[str, Any] | None
+
+
 def form_in(told: Any) -> Form:
     """What a node says of its data, whose names are for people to read."""
     try:
-        form = _FORM.validate_json(json.dumps(told), strict=True)
+        words = FormWords.model_validate(told)
+        columns = [ColumnForm(of.name, of.kind, tuple(of.levels), of.declared) for of in words.columns]
+        lists = {"shape": tuple(words.shape), "classes": tuple(words.classes), "columns": tuple(columns)}
+        form = Form(**{**words.model_dump(exclude={"columns"}), **lists})
         if form.settled is not None:
             agreed({"": form}, None)
-    except (ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except ValidationError as error:
+        raise AccordError(f"what it says of its data cannot be read: {first_of(error)}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise AccordError(f"what it says of its data cannot be read: {one_line(str(error))}") from None
-    levels = [level for column in form.columns for level in column.levels]
-    # models are shaped by these numbers, at the server and at every other node
-    if max(form.outputs, len(form.classes), len(levels)) > MOST_NAMES or math.prod(form.shape) > MOST_INPUTS:
+    levels = sum(len(column.levels) for column in form.columns)
+    if levels > MOST_NAMES or math.prod(form.shape) > MOST_INPUTS:
         raise AccordError(
-            f"its data have {form.outputs:,} outputs, {len(form.classes):,} classes, {len(levels):,} levels and samples"
-            f" of {math.prod(form.shape):,} numbers: more than {MOST_NAMES:,} or {MOST_INPUTS:,} are refused"
+            f"its data have {levels:,} levels and samples of {math.prod(form.shape):,} numbers: more than"
+            f" {MOST_NAMES:,} or {MOST_INPUTS:,} are refused"
         )
-    for name in (*form.classes, *(column.name for column in form.columns), *levels):
-        if not name.isprintable() or len(name) > LONGEST_LEVEL:
-            raise AccordError(f"a name of its columns, levels or classes cannot be printed: {name[:40]!r}")
     return form
 
 

@@ -2,14 +2,25 @@
 
 Text is measured before it is parsed (`LARGEST_TEXT` bytes; the parser goes 200 brackets deep and no further), and
 parsed into a model in which every number is finite, has a range, and is of its type: no text for a number, no 1.0 for a
-count. Arrays are read by `npy.py`, against the shapes that the server expects.
+count. The first thing that does not fit ends it: a list of all of them would take a hundred times the text. Arrays are
+read by `npy.py`, against the shapes that the server expects.
 """
 
 from collections.abc import Collection
+from itertools import islice
 from typing import Annotated, Any, Self
 
 from flwr.app import ConfigRecord, RecordDict
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 from pydantic_core import from_json
 
 from accord.core.errors import AccordError
@@ -24,6 +35,8 @@ MOST_SAMPLES = 10**9  # of one client and split: what it may register, and so th
 MOST_STEPS = 10**9
 LONGEST_NAME = 200  # characters of a client's or a metric's name
 MOST_METRICS = 100
+MOST_CLIENTS = 100_000  # of a node
+_PIECE = 100  # entries of a mapping that are looked at together
 
 
 class Failed(AccordError):
@@ -58,17 +71,38 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in last[:300])
 
 
-def _printable(name: str) -> str:
+def printable(name: str) -> str:
+    """A name that people may read."""
     if not name.isprintable():
         raise ValueError("a name must be printable")
     return name
 
 
-Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_printable)]
+def at_most(most: int) -> WrapValidator:
+    """A bound for a mapping. Pydantic compares its length once all entries were looked at, and lists all that are
+    wrong; lists have `fail_fast` for that."""
+
+    def first_wrong(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+        if not isinstance(value, dict):
+            return check(value)
+        if len(value) > most:
+            raise ValueError(f"at most {most:,} entries are read, got {len(value):,}")
+        entries, found = iter(value.items()), dict[Any, Any]()
+        while piece := dict(islice(entries, _PIECE)):
+            found |= check(piece)
+        return found
+
+    return WrapValidator(first_wrong)
+
+
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]
 Samples = Annotated[int, Field(ge=0, le=MOST_SAMPLES)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 # a number that is none, of a model that diverged, is null: JSON has neither NaN nor infinity
-Figures = list[Finite | None]
+Figures = Annotated[list[Finite | None], Field(fail_fast=True)]
+Counts = Annotated[dict[Name, Samples], at_most(MOST_CLIENTS)]
+SplitAndClient = Annotated[list[Name], Field(fail_fast=True, min_length=2, max_length=2)]
+MetricNames = Annotated[list[Name], Field(fail_fast=True, max_length=MOST_METRICS)]
 
 
 class Told(BaseModel):
@@ -87,9 +121,22 @@ class Told(BaseModel):
         try:
             return cls.model_validate(told)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(place) for place in first["loc"]) or "its words"
-            raise AccordError(f"{where}: {first['msg']}") from None
+            raise AccordError(first_of(error)) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_fields(cls, told: Any) -> Any:
+        """Before pydantic looks: it would list every field that nobody knows."""
+        if isinstance(told, dict) and (odd := next((name for name in told if name not in cls.model_fields), None)):
+            raise ValueError(f"{one_line(str(odd))[:40]!r} is not expected")
+        return told
+
+
+def first_of(error: ValidationError) -> str:
+    """The first thing that was wrong, and where, for people."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(place) for place in first["loc"]) or "its words"
+    return one_line(f"{where}: {first['msg'].removeprefix('Value error, ')}")
 
 
 def _json(received: RecordDict, group: str) -> dict[str, Any]:
@@ -117,12 +164,12 @@ def _json(received: RecordDict, group: str) -> dict[str, Any]:
 class Hello(Told):
     """Who lives on a node, with how many samples, and what it trains and sends."""
 
-    train: dict[Name, Samples]
-    heldout: dict[Name, Samples]
-    unseen: dict[Name, Samples]
+    train: Counts
+    heldout: Counts
+    unseen: Counts
     form: Annotated[str, Field(max_length=LONGEST_NAME)]
     # compared with the server's own, which has to be equal; None: the model waits for the preparation
-    layout: list[list[Any]] | None
+    layout: Annotated[list[list[Any]], Field(fail_fast=True)] | None
     data: dict[str, Any] | None = None  # what its samples look like; `preparing.form_in` reads it
 
     @property
@@ -162,13 +209,15 @@ class Measured(Told):
 class EvaluationReply(Told):
     """A node's figures. All lists have an entry for each of its groups."""
 
-    groups: list[Annotated[list[Name], Field(min_length=2, max_length=2)]]
-    samples: list[Samples]
-    sums: Annotated[dict[Name, Measured], Field(max_length=MOST_METRICS)]
-    smaller: Annotated[list[Name], Field(max_length=MOST_METRICS)]
-    nan: list[Annotated[Finite, Field(ge=0)]]
-    order: Annotated[list[Name], Field(max_length=MOST_METRICS)]
-    of_group: Annotated[dict[Name, Measured], Field(max_length=MOST_METRICS)]
+    groups: Annotated[
+        list[Annotated[list[Name], Field(fail_fast=True, min_length=2, max_length=2)]], Field(fail_fast=True)
+    ]
+    samples: Annotated[list[Samples], Field(fail_fast=True)]
+    sums: Annotated[dict[Name, Measured], at_most(MOST_METRICS)]
+    smaller: MetricNames
+    nan: Annotated[list[Annotated[Finite, Field(ge=0)]], Field(fail_fast=True)]
+    order: MetricNames
+    of_group: Annotated[dict[Name, Measured], at_most(MOST_METRICS)]
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:

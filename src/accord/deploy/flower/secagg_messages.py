@@ -9,7 +9,7 @@ from typing import Annotated
 from flwr.app import ConfigRecord, RecordDict
 from pydantic import Field, StringConstraints
 
-from accord.deploy.flower.replies import Name, Told
+from accord.deploy.flower.replies import Name, Told, at_most
 from accord.deploy.flower.wire import PROTOCOL
 
 KEYS, SHARES, MASKED, UNMASK = "keys", "shares", "masked", "unmask"  # the stages, as actions of train messages
@@ -24,8 +24,8 @@ Share = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}){4,100}$")]
 Ciphertext = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_=-]{1,4000}$")]
 Count = Annotated[int, Field(ge=2, le=MOST)]
 Number = Annotated[int, Field(ge=0, le=2**53)]
-Names = Annotated[list[Name], Field(max_length=MOST)]
-Shares = Annotated[dict[Name, Share], Field(max_length=MOST)]
+Names = Annotated[list[Name], Field(fail_fast=True, max_length=MOST)]
+Shares = Annotated[dict[Name, Share], at_most(MOST)]
 
 
 class PublicKeys(Told):
@@ -47,11 +47,11 @@ class AskKeys(Question):
 
 
 class AskShares(Question):
-    keys: Annotated[dict[Name, PublicKeys], Field(max_length=MOST)]
+    keys: Annotated[dict[Name, PublicKeys], at_most(MOST)]
 
 
 class AskMasked(Question):
-    shares: Annotated[dict[Name, Ciphertext], Field(max_length=MOST)]
+    shares: Annotated[dict[Name, Ciphertext], at_most(MOST)]
 
 
 class AskUnmask(Question):
@@ -72,7 +72,7 @@ class SharesOut(Answer):
     """Shares for every neighbour, encrypted to it, and a digest of the seed by which a wrong share is noticed."""
 
     digest: Digest
-    shares: Annotated[dict[Name, Ciphertext], Field(max_length=MOST)]
+    shares: Annotated[dict[Name, Ciphertext], at_most(MOST)]
 
 
 class Unmasked(Answer):
