@@ -342,6 +342,26 @@ def test_a_node_is_excluded_after_three_bad_replies(exchange: str) -> None:
         assert f"{CLIENT} (its node is excluded: 3 of its replies could not be read, 2 rounds)" in str(found)
 
 
+def test_what_an_evaluation_finds_is_the_evaluations_to_say() -> None:
+    """A round's outcome stays as it was handed out; the row has both."""
+    fed = blobs(clients=4, unseen=1)
+    grid = grid_of(fed)
+    bad = tampered.text("{")
+    grid.spoil = lambda asked, reply: (
+        bad(reply) if _is(asked, CULPRIT, "evaluate") or _is(asked, 9000, "train") else reply
+    )
+    strategy = Strategy(accord.fedavg(), mlp(), clients=fed.clients, plan=Plan(rounds=1, evaluate_every=1), timeout=0.5)
+    loop = strategy._open(grid, None, None)
+    asked = next(loop.rounds())
+    outcome = loop.engine.train(asked.work, asked.cohort)
+    assert outcome.row_fields.keys() == {"bytes_down", "bytes_up"}
+    table = loop.evaluated()
+    assert outcome.row_fields.keys() == {"bytes_down", "bytes_up"}
+    assert table.row_fields.keys() == {"bad_replies"}
+    loop.absorb(asked, outcome, 0.0)
+    assert set(loop.result().rows[0]) >= {"bytes_down", "bytes_up", "bad_replies"}
+
+
 def test_of_two_nodes_that_measure_differently_neither_is_excluded(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody can tell which of them is wrong."""
     fed = blobs(clients=2, unseen=0)

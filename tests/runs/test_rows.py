@@ -31,7 +31,7 @@ WHOLE = RoundRow(
     steps=6,
     samples=60,
     train_loss=math.nan,
-    told={"bytes_up": 9, "left_out_again": {}},
+    engine_fields={"bytes_up": 9, "left_out_again": {}},
     attackers=0,
     update_norm=math.inf,
     agreement=0.5,
@@ -48,7 +48,7 @@ def test_a_row_and_its_json_are_one() -> None:
     again = RoundRow.from_json(form)
     assert again == WHOLE == form and again.to_json() == form and list(again.to_json()) == list(form)
     assert form["train_loss"] is None and form["update_norm"] is None and "step_norm" not in form
-    assert again.told == WHOLE.told and again.evaluation == EVALUATION and again.agreement == 0.5
+    assert again.engine_fields == WHOLE.engine_fields and again.evaluation == EVALUATION and again.agreement == 0.5
     assert WHOLE["evaluation"]["splits"]["heldout"]["accuracy"]["by_sample"] == 0.5
     assert "skipped" not in WHOLE and WHOLE.get("attackers") == 0 and len(WHOLE) == len(form)
     gap = EVALUATION["gaps"]["out_of_sample"]

@@ -71,7 +71,7 @@ def test_a_row_as_numbers() -> None:
     row = RoundRow(
         round=3,
         train_loss=0.5,
-        told={"penalty": 2.0, "left_out_again": {}},
+        engine_fields={"penalty": 2.0, "left_out_again": {}},
         agreement_by_layer={"w": 0.25},
         evaluation=Evaluation({"heldout": heldout, "unseen": unseen}),
     )

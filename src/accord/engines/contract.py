@@ -77,11 +77,11 @@ class ClientRow:
 @dataclass(frozen=True)
 class Outcome:
     """A cohort's round: one record (None if no report was accepted), a row per client, and what else the round's row
-    tells."""
+    holds."""
 
     record: Record | None
     rows: list[ClientRow]
-    told: Mapping[str, Any] = field(default_factory=dict)
+    row_fields: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def accepted(self) -> list[ClientRow]:
@@ -104,6 +104,7 @@ class Table:
     of_group: Mapping[str, GroupValues] = field(default_factory=dict)
     nan: np.ndarray | None = None  # predictions that are NaN, by group; None: nobody counted
     order: tuple[str, ...] = ()  # of all metrics: the first that is not the loss judges
+    row_fields: Mapping[str, Any] = field(default_factory=dict)  # what the round's row holds of the evaluation besides
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, overload
@@ -39,7 +39,7 @@ class RoundRow(Jsonable):
     samples: int = 0
     train_loss: float | None = None
     client_norm: float | None = None
-    told: Mapping[str, Any] = field(default_factory=dict)  # what an engine adds: bytes sent, a penalty
+    engine_fields: Mapping[str, Any] = field(default_factory=dict)  # what an engine adds: bytes sent, a penalty
     attackers: int | None = None
     update_norm: float | None = None
     step_norm: float | None = None
@@ -53,7 +53,7 @@ class RoundRow(Jsonable):
 
     def fields_in_json(self) -> Json:
         form: Json = {name: getattr(self, name) for name in _ALWAYS}
-        form.update(self.told)
+        form.update(self.engine_fields)
         for name in _SOMETIMES:
             if (value := getattr(self, name)) is not None:
                 form[name] = value
@@ -62,6 +62,10 @@ class RoundRow(Jsonable):
         if self.off_schedule:
             form["off_schedule"] = True
         return form
+
+    def with_fields(self, more: Mapping[str, Any]) -> "RoundRow":
+        """With more that an engine adds."""
+        return replace(self, engine_fields={**self.engine_fields, **more}) if more else self
 
     def numbers(self) -> dict[str, float]:
         """What is a number of its own, and finite."""
@@ -74,13 +78,15 @@ class RoundRow(Jsonable):
         known |= {key: math.nan for key in _SOMETIMES if key in form and form[key] is None}
         if "evaluation" in known:
             known["evaluation"] = Evaluation.from_json(known["evaluation"])
-        return cls(**known, told={key: value for key, value in form.items() if key not in _KNOWN})
+        return cls(**known, engine_fields={key: value for key, value in form.items() if key not in _KNOWN})
 
 
-_KNOWN = frozenset(field.name for field in fields(RoundRow)) - {"told"}
+_KNOWN = frozenset(field.name for field in fields(RoundRow)) - {"engine_fields"}
 _ALWAYS = ("round", "invited", "accepted", "left_out", "steps", "samples", "train_loss", "client_norm")
 _SOMETIMES = tuple(
-    field.name for field in fields(RoundRow) if field.name not in (*_ALWAYS, "told", "evaluation", "off_schedule")
+    field.name
+    for field in fields(RoundRow)
+    if field.name not in (*_ALWAYS, "engine_fields", "evaluation", "off_schedule")
 )
 
 
@@ -88,7 +94,7 @@ _TABLES = ("left_out", "agreement_by_layer", "privacy")
 _FIGURES = tuple(
     field.name
     for field in fields(RoundRow)
-    if field.name not in (*_TABLES, "told", "skipped", "evaluation", "off_schedule")
+    if field.name not in (*_TABLES, "engine_fields", "skipped", "evaluation", "off_schedule")
 )
 
 

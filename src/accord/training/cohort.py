@@ -143,6 +143,6 @@ def cohort_row(
         samples=samples,
         train_loss=sum(row.loss * row.samples for row in accepted) / samples if samples else None,
         client_norm=sum(row.norm for row in accepted) / len(accepted) if accepted else None,
-        told=outcome.told,
+        engine_fields=outcome.row_fields,
         attackers=None if attackers is None else sum(row.client in attackers for row in accepted),
     )

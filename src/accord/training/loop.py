@@ -162,7 +162,7 @@ class Loop:
         number = row.round
         if table is not None:
             evaluation, scheduled = self._evaluate(row, table), self.plan.evaluates(number)
-            row = replace(row, evaluation=evaluation, off_schedule=not scheduled)
+            row = replace(row, evaluation=evaluation, off_schedule=not scheduled).with_fields(table.row_fields)
             if scheduled:
                 self.progress = self.progress.judged(evaluation)
                 if self.plan.patience is not None:

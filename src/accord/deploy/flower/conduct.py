@@ -5,6 +5,7 @@ too long). Those are left out, each time they happen; a node that cannot help it
 """
 
 import logging
+from typing import Any
 
 from accord.deploy.flower.replies import one_line
 
@@ -19,7 +20,9 @@ class Conduct:
     def __init__(self) -> None:
         self.bad: dict[int, int] = {}
         self.excluded: dict[int, str] = {}
-        self.news: dict[str, str] = {}  # since the round's row was written
+        self._news: dict[str, str] = {}  # what no row has yet, and what this round's has
+        self._reported: set[str] = set()
+        self._names: dict[int, str] = {}  # of those that are excluded, by their clients
 
     def blame(self, node: int, who: str, what: str, why: str, in_row: bool, counted: bool) -> str:
         """Counts a reply that did not fit, and gives the sentence about it. `who` is the node by its clients, `what`
@@ -28,8 +31,22 @@ class Conduct:
         said = f"its reply cannot be read: {one_line(why)}"
         _log.warning("bad reply %s%s, %s: %s", f"{count} of " if counted else "of ", who, what, said)
         if not in_row:
-            self.news[f"{who}, {what}"] = said
+            self._news[f"{who}, {what}"] = said
+            self._reported.discard(f"{who}, {what}")
         if count == MOST_BAD_REPLIES and node not in self.excluded:
+            self._names[node] = who
             self.excluded[node] = f"its node is excluded: {count} of its replies could not be read"
             _log.warning("%s is excluded for the rest of the run, after %s bad replies", who, count)
         return said
+
+    def begin_round(self) -> None:
+        """What was reported is in the row of the round before."""
+        self._news = {what: why for what, why in self._news.items() if what not in self._reported}
+        self._reported = set()
+
+    def row_fields(self) -> dict[str, Any]:
+        """What the round's row holds of it: who sent what could not be read, since the row before, and who is
+        excluded."""
+        self._reported = set(self._news)
+        found = {"bad_replies": dict(self._news), "excluded": [self._names[node] for node in self.excluded]}
+        return {name: value for name, value in found.items() if value}

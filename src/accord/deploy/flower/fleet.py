@@ -21,12 +21,15 @@ from accord.deploy.flower.figures import Form, Gathered
 from accord.deploy.flower.npy import Wanted, arrays_in
 from accord.deploy.flower.replies import Failed, Silent, TrainReply, content_of
 from accord.deploy.flower.roster import Roster
+from accord.deploy.flower.secagg_messages import MASKED
 from accord.deploy.flower.secagg_rounds import SecureRound
 from accord.deploy.flower.sums import Receiver, Sums
 from accord.deploy.flower.turns import Answer, in_turn, together
 from accord.deploy.flower.wire import AGAIN, arrays_of, content, payload, task_of
 from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Part, Table, Work, added, shards
+from accord.privacy.secagg_graph import Graph
 
+MASKED_TASK = f"{MessageType.TRAIN}.{MASKED}"  # a task whose record leaves the client masked
 _log = logging.getLogger("flwr")
 
 
@@ -60,7 +63,6 @@ class Fleet:
         self.receiver = Receiver(job.algorithm, sums, job.layout)
         self.bytes_down = self.bytes_up = 0
         self._form: Form | None = None  # of the evaluation before
-        self._told: dict[str, Any] = {}  # what the round's row tells besides: written after its evaluation
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -70,12 +72,25 @@ class Fleet:
     def train(self, work: Work, cohort: Sequence[Member]) -> Outcome:
         """Sends the cohort its tasks and adds what comes back."""
         if self.sums and self.sums.protocol:
-            done = SecureRound(self, work, cohort, self.sums.graph(len(cohort))).outcome()
-            self._told = dict(done.told)
-            self._tell_conduct()
-            return replace(done, told=self._told)
+            self.roster.conduct.begin_round()
+            done = self._secure_round(work, cohort, self.sums.graph(len(cohort))).outcome()
+            return replace(done, row_fields={**done.row_fields, **self.roster.conduct.row_fields()})
         messages = self.messages(work, cohort)
         return self.outcome(work, cohort, self.roster.exchange(messages, self.timeout), messages)
+
+    def _secure_round(self, work: Work, cohort: Sequence[Member], graph: Graph) -> SecureRound:
+        return SecureRound(
+            self.roster,
+            self.receiver,
+            self.experiment,
+            self.timeout,
+            work.round,
+            [member.client for member in cohort],
+            graph,
+            tasks=lambda names: self.messages(work, [m for m in cohort if m.client in names], MASKED_TASK),
+            read=lambda client, node, reply: self.answer(work, client, node, reply, self.receiver.wanted()),
+            stage_state=(lambda client: work.stage(client, {})) if self.job.remembers else lambda client: None,
+        )
 
     def messages(self, work: Work, cohort: Sequence[Member], kind: str = MessageType.TRAIN) -> dict[str, Message]:
         """A task for every client of the cohort whose node is there, by client."""
@@ -120,6 +135,7 @@ class Fleet:
     ) -> Outcome:
         """A cohort's round from its replies, in whatever order they come."""
         self.bytes_down = self.bytes_up = 0
+        self.roster.conduct.begin_round()
         answers = self._answers(work, cohort, replies, messages, self.receiver.wanted())
         done = sum((self._part(work, shard, answers) for shard in shards(cohort)), start=Part())
         record, rows = done.record, done.rows
@@ -134,20 +150,10 @@ class Fleet:
         if record is not None and self.job.algorithm.asks_twice:
             reported = [member for member, row in zip(cohort, rows, strict=True) if row.left_out_because is None]
             record, silent = self._again(work, reported, record)
-        self._told = {"bytes_down": self.bytes_down, "bytes_up": self.bytes_up}
+        fields: dict[str, Any] = {"bytes_down": self.bytes_down, "bytes_up": self.bytes_up}
         if silent:
-            self._told["left_out_again"] = silent
-        self._tell_conduct()
-        return Outcome(record, rows, self._told)
-
-    def _tell_conduct(self) -> None:
-        """Puts into the round's row who sent what could not be read, and who is excluded."""
-        conduct = self.roster.conduct
-        if conduct.news:
-            self._told["bad_replies"] = {**self._told.get("bad_replies", {}), **conduct.news}
-            conduct.news = {}
-        if conduct.excluded:
-            self._told["excluded"] = [self.roster.named(node) for node in conduct.excluded]
+            fields["left_out_again"] = silent
+        return Outcome(record, rows, {**fields, **self.roster.conduct.row_fields()})
 
     def _again(self, work: Work, cohort: Sequence[Member], record: Record) -> tuple[Record, dict[str, str]]:
         """The second exchange: those who reported are told the first one's sums, and add to others. Who does not answer
@@ -257,9 +263,6 @@ class Fleet:
             why = "its metrics are not those of the other nodes"
             self.roster.blame(node, "evaluation", why, counted=sure)
         self._form = found.before
-        self._tell_conduct()
-        if left_out:
-            self._told["evaluation_left_out"] = left_out
         for who, why in left_out.items():
             _log.warning("an evaluation without %s: %s", who, why)
         if not found.answers and wrong:
@@ -270,7 +273,8 @@ class Fleet:
                 f"none of {len(messages)} nodes answered an evaluation within {self.timeout:g} s: the run can be"
                 " resumed"
             )
-        return found.table()
+        fields = {"evaluation_left_out": left_out} if left_out else {}
+        return replace(found.table(), row_fields={**fields, **self.roster.conduct.row_fields()})
 
 
 def _read(received: RecordDict, client: str, round: int, samples: int | None, wanted: Wanted) -> Answer:

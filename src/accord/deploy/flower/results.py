@@ -17,11 +17,11 @@ _log = logging.getLogger("flwr")
 def log_round(event: Event) -> None:
     row = event.row
     out = "".join(f"; left out: {client} ({why})" for client, why in row.left_out.items())
-    again = row.told.get("left_out_again", {})
+    again = row.engine_fields.get("left_out_again", {})
     out += "".join(f"; not corrected by: {client} ({why})" for client, why in again.items())
-    out += "".join(f"; bad reply: {who} ({why})" for who, why in row.told.get("bad_replies", {}).items())
-    out += "".join(f"; excluded: {node}" for node in row.told.get("excluded", ()))
-    travelled = f"{row.told.get('bytes_down', 0):,} bytes down, {row.told.get('bytes_up', 0):,} up"
+    out += "".join(f"; bad reply: {who} ({why})" for who, why in row.engine_fields.get("bad_replies", {}).items())
+    out += "".join(f"; excluded: {node}" for node in row.engine_fields.get("excluded", ()))
+    travelled = f"{row.engine_fields.get('bytes_down', 0):,} bytes down, {row.engine_fields.get('bytes_up', 0):,} up"
     _log.info(
         "round %s/%s: %s of %s reports, %s%s",
         event.round,

@@ -7,15 +7,16 @@ numbers do not mind. Only the sum is ever unmasked, and only when enough clients
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from flwr.app import ConfigRecord, Message, MessageType
 
 from accord.core.errors import AccordError
-from accord.core.record import Record
+from accord.core.record import Record, State
 from accord.deploy.flower import secagg
 from accord.deploy.flower.exchange import Reply
 from accord.deploy.flower.replies import Failed, Silent, content_of
+from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.secagg_messages import (
     BESIDE,
     KEYS,
@@ -35,12 +36,10 @@ from accord.deploy.flower.secagg_messages import (
     written,
 )
 from accord.deploy.flower.secagg_totals import Totals
+from accord.deploy.flower.sums import Receiver
 from accord.deploy.flower.wire import payload
-from accord.engines.contract import ClientRow, Member, Outcome, Work
+from accord.engines.contract import ClientRow, Outcome
 from accord.privacy.secagg_graph import Graph
-
-if TYPE_CHECKING:
-    from accord.deploy.flower.fleet import Fleet
 
 Q = TypeVar("Q", bound=Question)
 A = TypeVar("A", bound=Answer)
@@ -48,36 +47,42 @@ A = TypeVar("A", bound=Answer)
 
 @dataclass
 class SecureRound:
-    """One attempt at a round. `fleet` sends tasks and reads rows, as it does for open sums."""
+    """One attempt at a round of a cohort, by `names`. `tasks(names)` are the messages that ask for masked records, and
+    `read(client, node, reply)` gives a client's row and record, as for open sums; `stage_state(client)` notes that what
+    it remembers of the round counts."""
 
-    fleet: "Fleet"
-    work: Work
-    cohort: Sequence[Member]
+    roster: Roster
+    receiver: Receiver
+    experiment: str
+    timeout: float
+    round: int
+    names: Sequence[str]
     graph: Graph
+    tasks: Callable[[Collection[str]], dict[str, Message]]
+    read: Callable[[str, int, Reply], tuple[ClientRow, State]]
+    stage_state: Callable[[str], None]
     session: str = field(default_factory=lambda: secrets.token_hex(16))
     down: int = 0  # payload in bytes, and up
     up: int = 0
     out: dict[str, str] = field(default_factory=dict)  # who is left out, and why
     rows: dict[str, ClientRow] = field(default_factory=dict)
     stage: str = KEYS
-    told: dict[str, Any] = field(default_factory=dict)
+    row_fields: dict[str, Any] = field(default_factory=dict)
     suspects: set[str] = field(default_factory=set)  # who sent a share that did not fit
 
     def outcome(self) -> Outcome:
         record: Record | None = None
-        names = [member.client for member in self.cohort]
         why = ""
         try:
-            record = self._sum(names)
+            record = self._sum(self.names)
         except AccordError as error:
             why = str(error)
-        rows = [self._row(client, record is not None, why) for client in names]
-        if record is not None and self.fleet.job.remembers:
-            for row in rows:
-                if row.left_out_because is None:
-                    self.work.stage(row.client, {})  # its state is its own; the server only counts versions
+        rows = [self._row(client, record is not None, why) for client in self.names]
+        for row in rows:
+            if row.left_out_because is None:
+                self.stage_state(row.client)
         traffic = {"bytes_down": self.down, "bytes_up": self.up}
-        return Outcome(record, rows, {**traffic, **self.told})
+        return Outcome(record, rows, {**traffic, **self.row_fields})
 
     def _row(self, client: str, added: bool, why: str) -> ClientRow:
         row = self.rows.get(client, ClientRow(client, 0, 0, 0.0, 0.0))
@@ -96,14 +101,14 @@ class SecureRound:
     # -------------------------------------------------------------------------------------------- the stages
 
     def _keys(self, names: Sequence[str]) -> dict[str, PublicKeys]:
-        self.fleet.roster.meet()
+        self.roster.meet()
         asks = {name: self._ask(AskKeys, name, cohort=len(names)) for name in names}
-        found, known, where = dict[str, PublicKeys](), set[str](), dict(self.fleet.roster.where)
+        found, known, where = dict[str, PublicKeys](), set[str](), dict(self.roster.where)
         for name, answer in self._answers(KEYS, asks, Keys):
             try:
                 secagg.check_keys(answer.keys, known)
             except AccordError as error:  # else its neighbours would be named for what they cannot use
-                self.out[name] = self.fleet.roster.blame(where[name], f"{KEYS} of {name}", str(error), in_row=True)
+                self.out[name] = self.roster.blame(where[name], f"{KEYS} of {name}", str(error), in_row=True)
                 continue
             found[name] = answer.keys
             known |= {answer.keys.mask, answer.keys.share}
@@ -129,18 +134,16 @@ class SecureRound:
         """The sum of the masked records, and whose they are."""
         self._enough(dealt, "made shares")
         self.stage = MASKED
-        members = [member for member in self.cohort if member.client in dealt]
-        messages = self.fleet.messages(self.work, members, f"{MessageType.TRAIN}.{MASKED}")
+        messages = self.tasks(dealt)
         for name, message in messages.items():
             mine = {other: dealt[other].shares[name] for other in neighbours[name] if other in dealt}
             words = written(self._ask(AskMasked, name, shares=mine), BESIDE)
             message.content.config_records[BESIDE] = ConfigRecord(dict(words.config_records[BESIDE]))
-        self._missing([member.client for member in members], messages)
-        wanted = self.fleet.receiver.wanted()
-        totals, sent = Totals(self.fleet.receiver), []
+        self._missing(dealt, messages)
+        totals, sent = Totals(self.receiver), []
         for name, reply in self._exchange(messages):
             node = messages[name].metadata.dst_node_id
-            row, tensors = self.fleet.answer(self.work, name, node, reply, wanted)
+            row, tensors = self.read(name, node, reply)
             self.rows[name] = row
             try:
                 if row.left_out_because is not None:
@@ -177,7 +180,7 @@ class SecureRound:
             else:
                 silent[name] = "it sent shares that it was not asked for"
         if silent:
-            self.told["silent_at_unmask"] = silent
+            self.row_fields["silent_at_unmask"] = silent
         self._note_unread(answers)
         self._enough(answers, "helped to unmask the sum")
         gone = [name for name in dealt if name not in sent and any(other in sent for other in neighbours[name])]
@@ -195,12 +198,12 @@ class SecureRound:
                 readers.setdefault(dealer, []).append(name)
         spare = max(1, self.graph.degree + 1 - self.graph.opens)
         for dealer, of in readers.items():
-            node = self.fleet.roster.where.get(dealer)
+            node = self.roster.where.get(dealer)
             if len(of) > spare and node is not None:
                 why = f"{len(of)} of its neighbours cannot open the shares that it made for them"
-                self.fleet.roster.blame(node, f"{SHARES} of {dealer}", why)
+                self.roster.blame(node, f"{SHARES} of {dealer}", why)
         if readers:
-            self.told["unread_shares"] = {dealer: sorted(of) for dealer, of in sorted(readers.items())}
+            self.row_fields["unread_shares"] = {dealer: sorted(of) for dealer, of in sorted(readers.items())}
 
     def _opened(
         self,
@@ -221,25 +224,23 @@ class SecureRound:
                 raise AccordError(f"the masks of {name} cannot be removed: {error}") from None
             if wrong is not None:
                 self.suspects.add(wrong)
-                self.told.setdefault("wrong_shares", {})[name] = wrong
+                self.row_fields.setdefault("wrong_shares", {})[name] = wrong
         return found
 
     # ------------------------------------------------------------------------------------------- the exchange
 
     def _ask(self, form: type[Q], client: str, **rest: Any) -> Q:
-        return form(
-            session=self.session, experiment=self.fleet.experiment, client=client, round=self.work.round, **rest
-        )
+        return form(session=self.session, experiment=self.experiment, client=client, round=self.round, **rest)
 
     def _enough(self, names: Collection[str], did: str) -> None:
         if len(names) < self.graph.remain:
             raise AccordError(
-                f"{len(names)} of {len(self.cohort)} clients {did}, and {self.graph.remain} must: the round is skipped"
+                f"{len(names)} of {len(self.names)} clients {did}, and {self.graph.remain} must: the round is skipped"
             )
 
     def _missing(self, names: Iterable[str], asked: Iterable[str]) -> None:
         for name in set(names) - set(asked):
-            self.out[name] = f"{self.fleet.roster.absent(name)} (stage {self.stage})"
+            self.out[name] = f"{self.roster.absent(name)} (stage {self.stage})"
 
     def _answers(
         self, stage: str, asks: Mapping[str, Question], form: type[A], silent: dict[str, str] | None = None
@@ -247,9 +248,9 @@ class SecureRound:
         """What clients answer in a stage. Who does not is left out, or is only noted in `silent` where its record is
         in the sum already."""
         self.stage = stage
-        where = self.fleet.roster.where
-        kind, ttl = f"{MessageType.TRAIN}.{stage}", self.fleet.timeout
-        group = str(self.work.round)
+        where = self.roster.where
+        kind, ttl = f"{MessageType.TRAIN}.{stage}", self.timeout
+        group = str(self.round)
         messages = {
             name: Message(written(ask), where[name], kind, ttl=ttl, group_id=group)
             for name, ask in asks.items()
@@ -268,21 +269,21 @@ class SecureRound:
     def _read(self, name: str, node: int, reply: Reply, form: type[A]) -> A:
         """A client's answer to a stage. One that does not fit counts against its node."""
         try:
-            answer = form.read(content_of(reply, self.fleet.timeout))
+            answer = form.read(content_of(reply, self.timeout))
             if (answer.session, answer.client) != (self.session, name):
                 raise AccordError("it is another client's, or of another session")
         except Silent:
-            self.fleet.roster.doubt(name)
+            self.roster.doubt(name)
             raise
         except Failed:
             raise
         except AccordError as error:
-            said = self.fleet.roster.blame(node, f"{self.stage} of {name}", str(error), in_row=True)
+            said = self.roster.blame(node, f"{self.stage} of {name}", str(error), in_row=True)
             raise AccordError(said) from None
         return answer
 
     def _exchange(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Reply]]:
         self.down += sum(map(payload, messages.values()))
-        for name, reply in self.fleet.roster.exchange(messages, self.fleet.timeout):
+        for name, reply in self.roster.exchange(messages, self.timeout):
             self.up += payload(reply) if isinstance(reply, Message) else 0
             yield name, reply
