@@ -63,7 +63,9 @@ KINDS = {"hello": "query", "training": "train", "second exchange": "train.again"
 TWICE = accord.fedavg(average=accord.corrective(0.2, passes=2), mask=accord.gma(0.4))
 
 
-def run_with(exchange: str, tamper: Any, rounds: int = 1, algorithm: Any = None, largest: float | None = 1000.0) -> Run:
+def run_with(
+    exchange: str, tamper: Any, rounds: int = 1, algorithm: Any = None, max_norm_ratio: float | None = 1000.0
+) -> Run:
     """A run in which the culprit's replies of one exchange are tampered with."""
     fed = blobs(clients=4, unseen=1)
     grid = grid_of(fed, metrics=METRICS if exchange == "evaluation" else None)
@@ -76,7 +78,13 @@ def run_with(exchange: str, tamper: Any, rounds: int = 1, algorithm: Any = None,
     known = [client for client in fed.clients if exchange != "hello" or client != CLIENT]
     plan = Plan(rounds=rounds, evaluate_every=1)
     chosen = algorithm or (TWICE if exchange == "second exchange" else accord.fedavg(mask=accord.gma(0.4)))
-    options = {"training": Training(lr=0.05), "plan": plan, "timeout": 0.5, "wait": 5.0, "largest": largest}
+    options = {
+        "training": Training(lr=0.05),
+        "plan": plan,
+        "timeout": 0.5,
+        "wait": 5.0,
+        "max_norm_ratio": max_norm_ratio,
+    }
     strategy = Strategy(chosen, mlp(), clients=known, **options)
     strategy.start(grid)
     assert strategy.run is not None
@@ -626,7 +634,7 @@ def test_an_absurd_update_is_left_out_and_named(kind: str, factor: float) -> Non
 
 
 def test_without_a_bound_it_counts() -> None:
-    found = run_with("training", scaled("average.delta", 1e5), largest=None)
+    found = run_with("training", scaled("average.delta", 1e5), max_norm_ratio=None)
     assert found.rows[0]["left_out"] == {} and float(found.last.vector.norm()) > 1000
 
 
@@ -692,10 +700,10 @@ def test_the_bound_of_sums_is_the_clients_own() -> None:
     assert row_of(minus)["left_out"] == {CLIENT: "a vote must be -1, 0 or 1"}
 
 
-@pytest.mark.parametrize("largest", [0, 1, -3.0, "1000", True, float("nan")])
-def test_a_bound_that_is_none(largest: Any) -> None:
-    with sentence("largest must be a number above 1, or None for no bound, got"):
-        Strategy(accord.fedavg(), mlp(), clients=2, largest=largest)
+@pytest.mark.parametrize("max_norm_ratio", [0, 1, -3.0, "1000", True, float("nan")])
+def test_a_bound_that_is_none(max_norm_ratio: Any) -> None:
+    with sentence("max_norm_ratio must be a number above 1, or None for no bound, got"):
+        Strategy(accord.fedavg(), mlp(), clients=2, max_norm_ratio=max_norm_ratio)
 
 
 def test_a_header_with_any_bit_flipped_is_a_sentence() -> None:

@@ -303,14 +303,14 @@ def test_a_tampered_evaluation_harms_its_sender_only(kind: str) -> None:
 
 def test_the_bound_of_gma_can_be_chosen() -> None:
     far = tampered.array("arrays", "0.weight", tampered.values(lambda old: old * np.float32(1e6)))
-    for largest, left_out in ((None, 0), (1e9, 0), (1000.0, 1)):
+    for max_norm_ratio, left_out in ((None, 0), (1e9, 0), (1000.0, 1)):
         over = grid()
         over.tamper[53] = far
-        strategy = GMA(flower.FedAvg(), largest=largest)
+        strategy = GMA(flower.FedAvg(), max_norm_ratio=max_norm_ratio)
         strategy.start(over, ArrayRecord(module().state_dict()), num_rounds=1)
         assert strategy.left_out == left_out
-    with sentence("largest must be a number above 1, or None for no bound, got 0.5"):
-        GMA(flower.FedAvg(), largest=0.5)
+    with sentence("max_norm_ratio must be a number above 1, or None for no bound, got 0.5"):
+        GMA(flower.FedAvg(), max_norm_ratio=0.5)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ _log = logging.getLogger("flwr")
 
 class Fleet:
     """The engine. `versions(client)` gives the rounds of the client's state that counts, and of the one the last
-    checkpoint names. `largest` is how many times the cohort's median the length of an update may be."""
+    checkpoint names. `max_norm_ratio` is how many times the cohort's median the length of an update may be."""
 
     name = "flower"
     lanes_at_once = None
@@ -49,7 +49,7 @@ class Fleet:
         experiment: str,
         timeout: float,
         versions: Callable[[str], tuple[int, int]],
-        largest: float | None = None,
+        max_norm_ratio: float | None = None,
     ) -> None:
         self.job, self.roster, self.sums, self.experiment, self.timeout, self.versions = (
             job,
@@ -59,7 +59,9 @@ class Fleet:
             timeout,
             versions,
         )
-        self.largest = largest if sums is None else None  # where clients send sums, the bound is their own
+        self.max_norm_ratio = (
+            max_norm_ratio if sums is None else None
+        )  # where clients send sums, the bound is their own
         self.receiver = Receiver(job.algorithm, sums, job.layout)
         self.bytes_down = self.bytes_up = 0
         self._form: Form | None = None  # of the evaluation before
@@ -196,9 +198,9 @@ class Fleet:
                 node = messages[client].metadata.dst_node_id
                 yield turn[client], self.answer(work, client, node, reply, wanted, again)
 
-        if self.largest is None:
+        if self.max_norm_ratio is None:
             return in_turn(len(cohort), arriving())
-        return together(len(cohort), arriving(), self.largest)
+        return together(len(cohort), arriving(), self.max_norm_ratio)
 
     def answer(self, work: Work, client: str, node: int, reply: Reply, wanted: Wanted, again: bool = False) -> Answer:
         """A client's row and record from its reply; why there is none, if there is none."""

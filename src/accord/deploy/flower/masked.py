@@ -26,7 +26,7 @@ from accord.core.reports import Reports, why_leave_out
 from accord.core.round import Round
 from accord.deploy.flower.npy import numpy_in
 from accord.deploy.flower.replies import MOST_SAMPLES, one_line
-from accord.deploy.flower.turns import UPDATE, Lengths, check_largest, lengths_of, too_long
+from accord.deploy.flower.turns import UPDATE, Lengths, check_norm_ratio, lengths_of, too_long
 from accord.rules.algorithm import Algorithm, Memory
 from accord.rules.masks import gma
 
@@ -44,8 +44,8 @@ class Masked(FlowerStrategy):
 
     A reply with NaN, infinity or other shapes than the model's is left out before the strategy within sees it, and so
     is one that weighs nothing or more than 10^9 samples, has other records or metrics than most, or changes the weights
-    (or one of the arrays that are not masked) by more than `largest` times the median (None: by however much). So is an
-    evaluation with such metrics. `left_out` counts them.
+    (or one of the arrays that are not masked) by more than `max_norm_ratio` times the median (None: by however much).
+    So is an evaluation with such metrics. `left_out` counts them.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class Masked(FlowerStrategy):
         inner: FlowerStrategy,
         mask: Mask,
         unmasked: Sequence[str] = BUFFERS,
-        largest: float | None = 1000.0,
+        max_norm_ratio: float | None = 1000.0,
     ) -> None:
-        check_largest(largest)
+        check_norm_ratio(max_norm_ratio)
         if not isinstance(inner, FlowerStrategy):
             raise AccordError(f"inner must be a Flower strategy, such as FedAvg(), got {inner!r}")
         check_part("mask", mask, "a mask such as accord.gma(0.4)")
@@ -67,7 +67,7 @@ class Masked(FlowerStrategy):
             )
         if kind in _NOT_WEIGHTS:
             raise AccordError(f"{kind} exchanges trees, not weights, and trees have no sign to vote with")
-        self.inner, self.mask, self.unmasked, self.largest = inner, mask, tuple(unmasked), largest
+        self.inner, self.mask, self.unmasked, self.max_norm_ratio = inner, mask, tuple(unmasked), max_norm_ratio
         self.left_out = 0
         self._sent: dict[str, np.ndarray] = {}
         self._memory: Memory | None = None
@@ -165,7 +165,7 @@ class Masked(FlowerStrategy):
                 except AccordError as error:
                     self._refuse(reply, str(error))
             found.append((reply, delta, weight))
-        for number, why in too_long(lengths, self.largest).items() if self.largest is not None else ():
+        for number, why in too_long(lengths, self.max_norm_ratio).items() if self.max_norm_ratio is not None else ():
             self._refuse(replies[number], why)
             found[number] = replies[number], None, 0.0
         return found
@@ -234,14 +234,14 @@ def GMA(
     inner: FlowerStrategy,
     tau: float = 0.4,
     unmasked: Sequence[str] = BUFFERS,
-    largest: float | None = 1000.0,
+    max_norm_ratio: float | None = 1000.0,
 ) -> Masked:
     """Gradient masked averaging on a Flower strategy. `tau` is the net agreement a coordinate needs to pass whole; the
     `tau` of Flower's adaptive strategies is another thing, what they add to a root, and stays theirs.
 
     >>> strategy = GMA(FedAdam(eta=0.02, tau=1e-3), tau=0.4)
     """
-    return Masked(inner, gma(tau), unmasked, largest)
+    return Masked(inner, gma(tau), unmasked, max_norm_ratio)
 
 
 def _form_of(reply: Message) -> _Form:

@@ -25,7 +25,7 @@ from accord.deploy.flower.preparing import Shaped
 from accord.deploy.flower.results import arrays_of_model, evaluation_of, log_round, numbers_of, result_of
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Sums, check_protocol, form_name
-from accord.deploy.flower.turns import check_largest
+from accord.deploy.flower.turns import check_norm_ratio
 from accord.engines.contract import Job
 from accord.models import warm_start
 from accord.rules.algorithm import Algorithm
@@ -53,7 +53,7 @@ class Strategy(FlowerStrategy):
     agree on one preparation of their samples (`accord.data.agreement`).
 
     No reply is trusted: what cannot be read is left out and named, and after three such replies its node is excluded.
-    An update more than `largest` times as long as the cohort's median is left out too (None: however long; where
+    An update more than `max_norm_ratio` times as long as the cohort's median is left out too (None: however long; where
     clients send sums, the bound is their own).
 
     >>> algorithm = accord.fedadam(mask=accord.gma(0.4))
@@ -74,13 +74,13 @@ class Strategy(FlowerStrategy):
         folder: str | Path | None = None,
         timeout: float = 600.0,
         wait: float = 300.0,
-        largest: float | None = 1000.0,
+        max_norm_ratio: float | None = 1000.0,
         keys: Mapping[str, str | Path] | None = None,
         name: str = "flower",
     ) -> None:
         _check(algorithm, sums)
         algorithm = deployed(algorithm, sums)
-        check_largest(largest)
+        check_norm_ratio(max_norm_ratio)
         for what, seconds in (("timeout", timeout), ("wait", wait)):
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
                 raise AccordError(f"{what} must be a number of seconds above 0, got {seconds!r}")
@@ -96,7 +96,13 @@ class Strategy(FlowerStrategy):
                 f"adapt_steps has no meaning with Flower, got {self.plan.adapt_steps}: unseen clients adapt in a"
                 " simulation"
             )
-        self.folder, self.timeout, self.wait, self.largest, self.name = folder, timeout, wait, largest, name
+        self.folder, self.timeout, self.wait, self.max_norm_ratio, self.name = (
+            folder,
+            timeout,
+            wait,
+            max_norm_ratio,
+            name,
+        )
         self._keys = public_keys(keys or {})
         self.run: Run | None = None
         self._loop: Loop | None = None
@@ -182,7 +188,13 @@ class Strategy(FlowerStrategy):
             _log.info("\t%s", line)
         folder = path and RunFolder(path, run_settings(job, plan, "flower", "cpu"), plan.rounds)
         fleet = Fleet(
-            job, roster, self.sums, name, self.timeout, lambda client: self.loop.store.versions(client), self.largest
+            job,
+            roster,
+            self.sums,
+            name,
+            self.timeout,
+            lambda client: self.loop.store.versions(client),
+            self.max_norm_ratio,
         )
         self._loop = Loop(job, plan, fleet, folder or None, [*hooks, log_round])
         return self._loop

@@ -26,11 +26,11 @@ UPDATE = "average.delta"  # what an update is called among a record's fields
 Lengths = Mapping[str, float]  # of a client's vectors, by name
 
 
-def check_largest(largest: float | None) -> None:
+def check_norm_ratio(max_norm_ratio: float | None) -> None:
     """Refuses a bound that is none."""
-    number = isinstance(largest, int | float) and not isinstance(largest, bool) and largest > 1
-    if largest is not None and not number:
-        raise AccordError(f"largest must be a number above 1, or None for no bound, got {largest!r}")
+    number = isinstance(max_norm_ratio, int | float) and not isinstance(max_norm_ratio, bool) and max_norm_ratio > 1
+    if max_norm_ratio is not None and not number:
+        raise AccordError(f"max_norm_ratio must be a number above 1, or None for no bound, got {max_norm_ratio!r}")
 
 
 def in_turn(count: int, arriving: Iterator[tuple[int, Answer]]) -> Iterator[Answer]:
@@ -51,9 +51,9 @@ def in_turn(count: int, arriving: Iterator[tuple[int, Answer]]) -> Iterator[Answ
     assert turn == count, f"{count - turn} answers never came"
 
 
-def together(count: int, arriving: Iterator[tuple[int, Answer]], largest: float) -> Iterator[Answer]:
-    """Answers 0, 1, 2 ... in this order, once all are there: none whose vectors are more than `largest` times as long
-    as the cohort's median."""
+def together(count: int, arriving: Iterator[tuple[int, Answer]], max_norm_ratio: float) -> Iterator[Answer]:
+    """Answers 0, 1, 2 ... in this order, once all are there: none whose vectors are more than `max_norm_ratio` times as
+    long as the cohort's median."""
     rows: dict[int, ClientRow] = {}
     lengths: dict[int, Lengths] = {}
     with TemporaryDirectory(prefix="accord-") as folder:
@@ -62,7 +62,7 @@ def together(count: int, arriving: Iterator[tuple[int, Answer]], largest: float)
             if tensors:
                 lengths[number] = lengths_of(tensors)
                 _put(folder, number, tensors)
-        absurd = too_long(lengths, largest)
+        absurd = too_long(lengths, max_norm_ratio)
         for number in range(count):
             tensors = _taken(folder, number)
             if number in absurd:
@@ -71,18 +71,19 @@ def together(count: int, arriving: Iterator[tuple[int, Answer]], largest: float)
                 yield rows[number], tensors
 
 
-def too_long(lengths: Mapping[int, Lengths], largest: float) -> dict[int, str]:
-    """Whose vectors are more than `largest` times as long as the median, and a sentence about it. A median of 0 is no
-    measure of anything, and NaN and infinity are left out for what they are."""
+def too_long(lengths: Mapping[int, Lengths], max_norm_ratio: float) -> dict[int, str]:
+    """Whose vectors are more than `max_norm_ratio` times as long as the median, and a sentence about it. A median of 0
+    is no measure of anything, and NaN and infinity are left out for what they are."""
     found: dict[int, str] = {}
     for name in {name: None for of in lengths.values() for name in of}:
         there = {number: of[name] for number, of in lengths.items() if of.get(name, float("inf")) < float("inf")}
         usual = median(there.values()) if there else 0.0
         for number, length in there.items() if usual > 0 else ():
-            if length > largest * usual:
+            if length > max_norm_ratio * usual:
                 what = "update" if name == UPDATE else name
                 found[number] = (
-                    f"its {what} is {length:.3g} long, more than {largest:,g} times the cohort's median of {usual:.3g}"
+                    f"its {what} is {length:.3g} long, more than {max_norm_ratio:,g} times the cohort's median of"
+                    f" {usual:.3g}"
                 )
     return found
 
