@@ -254,7 +254,7 @@ def test_nodes_killed_at_a_stage(
     for node in range(NODES):
         if f"node-{node}" not in federation.processes:  # killed by the test before; its key is refused for a minute
             key, public = make_node_key(federation.folder / "keys", f"node-{node}-{number}")
-            federation._told("supernode", "register", str(public), "loopback")
+            federation._flwr_json("supernode", "register", str(public), "loopback")
             federation.start_node(node, key=key)
     for node in dying:
         (marks / f"{stage}-{node}").touch()

@@ -37,8 +37,8 @@ from accord.deploy.flower.wire import (
     layout_as,
     message_in,
     preparation_in,
+    reply_or_error,
     row_as,
-    said,
     tensors_in,
 )
 from accord.engines.contract import ClientRow, Group, Job, Member, Work, joined
@@ -115,7 +115,7 @@ class _Node:
     def hello(self, message: Message, context: Context) -> Message:
         """Who lives here. Flower's own node ids are drawn anew for every node that connects."""
 
-        def told() -> RecordDict:
+        def reply() -> RecordDict:
             agreed = preparation_in(message_in(message.content).get("preparation"))
             fed = self._fed(context, agreed)
             splits = {split: {client: len(rows) for client, rows in getattr(fed, split).items()} for split in SPLITS}
@@ -124,50 +124,50 @@ class _Node:
             data = {} if agreed is not None else {"data": asdict(Form.of(fed))}
             return content({}, {**splits, **data, "form": form_name(self.algorithm, self.sums), "layout": layout})
 
-        return Message(said(told), reply_to=message)
+        return Message(reply_or_error(reply), reply_to=message)
 
     def statistics(self, message: Message, context: Context) -> Message:
         """Counts, sums and sums of squares of this node's training rows, of clients that the server names."""
 
-        def told() -> RecordDict:
+        def reply() -> RecordDict:
             asked, fed = message_in(message.content), self._fed(context)
             moments = moments_of(fed, [c for c in asked["clients"] if c in fed.train], asked["columns"])
             share = share_of(moments, self.sums, asked["clients"][0], asked["cohort"], self.secret)
             return content({"statistics": arrays_of({"moments": share})}, {})
 
-        return Message(said(told), reply_to=message)
+        return Message(reply_or_error(reply), reply_to=message)
 
     def train(self, message: Message, context: Context) -> Message:
         """A client's round: its record, or why there is none."""
-        return Message(said(lambda: self._trained(message.content, context)), reply_to=message)
+        return Message(reply_or_error(lambda: self._trained(message.content, context)), reply_to=message)
 
     def stage(self, answer: Callable[[SecureClient, RecordDict], RecordDict]) -> Callable[[Message, Context], Message]:
         """The answer to a stage of a secure sum, but for the one that trains."""
 
         def answered(message: Message, context: Context) -> Message:
-            return Message(said(lambda: answer(self._secure(context), message.content)), reply_to=message)
+            return Message(reply_or_error(lambda: answer(self._secure(context), message.content)), reply_to=message)
 
         return answered
 
     def train_masked(self, message: Message, context: Context) -> Message:
         """A client's round as a part of a secure sum."""
 
-        def told() -> RecordDict:
+        def reply() -> RecordDict:
             agreed = preparation_in(Task(**message_in(message.content)).preparation)
             layout = Layout.of(self._module(context, agreed))
             hide = self._secure(context, layout).hide(message.content)
             return self._trained(message.content, context, hide)
 
-        return Message(said(told), reply_to=message)
+        return Message(reply_or_error(reply), reply_to=message)
 
     def again(self, message: Message, context: Context) -> Message:
         """A round's second exchange: what a client adds now that it knows the first one's sums."""
-        return Message(said(lambda: self._second(message.content, context)), reply_to=message)
+        return Message(reply_or_error(lambda: self._second(message.content, context)), reply_to=message)
 
     def evaluate(self, message: Message, context: Context) -> Message:
         """Loss and metrics of everything that this node has."""
 
-        def told() -> RecordDict:
+        def reply() -> RecordDict:
             asked = message_in(message.content)
             agreed = preparation_in(asked.get("preparation"))
             fed = self._fed(context, agreed)
@@ -187,7 +187,7 @@ class _Node:
                 tables.append(engine.evaluate(*job.assembled(sent["vector"], sent["buffers"], own), groups))
             return evaluation_as(joined(tables), job.metrics)
 
-        return Message(said(told), reply_to=message)
+        return Message(reply_or_error(reply), reply_to=message)
 
     def _trained(self, received: RecordDict, context: Context, hide: Hide | None = None) -> RecordDict:
         task = Task(**message_in(received))
@@ -230,9 +230,11 @@ class _Node:
             fresh = {**algorithm.local.fresh(model["vector"], model["buffers"]), **job.personal_at_first()}
             return {name: t.to(self.device) for name, t in (kept or fresh).items()}
 
-        told = {"local": sent, "average": average, "mask": mask, "server": {}}
+        server_state = {"local": sent, "average": average, "mask": mask, "server": {}}
         lr = job.training.lr_at(task.round)
-        work = Work(task.round, model["vector"], model["buffers"], told, lr, lambda _, state: pending.update(state))
+        work = Work(
+            task.round, model["vector"], model["buffers"], server_state, lr, lambda _, state: pending.update(state)
+        )
         part = Sequential(job).train_shard(work, [Member(task.client, fed.train[task.client], own, task.share)])
         if part.record is None:
             return {}, part.rows[0]

@@ -28,16 +28,16 @@ class Conduct:
         """Counts a reply that did not fit, and gives the sentence about it. `who` is the node by its clients, `what`
         the reply: `hello`, `evaluation`. What is not told by a client's own row is news."""
         self.bad[node] = count = self.bad.get(node, 0) + counted
-        said = f"its reply cannot be read: {one_line(why)}"
-        _log.warning("bad reply %s%s, %s: %s", f"{count} of " if counted else "of ", who, what, said)
+        sentence = f"its reply cannot be read: {one_line(why)}"
+        _log.warning("bad reply %s%s, %s: %s", f"{count} of " if counted else "of ", who, what, sentence)
         if not in_row:
-            self._news[f"{who}, {what}"] = said
+            self._news[f"{who}, {what}"] = sentence
             self._reported.discard(f"{who}, {what}")
         if count == MOST_BAD_REPLIES and node not in self.excluded:
             self._names[node] = who
             self.excluded[node] = f"its node is excluded: {count} of its replies could not be read"
             _log.warning("%s is excluded for the rest of the run, after %s bad replies", who, count)
-        return said
+        return sentence
 
     def begin_round(self) -> None:
         """What was reported is in the row of the round before."""

@@ -30,7 +30,7 @@ Held = Mapping[tuple[str, str], int]  # (split, client) -> samples, of one node
 def evaluation_as(table: Table, metrics: Metrics) -> RecordDict:
     """What a node sends that measures these."""
     kinds = {name: _kind(declared(metric)) for name, metric in metrics.items()}
-    told: dict[str, Any] = {
+    body: dict[str, Any] = {
         "groups": [list(group) for group in table.groups],
         "samples": table.samples.tolist(),
         "sums": {name: _measured(kinds.get(name), values) for name, values in table.sums.items()},
@@ -44,7 +44,7 @@ def evaluation_as(table: Table, metrics: Metrics) -> RecordDict:
         for name, values in table.of_group.items()
         if kinds[name] is not None and table.samples.any()
     }
-    return content({"released": arrays_of(released)} if released else {}, told)
+    return content({"released": arrays_of(released)} if released else {}, body)
 
 
 def _kind(measure: Measure) -> str | None:
@@ -83,16 +83,16 @@ class Answer:
     """A node's figures, checked by themselves."""
 
     form: Form
-    told: EvaluationReply
+    reply: EvaluationReply
     released: State
 
     @classmethod
     def read(cls, received: RecordDict, held: Held, asked: Mapping[tuple[str, str], int]) -> "Answer":
         """A node's answer, if it is about the clients that the node holds, all of them and with their samples, and
         about nobody else who is `asked` for."""
-        told = EvaluationReply.read(received, ["released"])
-        groups = [(split, client) for split, client in told.groups]
-        counts = dict(zip(groups, told.samples, strict=True))
+        reply = EvaluationReply.read(received, ["released"])
+        groups = [(split, client) for split, client in reply.groups]
+        counts = dict(zip(groups, reply.samples, strict=True))
         if len(counts) < len(groups):
             raise AccordError("it evaluates a client twice")
         for group in groups:
@@ -104,12 +104,12 @@ class Answer:
                     f"it evaluates {counts.get((split, client), 'none')} of the {samples} {split} samples that it"
                     f" registered of client {client}"
                 )
-        per_sample, of_group = _known(told.sums, False), _known(told.of_group, True)
-        released = _released(received, told, list(of_group))
-        _check(told, per_sample, of_group, released)
+        per_sample, of_group = _known(reply.sums, False), _known(reply.of_group, True)
+        released = _released(received, reply, list(of_group))
+        _check(reply, per_sample, of_group, released)
         shapes = tuple((name, tuple(value.shape[1:])) for name, value in released.items())
-        form = Form(tuple(told.order), frozenset(told.smaller), _kinds(told.sums), _kinds(told.of_group), shapes)
-        return cls(form, told, released)
+        form = Form(tuple(reply.order), frozenset(reply.smaller), _kinds(reply.sums), _kinds(reply.of_group), shapes)
+        return cls(form, reply, released)
 
 
 def _kinds(measured: Mapping[str, Measured]) -> Kinds:
@@ -126,19 +126,19 @@ def _known(measured: Mapping[str, Measured], of_group: bool) -> dict[str, Measur
 
 
 def _check(
-    told: EvaluationReply, per_sample: Mapping[str, Measure], of_group: Mapping[str, Measure], released: State
+    reply: EvaluationReply, per_sample: Mapping[str, Measure], of_group: Mapping[str, Measure], released: State
 ) -> None:
     """Refuses figures of accord's metrics that no data could give. Of other metrics nobody knows what they can be."""
-    samples = torch.tensor(told.samples, dtype=torch.float64)
+    samples = torch.tensor(reply.samples, dtype=torch.float64)
     for name, measure in per_sample.items():
-        if not in_range(_numbers(told.sums[name].figures), measure.range, samples):
+        if not in_range(_numbers(reply.sums[name].figures), measure.range, samples):
             raise AccordError(f"its {name} is out of range")
     for name, measure in of_group.items():
-        figures = _numbers(told.of_group[name].figures)
+        figures = _numbers(reply.of_group[name].figures)
         there = figures[~figures.isnan()]
         if not in_range(there, measure.range, torch.ones_like(there)):
             raise AccordError(f"its {name} is out of range")
-        for lifted, count in zip(released[name], told.samples, strict=True) if name in released else ():
+        for lifted, count in zip(released[name], reply.samples, strict=True) if name in released else ():
             if not (measure.could_be(lifted, count) if count else not lifted.any()):
                 raise AccordError(f"what it adds up for {name} is not that of {count} samples")
 
@@ -147,10 +147,10 @@ def _numbers(values: Sequence[float | None]) -> Tensor:
     return torch.tensor([np.nan if of is None else of for of in values], dtype=torch.float64)
 
 
-def _released(received: RecordDict, told: EvaluationReply, known: Sequence[str]) -> State:
+def _released(received: RecordDict, reply: EvaluationReply, known: Sequence[str]) -> State:
     """What is added up for metrics of a whole group that the server knows."""
-    names = known if any(told.samples) else []
-    return arrays_in(received, "released", {name: (torch.float64, (len(told.groups), ...)) for name in names})
+    names = known if any(reply.samples) else []
+    return arrays_in(received, "released", {name: (torch.float64, (len(reply.groups), ...)) for name in names})
 
 
 class Gathered:
@@ -168,7 +168,7 @@ class Gathered:
     def settle(self) -> tuple[list[int], bool]:
         """Leaves out answers of another form than most have: whose, and whether more than half of the nodes say so. Of
         as many, the form of the evaluation before counts. A node without samples has nothing to tell."""
-        self.answers = {node: answer for node, answer in self.answers.items() if any(answer.told.samples)}
+        self.answers = {node: answer for node, answer in self.answers.items() if any(answer.reply.samples)}
         times = Counter(answer.form for answer in self.answers.values())
         if not times:
             return [], True
@@ -187,15 +187,15 @@ class Gathered:
         figures = {name: np.full(count, np.nan) for name in kinds}
         counts = {name: torch.zeros(count, *shape, dtype=torch.float64) for name, shape in form.shapes}
         for answer in self.answers.values():
-            told = answer.told
-            places = [self.number.get((split, client)) for split, client in told.groups]
+            reply = answer.reply
+            places = [self.number.get((split, client)) for split, client in reply.groups]
             mine = [entry for entry, g in enumerate(places) if g is not None]
             here = [g for g in places if g is not None]
-            samples[here] = np.asarray(told.samples, dtype=np.int64)[mine]
-            nan[here] = np.asarray(told.nan)[mine] if told.nan else 0.0
-            for metric, of in told.sums.items():
+            samples[here] = np.asarray(reply.samples, dtype=np.int64)[mine]
+            nan[here] = np.asarray(reply.nan)[mine] if reply.nan else 0.0
+            for metric, of in reply.sums.items():
                 sums[metric][here] = _numbers(of.figures).numpy()[mine]
-            for name, of in told.of_group.items():
+            for name, of in reply.of_group.items():
                 figures[name][here] = _numbers(of.figures).numpy()[mine]
             for name, sent in answer.released.items():
                 counts[name][here] = sent[mine]

@@ -96,14 +96,16 @@ class Fleet:
 
     def messages(self, work: Work, cohort: Sequence[Member], kind: str = MessageType.TRAIN) -> dict[str, Message]:
         """A task for every client of the cohort whose node is there, by client."""
-        told = {"model": {"vector": work.vector, "buffers": work.buffers}, "sent": work.memory["local"]}
+        groups_sent = {"model": {"vector": work.vector, "buffers": work.buffers}, "sent": work.memory["local"]}
         if self.sums:  # clients then lift what the average and the mask add up, which may go by what these remember
-            told |= {part: work.memory[part] for part in ("average", "mask")}
-        return self._messages(work, cohort, kind, told)
+            groups_sent |= {part: work.memory[part] for part in ("average", "mask")}
+        return self._messages(work, cohort, kind, groups_sent)
 
-    def _messages(self, work: Work, cohort: Sequence[Member], kind: str, told: dict[str, State]) -> dict[str, Message]:
+    def _messages(
+        self, work: Work, cohort: Sequence[Member], kind: str, groups_sent: dict[str, State]
+    ) -> dict[str, Message]:
         self.roster.meet()
-        arrays = {group: arrays_of(tensors) for group, tensors in told.items()}
+        arrays = {group: arrays_of(tensors) for group, tensors in groups_sent.items()}
         names = [member.client for member in cohort] if self.sums and self.sums.masked else []
         asked = [member for member in cohort if member.client in self.roster.where]
         return {member.client: self._message(work, member, kind, arrays, names) for member in asked}
@@ -239,11 +241,11 @@ class Fleet:
         """Every node that is there evaluates the model on its own data. Groups that nobody answered for have no
         samples."""
         self.roster.meet()
-        told: dict[str, Any] = {"preparation": self.roster.preparation}
+        body: dict[str, Any] = {"preparation": self.roster.preparation}
         if self.job.algorithm.personal:  # every client's own data is evaluated with what it keeps of the model
             versions = {client: self.versions(client) for client in self.job.fed.clients}
-            told |= {"personal": self.job.algorithm.personal, "experiment": self.experiment, "versions": versions}
-        sent = content({"model": arrays_of({"vector": vector, "buffers": buffers})}, told)
+            body |= {"personal": self.job.algorithm.personal, "experiment": self.experiment, "versions": versions}
+        sent = content({"model": arrays_of({"vector": vector, "buffers": buffers})}, body)
         nodes = self.roster.nodes
         messages = {node: Message(sent, node, MessageType.EVALUATE, ttl=self.timeout) for node in nodes}
         found = Gathered(groups, {node: self.roster.held(node) for node in nodes}, self._form)

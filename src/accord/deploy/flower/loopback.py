@@ -115,7 +115,7 @@ class Loopback:
     def register(self, number: int) -> None:
         """Makes a key pair for a node and tells the SuperLink the public one."""
         _, public = make_node_key(self.folder / "keys", f"node-{number}")
-        self._told("supernode", "register", str(public), "loopback")
+        self._flwr_json("supernode", "register", str(public), "loopback")
 
     def start_node(
         self, number: int, *, key: Path | None = None, authority: Path | None = None
@@ -177,32 +177,32 @@ class Loopback:
         chosen = [
             word for name, value in (settings or {}).items() for word in ("--run-config", f"{name}={json.dumps(value)}")
         ]
-        return int(self._told("run", str(self.app), "loopback", *chosen)["run-id"])
+        return int(self._flwr_json("run", str(self.app), "loopback", *chosen)["run-id"])
 
     def wait(self, number: int, timeout: float | None = None, tell: Tell | None = None) -> None:
         """Waits until a run has ended; one that failed is an error that tells why, as far as its log does."""
         end = None if timeout is None else time.monotonic() + timeout
         # a run before it has its log there too
         begin = self._log("run").stat().st_size if self._log("run").exists() else 0
-        log, said = self._start("run", "flwr", ["log", str(number), "loopback", "--stream"]), ""  # ends with the run
+        log, text = self._start("run", "flwr", ["log", str(number), "loopback", "--stream"]), ""  # ends with the run
         with self._log("run").open(errors="replace") as written:
             written.seek(begin)
             while True:
                 ended = log.poll() is not None  # before the last look, which then misses nothing
                 fresh = written.read()
-                said += fresh
+                text += fresh
                 if tell and fresh:
                     tell(fresh)
                 if ended:
                     break
                 if end is not None and time.monotonic() >= end:
-                    raise AccordError(f"the run did not end within {timeout:g} s; its log ends: {last_words(said)}")
+                    raise AccordError(f"the run did not end within {timeout:g} s; its log ends: {last_words(text)}")
                 self._check_alive()
                 time.sleep(0.2)
         self.processes.pop("run", None)
-        status = str(self._told("list", "--run-id", str(number), "loopback")["runs"][0]["status"])
+        status = str(self._flwr_json("list", "--run-id", str(number), "loopback")["runs"][0]["status"])
         if status != "finished:completed":
-            raise AccordError(cause(said) or f"the run is {status}; its log ends: {last_words(said)}")
+            raise AccordError(cause(text) or f"the run is {status}; its log ends: {last_words(text)}")
 
     # ------------------------------------------------------------------------------------------------ helpers
 
@@ -241,14 +241,14 @@ class Loopback:
             raise AccordError(f"flwr {words[0]} failed: {last_words(done.stderr or done.stdout)}")
         return done.stdout
 
-    def _told(self, *words: str) -> dict[str, Any]:
+    def _flwr_json(self, *words: str) -> dict[str, Any]:
         """What a command of Flower's says in JSON. It may fail with a status of success."""
-        told: dict[str, Any] = json.loads(self._flwr(*words, "--format", "json"))
-        if not told.get("success"):
+        answer: dict[str, Any] = json.loads(self._flwr(*words, "--format", "json"))
+        if not answer.get("success"):
             raise AccordError(
-                f"flwr {words[0]} failed: {last_words(str(told.get('error-message', 'no reason given')))}"
+                f"flwr {words[0]} failed: {last_words(str(answer.get('error-message', 'no reason given')))}"
             )
-        return told
+        return answer
 
     def _check_alive(self) -> None:
         superlink = self.processes.get("superlink")

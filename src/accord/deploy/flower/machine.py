@@ -71,8 +71,8 @@ def last_words(text: str) -> str:
 
 def cause(text: str) -> str | None:
     """accord's own sentence, if that is what the app ended with."""
-    said = re.findall(rf"^{re.escape(AccordError.__module__)}\.AccordError: (.+)$", text, re.MULTILINE)
-    return said[-1] if said else None
+    sentences = re.findall(rf"^{re.escape(AccordError.__module__)}\.AccordError: (.+)$", text, re.MULTILINE)
+    return sentences[-1] if sentences else None
 
 
 def tail(log: Path) -> str:

@@ -205,8 +205,8 @@ class Masked(FlowerStrategy):
 
     def _refuse(self, reply: Message, why: str) -> None:
         self.left_out += 1
-        said = one_line(why)
-        logging.getLogger("flwr").warning("the reply of node %s is left out: %s", reply.metadata.src_node_id, said)
+        sentence = one_line(why)
+        logging.getLogger("flwr").warning("the reply of node %s is left out: %s", reply.metadata.src_node_id, sentence)
 
     def _flat(self, values: dict[str, Any], layout: Layout) -> Tensor:
         return torch.cat(

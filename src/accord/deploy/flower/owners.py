@@ -18,7 +18,7 @@ from accord.data.moments import Moments
 from accord.data.preparation import Preparation
 from accord.deploy.flower.npy import Wanted, arrays_in
 from accord.deploy.flower.preparing import STATISTICS, check_share, total_of, wanted_share
-from accord.deploy.flower.replies import Failed, Silent, Told, content_of
+from accord.deploy.flower.replies import Failed, MessageBody, Silent, content_of
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Sums
 from accord.deploy.flower.wire import SPLITS, content
@@ -51,14 +51,14 @@ class Owners:
         check_alike(self.forms)
         if kept is not None:
             return kept
-        said = dict.fromkeys(what for form in self.forms.values() for what in form.in_clear)
-        if said:
-            _log.info("sent in clear by every node: the levels of %s", listed(list(said)))
+        in_clear = dict.fromkeys(what for form in self.forms.values() for what in form.in_clear)
+        if in_clear:
+            _log.info("sent in clear by every node: the levels of %s", listed(list(in_clear)))
         first = next(iter(self.forms.values()))
         moments = None if first.settled is not None else self._moments(first)
         return agreed(self.forms, moments)
 
-    def tell(self, agreed: Preparation, model: nn.Module, shaped: bool) -> None:
+    def announce(self, agreed: Preparation, model: nn.Module, shaped: bool) -> None:
         """Tells every node, unless all have the same already: nothing is fitted, and no class has a name."""
         if shaped or any(form.settled is None or form.classes for form in self.forms.values()):
             clients = [client for names in self.clients.values() for client in names]
@@ -107,7 +107,7 @@ class Owners:
 
 
 def _share(received: RecordDict, wanted: Wanted) -> torch.Tensor:
-    Told.read(received, ["statistics"])
+    MessageBody.read(received, ["statistics"])
     return arrays_in(received, "statistics", wanted)["moments"]
 
 

@@ -17,7 +17,7 @@ from accord.data.moments import LIMB, WIDTH, Moments
 from accord.data.preparation import Preparation
 from accord.deploy.flower.npy import Wanted
 from accord.deploy.flower.packing import packed, packed_bytes, unpacked
-from accord.deploy.flower.replies import LONGEST_NAME, Told, first_of, one_line, printable
+from accord.deploy.flower.replies import LONGEST_NAME, MessageBody, first_of, one_line, printable
 from accord.deploy.flower.sums import Sums, shared
 from accord.privacy.secure_sum import MOST_BITS, FixedPoint
 
@@ -39,7 +39,7 @@ class Shaped:
     make: Callable[[Preparation], nn.Module]
 
 
-class ColumnWords(Told):
+class ColumnWords(MessageBody):
     """What a node says of a column (`ColumnForm`)."""
 
     name: Level
@@ -48,7 +48,7 @@ class ColumnWords(Told):
     declared: bool
 
 
-class FormWords(Told):
+class FormWords(MessageBody):
     """What a node says of its data (`Form`). Models are shaped by these numbers, at the server and at every other
     node."""
 
@@ -63,10 +63,10 @@ class FormWords(Told):
     settled: dict[str, Any] | None
 
 
-def form_in(told: Any) -> Form:
+def form_in(body: Any) -> Form:
     """What a node says of its data, whose names are for people to read."""
     try:
-        words = FormWords.model_validate(told)
+        words = FormWords.model_validate(body)
         columns = [ColumnForm(of.name, of.kind, tuple(of.levels), of.declared) for of in words.columns]
         lists = {"shape": tuple(words.shape), "classes": tuple(words.classes), "columns": tuple(columns)}
         form = Form(**{**words.model_dump(exclude={"columns"}), **lists})

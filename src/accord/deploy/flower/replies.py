@@ -105,7 +105,7 @@ SplitAndClient = Annotated[list[Name], Field(fail_fast=True, min_length=2, max_l
 MetricNames = Annotated[list[Name], Field(fail_fast=True, max_length=MOST_METRICS)]
 
 
-class Told(BaseModel):
+class MessageBody(BaseModel):
     """The words of a message."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -113,23 +113,23 @@ class Told(BaseModel):
     @classmethod
     def read(cls, received: RecordDict, groups: Collection[str] = (), group: str = "accord") -> Self:
         """The words that `group` holds, of a message that may hold these other groups besides."""
-        told = _json(received, group)
-        if told.keys() == {"error"} and isinstance(told["error"], str):
-            raise Failed(one_line(told["error"]))
+        body = _json(received, group)
+        if body.keys() == {"error"} and isinstance(body["error"], str):
+            raise Failed(one_line(body["error"]))
         if odd := sorted(received.keys() - {group, *groups}):
             raise AccordError(f"it holds {', '.join(map(repr, odd[:3]))}, which nobody asked for")
         try:
-            return cls.model_validate(told)
+            return cls.model_validate(body)
         except ValidationError as error:
             raise AccordError(first_of(error)) from None
 
     @model_validator(mode="before")
     @classmethod
-    def _check_fields(cls, told: Any) -> Any:
+    def _check_fields(cls, body: Any) -> Any:
         """Before pydantic looks: it would list every field that nobody knows."""
-        if isinstance(told, dict) and (odd := next((name for name in told if name not in cls.model_fields), None)):
+        if isinstance(body, dict) and (odd := next((name for name in body if name not in cls.model_fields), None)):
             raise ValueError(f"{one_line(str(odd))[:40]!r} is not expected")
-        return told
+        return body
 
 
 def first_of(error: ValidationError) -> str:
@@ -153,15 +153,15 @@ def _json(received: RecordDict, group: str) -> dict[str, Any]:
     if len(text) > LARGEST_TEXT or len(data := text.encode(errors="surrogatepass")) > LARGEST_TEXT:
         raise AccordError(f"its words have more than {LARGEST_TEXT:,} bytes")
     try:
-        told = from_json(data, allow_inf_nan=False, cache_strings=False)
+        body = from_json(data, allow_inf_nan=False, cache_strings=False)
     except ValueError as error:
         raise AccordError(f"its words are no JSON: {error}") from None
-    if not isinstance(told, dict):
-        raise AccordError(f"its words must be a JSON object, got {type(told).__name__}")
-    return told
+    if not isinstance(body, dict):
+        raise AccordError(f"its words must be a JSON object, got {type(body).__name__}")
+    return body
 
 
-class Hello(Told):
+class Hello(MessageBody):
     """Who lives on a node, with how many samples, and what it trains and sends."""
 
     train: Counts
@@ -177,7 +177,7 @@ class Hello(Told):
         return {*self.train, *self.heldout, *self.unseen}
 
 
-class TrainReply(Told):
+class TrainReply(MessageBody):
     """What is told of one client's round, or of its second exchange."""
 
     client: Name
@@ -199,14 +199,14 @@ class TrainReply(Told):
         return ClientRow(client, self.samples, self.steps, loss, norm, why)
 
 
-class Measured(Told):
+class Measured(MessageBody):
     """A metric: what accord knows it as, if it is accord's, and a figure, or a sum over samples, per group."""
 
     kind: Annotated[str, Field(max_length=LONGEST_NAME)] | None
     figures: Figures
 
 
-class EvaluationReply(Told):
+class EvaluationReply(MessageBody):
     """A node's figures. All lists have an entry for each of its groups."""
 
     groups: Annotated[

@@ -121,14 +121,14 @@ class Roster:
     def blame(self, node: int, what: str, why: str, in_row: bool = False, counted: bool = True) -> str:
         """Counts a reply of a node that did not fit, and gives the sentence about it. After three the node's clients
         are there no more."""
-        said = self.conduct.blame(node, self.named(node), what, why, in_row, counted)
+        sentence = self.conduct.blame(node, self.named(node), what, why, in_row, counted)
         if node in self.conduct.excluded:
             self.where = {client: place for client, place in self.where.items() if place != node}
-        return said
+        return sentence
 
     def _question(self, node: int) -> Message:
-        told = {} if self.preparation is None else {"preparation": self.preparation}
-        return Message(content({}, told), node, MessageType.QUERY)
+        body = {} if self.preparation is None else {"preparation": self.preparation}
+        return Message(content({}, body), node, MessageType.QUERY)
 
     def doubt(self, client: str) -> None:
         """The client did not answer in time: its node counts as gone until it says who lives there once more."""

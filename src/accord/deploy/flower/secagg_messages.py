@@ -9,7 +9,7 @@ from typing import Annotated
 from flwr.app import ConfigRecord, RecordDict
 from pydantic import Field, StringConstraints
 
-from accord.deploy.flower.replies import Name, Told, at_most
+from accord.deploy.flower.replies import MessageBody, Name, at_most
 from accord.deploy.flower.wire import PROTOCOL
 
 KEYS, SHARES, MASKED, UNMASK = "keys", "shares", "masked", "unmask"  # the stages, as actions of train messages
@@ -28,14 +28,14 @@ Names = Annotated[list[Name], Field(fail_fast=True, max_length=MOST)]
 Shares = Annotated[dict[Name, Share], at_most(MOST)]
 
 
-class PublicKeys(Told):
+class PublicKeys(MessageBody):
     """One for masks, one to encrypt shares: a secret that is opened for its masks opens no share."""
 
     mask: Point
     share: Point
 
 
-class Question(Told):
+class Question(MessageBody):
     session: Session
     experiment: Annotated[str, Field(min_length=1, max_length=1000)]  # a run's name, made of several names
     client: Name
@@ -59,7 +59,7 @@ class AskUnmask(Question):
     dropped: Names
 
 
-class Answer(Told):
+class Answer(MessageBody):
     session: Session
     client: Name
 
@@ -84,7 +84,7 @@ class Unmasked(Answer):
     unread: Names = Field(default_factory=list)
 
 
-class Opened(Told):
+class Opened(MessageBody):
     """What a ciphertext holds."""
 
     session: Session
@@ -109,5 +109,5 @@ class Kept(Question):
     start: Digest | None = None  # of its record: see `secagg_client`
 
 
-def written(words: Told, group: str = "accord") -> RecordDict:
+def written(words: MessageBody, group: str = "accord") -> RecordDict:
     return RecordDict({group: ConfigRecord({"protocol": PROTOCOL, "json": words.model_dump_json()})})

@@ -278,8 +278,8 @@ class SecureRound:
         except Failed:
             raise
         except AccordError as error:
-            said = self.roster.blame(node, f"{self.stage} of {name}", str(error), in_row=True)
-            raise AccordError(said) from None
+            sentence = self.roster.blame(node, f"{self.stage} of {name}", str(error), in_row=True)
+            raise AccordError(sentence) from None
         return answer
 
     def _exchange(self, messages: Mapping[str, Message]) -> Iterator[tuple[str, Reply]]:

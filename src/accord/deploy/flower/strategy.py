@@ -181,7 +181,7 @@ class Strategy(FlowerStrategy):
         owners = Owners(roster, fed.clients, self.sums, self.timeout, self.wait)
         agreed = owners.agree(read_preparation(path) if path else None)
         model = _started(self.model.make(agreed) if isinstance(self.model, Shaped) else self.model, start)
-        owners.tell(agreed, model, shaped=known is None)
+        owners.announce(agreed, model, shaped=known is None)
         job = Job(model, Layout.of(model, self.algorithm.personal), replace(fed, agreed=agreed), *rest)
         clients = len(fed.clients)
         for line in check_secure(self.algorithm, self.sums, plan, job.layout, clients, bool(self.folder)):

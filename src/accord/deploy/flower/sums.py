@@ -47,8 +47,8 @@ class whole_report(Average):
         return reports.one
 
     def lift(self, reports: Reports, sent: State) -> Record:
-        told = {"delta": reports.delta, **{name: reports.extra[name] for name in self.needs}}
-        return Record(**{name: Field(value[..., 0, :]) for name, value in told.items()})
+        fields = {"delta": reports.delta, **{name: reports.extra[name] for name in self.needs}}
+        return Record(**{name: Field(value[..., 0, :]) for name, value in fields.items()})
 
     def second(self, kept: State, first: Record) -> Record:
         assert self.asks is not None

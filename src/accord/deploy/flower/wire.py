@@ -93,13 +93,13 @@ def content(arrays: Mapping[str, ArrayRecord], message: Mapping[str, Any]) -> Re
     return RecordDict({**arrays, "accord": ConfigRecord({"protocol": PROTOCOL, "json": json.dumps(message)})})
 
 
-def said(answer: Callable[[], Any]) -> RecordDict:
+def reply_or_error(answer: Callable[[], Any]) -> RecordDict:
     """What is to be answered; where that fails for a reason a person can mend, the sentence."""
     try:
-        told: RecordDict = answer()
+        reply: RecordDict = answer()
     except AccordError as error:
         return content({}, {"error": str(error)})
-    return told
+    return reply
 
 
 def arrays_of(tensors: Mapping[str, Tensor]) -> ArrayRecord:
@@ -135,10 +135,10 @@ def payload(message: Message) -> int:
     return arrays + sum(len(str(record.get("json", ""))) for record in held.config_records.values())
 
 
-def preparation_in(told: Mapping[str, Any] | None) -> Preparation | None:
+def preparation_in(form: Mapping[str, Any] | None) -> Preparation | None:
     """What a message says of the preparation that all owners agreed on."""
     try:
-        return None if told is None else Preparation.from_json(told)
+        return None if form is None else Preparation.from_json(form)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise AccordError(f"the preparation of the server cannot be read: {error!r}") from None
 
