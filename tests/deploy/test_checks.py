@@ -434,8 +434,8 @@ def test_the_command_says_what_is_missing_and_exits_with_2(tmp_path: Path) -> No
     env = environment(tmp_path / "cache")
     words = ["deploy", "check", "--role", "node", "--superlink", "localhost:1", "--ca", "none", "--state", "none"]
     said = accord(env, tmp_path, *words, code=2).stdout.splitlines()
-    assert "MISSING  authority: none cannot be read: No such file or directory." in said
-    assert said[-1].endswith("checks found something missing.")
+    assert "FAILED  authority: none cannot be read: No such file or directory." in said
+    assert said[-1].endswith("checks failed.")
     found = json.loads(accord(env, tmp_path, *words, "--json", code=2).stdout)
     assert len(found) == len(said) - 1
     assert {"about": "authority", "ok": False, "sentence": "none cannot be read: No such file or directory."} in found

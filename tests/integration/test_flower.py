@@ -851,6 +851,7 @@ def test_nodes_that_do_not_fit() -> None:
             lambda: Strategy(accord.fedavg(weighting="uniform").with_privacy(1.0, 1.0), mlp(), clients=2),
             "privacy needs noise",
         ),
+        (lambda: Strategy(accord.fedavg(), mlp, clients=2), "model must be a torch module, or Shaped(...)"),
         (lambda: Strategy(accord.fedavg(), mlp(), clients=0), "clients must be the clients' names"),
         (lambda: Strategy(accord.fedavg(), mlp(), clients="abc"), "clients must be the clients' names"),
         (lambda: Strategy(accord.fedavg(), mlp(), clients=["a", "a"]), "clients must differ"),

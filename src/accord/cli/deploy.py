@@ -128,12 +128,12 @@ def check(
         app,
     )
     found = check_server(host) if role is Role.server else check_node(host)
-    missing = sum(not finding.ok for finding in found)
+    failed = sum(not finding.ok for finding in found)
     if as_json:
         print(json.dumps([asdict(finding) for finding in found], indent=2))
     else:
         for finding in found:
-            print(f"{'ok     ' if finding.ok else 'MISSING'}  {finding.about}: {finding.sentence}")
-        print(f"{missing} of {len(found)} checks found something missing." if missing else "All is well.")
-    if missing:
+            print(f"{'ok    ' if finding.ok else 'FAILED'}  {finding.about}: {finding.sentence}")
+        print(f"{failed} of {len(found)} checks failed." if failed else "All is well.")
+    if failed:
         raise typer.Exit(2)

@@ -24,7 +24,7 @@ from accord.data.preparation import Preparation
 from accord.deploy.flower.figures import evaluation_as
 from accord.deploy.flower.memory import ClientMemory
 from accord.deploy.flower.own_noise import deployed, noised
-from accord.deploy.flower.preparing import STATISTICS, Shaped, share_of
+from accord.deploy.flower.preparing import STATISTICS, ModelSource, model_source, share_of
 from accord.deploy.flower.secagg_client import SecureClient
 from accord.deploy.flower.secagg_messages import KEYS, MASKED, SHARES, UNMASK
 from accord.deploy.flower.sums import Hide, Rules, Sums, check_protocol, form_name, lifted_by, sent_form
@@ -49,7 +49,7 @@ from accord.rules.local import Training
 from accord.rules.registry import PARTS
 
 Data = Federation | Callable[[Context], Federation]
-Model = nn.Module | Shaped | Callable[[Context], nn.Module]
+Model = nn.Module | ModelSource | Callable[[Context], nn.Module | ModelSource]
 
 
 def client_app(
@@ -119,7 +119,7 @@ class _Node:
             agreed = preparation_in(message_in(message.content).get("preparation"))
             fed = self._fed(context, agreed)
             splits = {split: {client: len(rows) for client, rows in getattr(fed, split).items()} for split in SPLITS}
-            waits = agreed is None and isinstance(self.model, Shaped)
+            waits = agreed is None and self._source(context).waits
             layout = None if waits else layout_as(Layout.of(self._module(context, agreed)))
             data = {} if agreed is not None else {"data": asdict(Form.of(fed))}
             return content({}, {**splits, **data, "form": form_name(self.algorithm, self.sums), "layout": layout})
@@ -278,12 +278,12 @@ class _Node:
             )
         return fed if agreed is None else prepared_by(fed, agreed)
 
+    def _source(self, context: Context) -> ModelSource:
+        model = self.model if isinstance(self.model, nn.Module | ModelSource) else self.model(context)
+        return model_source(model)
+
     def _module(self, context: Context, agreed: Preparation | None) -> nn.Module:
-        if isinstance(self.model, Shaped):
-            if agreed is None:
-                raise AccordError("the model waits for the preparation that all owners agree on, and none was sent")
-            return self.model.make(agreed)
-        return self.model if isinstance(self.model, nn.Module) else self.model(context)
+        return self._source(context).module(agreed)
 
     def _folder(self, context: Context) -> Path:
         chosen = (

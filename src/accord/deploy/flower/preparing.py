@@ -4,7 +4,7 @@ it is known what they read."""
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from pydantic import AfterValidator, Field, ValidationError
@@ -37,6 +37,45 @@ class Shaped:
     """
 
     make: Callable[[Preparation], nn.Module]
+    waits: ClassVar[bool] = True
+
+    def module(self, agreed: Preparation | None) -> nn.Module:
+        if agreed is None:
+            raise AccordError("the model waits for the preparation that all owners agree on, and none was sent")
+        return self.make(agreed)
+
+
+@runtime_checkable
+class ModelSource(Protocol):
+    """Where a model comes from. One that `waits` has no shape before the owners agree."""
+
+    @property
+    def waits(self) -> bool: ...
+
+    def module(self, agreed: Preparation | None) -> nn.Module:
+        """The model, for samples that are prepared so."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model that is there already."""
+
+    model: nn.Module
+    waits: ClassVar[bool] = False
+
+    def module(self, agreed: Preparation | None) -> nn.Module:
+        return self.model
+
+
+def model_source(model: Any) -> ModelSource:
+    """A model as a source of itself; a source as it is."""
+    if isinstance(model, nn.Module):
+        return Made(model)
+    if not isinstance(model, ModelSource):
+        raise AccordError(
+            f"model must be a torch module, or Shaped(...) for one that owners' tables shape, got {model!r:.60}"
+        )
+    return model
 
 
 class ColumnWords(MessageBody):

@@ -21,7 +21,7 @@ from accord.deploy.flower.claims import public_keys
 from accord.deploy.flower.fleet import Fleet
 from accord.deploy.flower.own_noise import check_secure, deployed
 from accord.deploy.flower.owners import Owners, names_only
-from accord.deploy.flower.preparing import Shaped
+from accord.deploy.flower.preparing import ModelSource, model_source
 from accord.deploy.flower.results import arrays_of_model, evaluation_of, log_round, numbers_of, result_of
 from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.sums import Sums, check_protocol, form_name
@@ -65,7 +65,7 @@ class Strategy(FlowerStrategy):
     def __init__(
         self,
         algorithm: Algorithm,
-        model: nn.Module | Shaped,
+        model: nn.Module | ModelSource,
         *,
         clients: int | Sequence[str],
         training: Training | None = None,
@@ -103,7 +103,7 @@ class Strategy(FlowerStrategy):
             max_norm_ratio,
             name,
         )
-        self._keys = public_keys(keys or {})
+        self._source, self._keys = model_source(model), public_keys(keys or {})
         self.run: Run | None = None
         self._loop: Loop | None = None
         self._asked: Asked | None = None
@@ -158,7 +158,7 @@ class Strategy(FlowerStrategy):
     ) -> Loop:
         """Meets the nodes and readies the loop."""
         start = arrays.to_torch_state_dict() if arrays is not None and len(arrays) else None
-        known = None if isinstance(self.model, Shaped) else _started(self.model, start)
+        known = None if self._source.waits else _started(self._source.module(None), start)
         plan = self.plan if rounds is None else replace(self.plan, rounds=rounds)
         if plan.checkpoint_every is None:  # a round is the work of real clients: none of it is lost
             plan = replace(plan, checkpoint_every=1)
@@ -180,7 +180,7 @@ class Strategy(FlowerStrategy):
         path = self.folder and Path(self.folder) / name
         owners = Owners(roster, fed.clients, self.sums, self.timeout, self.wait)
         agreed = owners.agree(read_preparation(path) if path else None)
-        model = _started(self.model.make(agreed) if isinstance(self.model, Shaped) else self.model, start)
+        model = _started(self._source.module(agreed), start)
         owners.announce(agreed, model, shaped=known is None)
         job = Job(model, Layout.of(model, self.algorithm.personal), replace(fed, agreed=agreed), *rest)
         clients = len(fed.clients)
