@@ -13,10 +13,7 @@ would have been sent again: what TCP makes of a bad line.
 import argparse
 import asyncio
 import json
-import os
 import random
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -30,12 +27,12 @@ import torch
 from safetensors.torch import load_file
 from soak_app.faulty.faults import CLIENTS, fault, killed
 from soak_app.faulty.task import ALGORITHM, LR, everybody, model
+from warm_deployment import WarmLoopback
 from wire import Proxied, Proxy
 
 import accord.deploy.flower.loopback as loopback
 from accord.core.layout import Layout
 from accord.core.losses import cross_entropy
-from accord.deploy.flower.machine import descendants
 from accord.engines.contract import ClientRow, Job, Member, Outcome, Part, Work, shards, whole
 from accord.engines.sequential import Sequential
 from accord.rules.local import Training
@@ -87,61 +84,28 @@ class BadLine(Proxy):
 # ----------------------------------------------------------------------------------------------- the deployment
 
 
-class Soaked(Proxied):
-    """A deployment whose nodes are those of `soak_node.py`, and whose apps are forked from a warm process."""
+class Soaked(WarmLoopback, Proxied):
+    """A deployment whose nodes are those of `soak_node.py`, forked from a warm process as its apps are."""
 
     def __init__(self, folder: Path, latency: float, loss: float) -> None:
         super().__init__(HERE / "soak_app", CLIENTS, folder=folder)
         self.latency, self.loss = latency, loss
-        self.programs = self.folder / "programs"
-        self.programs.mkdir(parents=True, exist_ok=True)
-        self.socket = f"/tmp/accord-soak-{os.getpid()}"  # a socket's path must be short
-        warm = f"exec {sys.executable} -S -E {HERE / 'warm_apps.py'} {self.socket}"
-        programs = {
-            name: f'{warm} {name} "$@"' for name in ("flwr", "flower-supernode", "flwr-clientapp", "flwr-serverapp")
-        }
-        # the SuperLink's own, which has certificates, is watched by it
-        usual_one = f'exec {Path(sys.executable).parent / "flower-superexec"} "$@"'
-        programs["flower-superexec"] = (
-            f'case "$*" in *--insecure*) {warm} flower-superexec "$@";; *) {usual_one};; esac'
-        )
-        for name, words in programs.items():
-            (self.programs / name).write_text(f"#!/bin/sh\n{words}\n")
-            (self.programs / name).chmod(0o755)
         usual = loopback.program_path
         loopback.program_path = lambda program: (
             str(own) if (own := self.programs / program).exists() else usual(program)
         )
 
-    def __enter__(self) -> "Soaked":
-        log = (self.programs / "apps.log").open("ab")
-        command = [sys.executable, str(HERE / "warm_apps.py"), self.socket]
-        self.warm = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment())
-        while not os.path.exists(self.socket):
-            if self.warm.poll() is not None:
-                raise SystemExit(f"the process that forks has ended: see {self.programs / 'apps.log'}")
-            time.sleep(0.1)
-        try:
-            super().__enter__()
-        except BaseException:
-            self.warm.kill()
-            raise
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        for pid in [*descendants([self.warm.pid]), self.warm.pid]:  # who was forked ends whoever waits for it
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.warm.wait()
-        Path(self.socket).unlink(missing_ok=True)
+    def scripts(self, warm: str) -> dict[str, str]:
+        more = {name: f'{warm} {name} "$@"' for name in ("flwr", "flower-supernode")}
+        # the SuperLink's own, which has certificates, is watched by it
+        usual = f'exec {Path(sys.executable).parent / "flower-superexec"} "$@"'
+        more["flower-superexec"] = f'case "$*" in *--insecure*) {warm} flower-superexec "$@";; *) {usual};; esac'
+        return {**super().scripts(warm), **more}
 
     def _environment(self) -> dict[str, str]:
         found = super()._environment()
         paths = [str(HERE.parent / "src"), found.get("PYTHONPATH", "")]
-        extra = {"PATH": f"{self.programs}:{found['PATH']}", "PYTHONPATH": ":".join(filter(None, paths))}
-        # ten nodes that look for work twenty times a second would leave two cores little for the work itself
-        return {**found, **extra, "OMP_NUM_THREADS": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "1.0"}
+        return {**found, "PYTHONPATH": ":".join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
 
     def make_proxy(self) -> Proxy | None:
         return BadLine(self.port, self.latency, self.loss) if self.latency or self.loss else None

@@ -7,24 +7,26 @@ processes at the other end of a pipe, then a SuperLink with TLS and ten SuperNod
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import torch
 
 pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: pip install 'accord-fl[flower]'")
 
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
 from process_grid import ProcessGrid
 from safetensors.torch import load_file
 from test_flower import finished, grid_of, state  # noqa: F401
 from test_flower_processes import EXAMPLE, all_gone, rows_of, wait_for
+from warm_deployment import WarmLoopback
 
 import accord
 from accord.data import Federation
@@ -116,50 +118,6 @@ for stage in ("keys", "shares", "masked", "unmask"):
 """
 
 
-class Forked(Loopback):
-    """A deployment whose apps are forked from one process that has imported torch, and whose idle nodes ask for work
-    once a second: twenty processes that ask twenty times a second leave none of two cores for it."""
-
-    def __enter__(self) -> Self:
-        self.programs = self.folder / "programs"
-        self.programs.mkdir(parents=True)
-        self.socket = Path(f"/tmp/accord-forked-{os.getpid()}")  # a socket's path must be short
-        script = Path(__file__).parents[2] / "benchmarks" / "warm_apps.py"
-        for name in ("flwr-clientapp", "flwr-serverapp"):
-            words = f'#!/bin/sh\nexec {sys.executable} -S -E {script} {self.socket} {name} "$@"\n'
-            (self.programs / name).write_text(words)
-            (self.programs / name).chmod(0o755)
-        log = (self.programs / "apps.log").open("ab")
-        # a session of its own: whatever it forked ends with it
-        self.parent = subprocess.Popen(
-            [sys.executable, str(script), str(self.socket)],
-            stdout=log,
-            stderr=log,
-            env=self._environment(),
-            start_new_session=True,
-        )
-        try:
-            wait_for(self.socket.exists)
-            return super().__enter__()
-        except BaseException:
-            self._end()
-            raise
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._end()
-
-    def _end(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.parent.pid, SIGKILL)
-        self.parent.wait()
-        self.socket.unlink(missing_ok=True)
-
-    def _environment(self) -> dict[str, str]:
-        found = super()._environment()
-        return {**found, "PATH": f"{self.programs}:{found['PATH']}", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "1.0"}
-
-
 def task() -> dict[str, Any]:
     """The app's model and data, as the test sees them."""
     held: dict[str, Any] = {}
@@ -178,7 +136,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory, marks: Path) -> Iterato
     app = shutil.copytree(EXAMPLE, folder / "app", ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in {"task": TASK, "server": SERVER, "client": CLIENT.format(marks=marks)}.items():
         (app / "digits" / f"{name}.py").write_text(text)
-    with Forked(app, nodes=NODES, folder=folder) as running:
+    with WarmLoopback(app, nodes=NODES, folder=folder) as running:
         yield running
         family = [process.pid for process in running.processes.values()]
         family += list(descendants(family))
