@@ -17,7 +17,7 @@ from accord.data.cells import number_of
 from accord.data.federated import Federation, Prepare, Scale
 from accord.data.moments import Moments
 from accord.data.preparation import Column, Preparation, Refit
-from accord.data.standardise import Standardise, by_column, fitted
+from accord.data.standardise import Standardise, by_column, follows_rows
 
 Kind = Literal["numbers", "categories", "nothing"]  # what a column holds; nothing: all of it is missing
 Source = Literal["table", "numbers", "pictures", "settled"]
@@ -234,7 +234,7 @@ def _with_classes(fed: Federation, preparation: Preparation) -> Federation:
 def _source(fed: Federation) -> Source:
     """What statistics of the owner's own stand in its preparation; none, if it is settled. Of an owner that trains on
     nothing it goes by the kind alone: it takes what others agree on."""
-    if fed.train and fed.prepare != fitted(fed):
+    if fed.train and not follows_rows(fed):
         return "settled"
     if fed.refit is not None:
         return "table"

@@ -18,7 +18,7 @@ from accord.core.jsonable import Json
 from accord.core.names import in_order
 from accord.data.cells import Cells
 from accord.data.federated import AsIs, Federation, Prepare, Scale
-from accord.data.standardise import Standardise, fitted
+from accord.data.standardise import Standardise, fitted, follows_rows
 
 MISSING = ("mean", "median", "zero", "refuse")  # what stands for a missing number, or nothing may be missing
 _AS_IS = AsIs()
@@ -220,7 +220,7 @@ class Refit:
 def refitted(fed: Federation, before: Federation) -> Federation:
     """A federation whose clients were others before, prepared by those that train now. Where its samples are of a table
     it keeps the number of its inputs, so that one model reads both."""
-    scaled = before.prepare == fitted(before)
+    scaled = follows_rows(before)
     if fed.refit is not None:
         fed = fed.refit(with_known_classes(fed))
     return replace(fed, prepare=fitted(fed)) if scaled else fed

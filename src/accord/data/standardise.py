@@ -45,6 +45,13 @@ def fitted(fed: Federation) -> Prepare:
     return AsIs()
 
 
+def follows_rows(fed: Federation) -> bool:
+    """Whether the preparation is the one that the federation's own training rows give. Such a one changes with the
+    rows; any other was fixed by whoever made the federation. A preparation does not say which it is: it is known by its
+    numbers alone, and so are runs."""
+    return fed.prepare == fitted(fed)
+
+
 def _statistics(fed: Federation) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation by column or channel, in float64."""
     width = fed.x.shape[1]

@@ -114,9 +114,13 @@ class Roster:
     def exchange(self, messages: Mapping[K, Message], timeout: float) -> Iterator[tuple[K, Reply]]:
         """Sends messages to nodes and gives (whose message, reply) in the order of arrival; None where none came."""
         for whose, reply in exchange(self.grid, messages, timeout):
-            if not unanswered(reply):
-                self._claims.hear(messages[whose].metadata.dst_node_id)
+            self.heard(messages[whose].metadata.dst_node_id, reply)
             yield whose, reply
+
+    def heard(self, node: int, reply: Reply) -> None:
+        """Notes that a node is there, if this is its word and not the SuperLink's about it."""
+        if not unanswered(reply):
+            self._claims.hear(node)
 
     def blame(self, node: int, what: str, why: str, in_row: bool = False, counted: bool = True) -> str:
         """Counts a reply of a node that did not fit, and gives the sentence about it. After three the node's clients
@@ -138,8 +142,7 @@ class Roster:
 
     def _hear(self, node: int, reply: Reply) -> None:
         self._known.add(node)
-        if not unanswered(reply):
-            self._claims.hear(node)
+        self.heard(node, reply)
         try:
             hello = Hello.read(content_of(reply))
             if self.preparation is None:
