@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 # One thread each: tests and the processes they start are small, and threads that wait for each other on a busy machine
 # cost seconds.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Plain torch, unless a test asks for the compiled kernel: results must not depend on whether there is a compiler.
+os.environ.setdefault("ACCORD_NATIVE", "0")
 
 import pytest
 import torch

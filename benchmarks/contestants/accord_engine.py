@@ -25,7 +25,7 @@ from accord.engines.device import pick_device
 from accord.engines.speed import checked
 from accord.rules.local import Training
 from accord.runs.environment import environment
-from accord.training.engine_choice import make_engine
+from accord.training.engine_choice import make_engine, with_kernel
 from accord.training.loop import Loop
 from accord.training.plan import Plan
 from contestants.protocol import Ready, Stored, compete
@@ -69,6 +69,7 @@ def make_job(work: Stored, device: str, speed: Sequence[str] = (), optimiser: st
 
 def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
     job = make_job(work, asked.device, [way for way in asked.speed.split(",") if way], asked.optimiser)
+    job = with_kernel(asked.engine, job)
     # the last round of a run is evaluated, whatever the plan
     plan = Plan(rounds=1, sample=work.sample, evaluate_every=NEVER)
     loop = Loop(job, plan, Kept(make_engine(asked.engine, job)), None, [])

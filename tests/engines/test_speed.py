@@ -53,7 +53,7 @@ def test_the_compiled_kernel_is_chosen_for_a_run_alone(monkeypatch: pytest.Monke
 
 def test_a_kernel_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCORD_NATIVE", "0")
-    monkeypatch.setattr(native.library, "loaded", lambda: native.library.Loaded(reason="there is no C++ compiler"))
+    monkeypatch.setattr(native.library, "loaded", lambda *_: native.library.Loaded(reason="there is no C++ compiler"))
     with sentence("the compiled kernel was asked for, but there is no C++ compiler"):
         accord.fit(lenet(), blobs(), rounds=1, speed=["native"])
     assert os.environ["ACCORD_NATIVE"] == "0"

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,16 +33,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def chosen(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def chosen(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel is on within a test, and whatever was there before is back after it."""
     monkeypatch.setenv("ACCORD_CACHE", str(cache))
     monkeypatch.setenv("ACCORD_NATIVE", "1")
-    library.loaded.cache_clear()
+    monkeypatch.setattr(library, "_loaded", None)
     if not native.available():
-        library.loaded.cache_clear()
         pytest.skip(f"no compiled kernel here: {native.why_not()}")
-    yield
-    library.loaded.cache_clear()
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ def total(x: Tensor, weight: Tensor | None = None, kind: Kind = "number") -> Fie
         return Field(
             row.to(wide, copy=True) if weight is None else row.to(wide) * weight[..., 0, :].to(wide), kind=kind
         )
-    if weight is not None and x.is_cuda and (made := kernels.tally(x, weight, False)) is not None:
+    if weight is not None and (made := (kernels.tally if x.is_cuda else kernels.sums)(x, weight, False)) is not None:
         return Field(made[0], kind=kind)
     if x.is_cuda and x.numel() <= _SMALL:
         return Field((x.to(wide) if weight is None else x.to(wide) * weight.to(wide)).sum(-2), kind=kind)
@@ -166,10 +166,10 @@ def votes(x: Tensor) -> Field:
 
 def tally(x: Tensor, weight: Tensor) -> tuple[Field, Field]:
     """The weighted total of `x: [..., K, P]` and the votes on it, with the bits of `total` and `votes`, from one pass
-    over memory where a kernel does both: on CUDA, and on a CPU where the compiled kernels were chosen."""
+    over memory where a kernel does both: on CUDA, and on a CPU where the compiled library is there."""
     made = None
     if x.shape[-2] > 1:
-        made = kernels.tally(x, weight, True) if x.is_cuda else kernels.sums(x, weight)
+        made = (kernels.tally if x.is_cuda else kernels.sums)(x, weight, True)
     if made is None or made[1] is None:
         return total(x, weight, "update"), votes(x)
     return Field(made[0], kind="update"), Field(made[1], kind="votes")

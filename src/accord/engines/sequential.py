@@ -18,9 +18,11 @@ from accord.core.layout import change_of_buffers
 from accord.core.record import Record, State
 from accord.core.reports import Reports, why_leave_out
 from accord.engines import contract, speed
+from accord.engines.compiled import chain_of
 from accord.engines.contract import Batch, ClientRow, Group, Job, Member, Outcome, Part, Table, Work
 from accord.engines.measuring import Values, measured, tabulate
 from accord.engines.probe import probe
+from accord.kernels.library import enabled
 from accord.rules.local.step import Piece, Steps, clipping, gradient_of
 
 _GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
@@ -46,7 +48,8 @@ class Sequential:
         laid_out = {entry.name for entry in job.whole.buffers}
         self._fixed = {name: b.clone() for name, b in self._buffers.items() if name not in laid_out}
         self._generators = [job.device] if job.device.type == "cuda" else []
-        self._gradient = partial(gradient_of, self._forward, job.loss, self._parameters)
+        self._by_torch = partial(gradient_of, self._forward, job.loss, self._parameters)
+        self._chain = chain_of(job)
         # what the algorithm says once for all rounds
         self._needs, self._asks_twice = job.algorithm.needs, job.algorithm.asks_twice
         self._remembers, self._unchecked = job.algorithm.local.remembers, job.unchecked
@@ -132,16 +135,17 @@ class Sequential:
         gradients = torch.zeros_like(start) if "mean_gradient" in self._needs else None
         flip_from = -1 if job.attack is None else job.attack.flip_from(member.client)
         extra, losses = State(), list[Tensor]()
-        steps = self._steps.of_round(work.lr, len(plan))
+        steps = self._steps.of_round(work.lr, len(plan), compiled=self._flat)
         vectors = self._steps.begin(w)
         self._load(w, buffers)
-        # by parameter: to lay a large gradient out flat takes as long as a step
-        views: list[Any] = layout.by_parameter(w, start, drift, gradients, *vectors)
+        # by parameter, unless gradients come flat: to lay a large one out takes as long as a step
+        whole = w, start, drift, gradients, *vectors
+        views: list[Any] = [whole] if self._flat else layout.by_parameter(*whole)
         pieces = [Piece(w, start, drift, gradients, kept) for w, start, drift, gradients, *kept in views]
         keys = partial(draws.device_key, job.seed, "augment", work.round, member.client)
         for number, (x, y) in enumerate(self.fed.read_steps(plan, keys)):
             key = draws.device_key(job.seed, "dropout", work.round, member.client, number) if drops_out else None
-            gradient, loss = self._gradient(x, y if flip_from < 0 else flipped(y, flip_from), key)
+            gradient, loss = self._gradient(w, x, y if flip_from < 0 else flipped(y, flip_from), key)
             losses.append(loss)
             if number + 1 == len(plan) and "last_gradient" in self._needs:
                 # as it is: what a step follows may be clipped, decayed and corrected
@@ -167,11 +171,25 @@ class Sequential:
             self._load(at, buffers)
             x, y = self.fed.read(rows)
             key = draws.device_key(job.seed, purpose, *at_step, number) if self.probed.drops_out else None
-            parts, loss = self._gradient(x, y if flip_from < 0 else flipped(y, flip_from), key)
+            parts, loss = self._gradient(at, x, y if flip_from < 0 else flipped(y, flip_from), key)
             share = len(rows) / len(member.rows)
             gradient += job.whole.flatten(parts) * share
             value += loss * share
         return gradient[None], value[None]
+
+    @property
+    def _flat(self) -> bool:
+        """Whether gradients are vectors `[P]`, as the compiled library makes them, and not by parameter."""
+        return self._chain is not None and enabled()
+
+    def _gradient(self, at: Tensor, x: Tensor, y: Tensor, dropout: int | None) -> tuple[Sequence[Tensor], Tensor]:
+        """Gradient of a batch's mean loss at `at: [P]`, where the module has been put, and its value."""
+        if self._chain is None or not enabled():
+            return self._by_torch(x, y, dropout)
+        if (made := self._chain.gradient(x, y, at)) is not None:
+            return [made[0]], made[1]
+        parts, loss = self._by_torch(x, y, dropout)
+        return [self.job.whole.flatten(parts)], loss
 
     # --------------------------------------------------------------------------------------------- evaluation
 

@@ -53,17 +53,27 @@ def take_threads(engine: str, job: Job) -> str | None:
     What torch has been set to is the most it may be: `torch.set_num_threads(1)` keeps it at one."""
     if job.device.type != "cpu" or engine not in ("sequential", "processes", "causal"):
         return None
+    threads, why = _threads(engine, job)
+    torch.set_num_threads(threads)
+    return why
+
+
+def threads_of(engine: str, job: Job) -> int:
+    """The threads that a step of this job gets on a CPU; torch's are left as they are."""
+    return _threads(engine, job)[0]
+
+
+def _threads(engine: str, job: Job) -> tuple[int, str]:
     most = torch.get_num_threads()
     if engine == "processes":
         # as each worker has: the parent's further threads would only take cores away from them
-        torch.set_num_threads(1)
-        return "one thread each"
+        return 1, "one thread each"
     if chosen := next((name for name in SETTINGS if name in os.environ), None):
-        return f"{_in_words(most)}, by {chosen}"
-    torch.set_num_threads(1)
-    work = step_work(job)
-    torch.set_num_threads(threads_for(work, most))
-    return f"{_in_words(torch.get_num_threads())} for steps of {work:,} multiply-adds"
+        return most, f"{_in_words(most)}, by {chosen}"
+    with one_thread():
+        work = step_work(job)
+    threads = threads_for(work, most)
+    return threads, f"{_in_words(threads)} for steps of {work:,} multiply-adds"
 
 
 def step_work(job: Job) -> int:

@@ -28,7 +28,7 @@ from accord.runs.left_out import LeftOut
 from accord.runs.run import Run
 from accord.runs.selection import Selected, rule_for, select
 from accord.runs.text import align
-from accord.training.engine_choice import make_engine, soon_done
+from accord.training.engine_choice import make_engine, soon_done, with_kernel
 from accord.training.evaluation_schedule import schedules
 from accord.training.fit import make_job
 from accord.training.loop import Loop
@@ -226,8 +226,9 @@ def _train(
 def _alone(run: _Planned, engine: str, device: str, resume: bool) -> Run:
     place = run.open(engine, device, resume)
     try:
-        with steady(run.job.speed):
-            return Loop(run.job, run.plan, make_engine(engine, run.job), place, []).go()
+        job = with_kernel(engine, run.job, place)
+        with steady(job.speed):
+            return Loop(job, run.plan, make_engine(engine, job), place, []).go()
     finally:
         if place is not None:
             place.close()

@@ -17,7 +17,7 @@ from accord.experiments.groups import Jobs, PlannedRun, packed
 from accord.experiments.lockstep import together
 from accord.kernels.paths import cache_folder
 from accord.runs.checksums import read_json
-from accord.training.engine_choice import make_engine
+from accord.training.engine_choice import make_engine, with_kernel
 from accord.training.loop import Event, Loop
 from accord.training.plan import Plan
 
@@ -98,7 +98,7 @@ def _measured(runs: Sequence[PlannedRun]) -> Pace:
     moments: list[list[float]] = [[] for _ in range(_TRIED)]
 
     def loop_of(run: PlannedRun) -> Loop:
-        job = jobs.job(run)
+        job = jobs.job(run) if engine else with_kernel(run.experiment.settings.run.engine, jobs.job(run))
         # the last round is evaluated, whatever the plan
         plan = run.experiment.plan(run.seed)
         tried = replace(plan, rounds=_TRIED, evaluate_every=_TRIED + 1, evaluate_at=(), patience=None)

@@ -12,26 +12,11 @@
 #include <cstring>
 #include <vector>
 
+#include "vectors.h"
+
 #define EXPORT extern "C" __attribute__((visibility("default")))
-#define UNROLL _Pragma("GCC unroll 32")
 
 namespace {  // nothing but the two functions is seen from outside: another build of this file may be loaded too
-
-#ifdef __AVX512F__
-constexpr int WIDE = 16, REGISTERS = 32;
-#else
-constexpr int WIDE = 8, REGISTERS = 16;
-#endif
-
-template <int V> struct Of {
-    typedef float Float __attribute__((vector_size(4 * V)));
-    typedef float Loose __attribute__((vector_size(4 * V), aligned(4), may_alias));  // at any address
-    typedef int32_t Int __attribute__((vector_size(4 * V)));
-    typedef uint8_t Byte __attribute__((vector_size(V), aligned(1), may_alias));
-};
-template <int V> using Float = typename Of<V>::Float;
-template <int V> inline Float<V> load(const float* p) { return *(const typename Of<V>::Loose*)p; }
-template <int V> inline void store(float* p, Float<V> v) { *(typename Of<V>::Loose*)p = v; }
 
 struct Shape {
     long n, c, h, w, k, kh, kw, top, left, oh, ow;  // oh, ow: size of the convolution's output

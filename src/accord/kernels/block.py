@@ -20,7 +20,7 @@ def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Padd
     of times."""
     padding = padding if isinstance(padding, int | str) else tuple(padding)
     shapes = (tuple(x.shape), tuple(weight.shape), None if bias is None else tuple(bias.shape))
-    sizes = _sizes(*shapes, padding) if pool == 2 and takes(x, weight, bias) else None
+    sizes = block_sizes(*shapes, padding) if pool == 2 and takes(x, weight, bias) else None
     if sizes is None:
         return _plain(x, weight, bias, padding, pool)
     if torch.is_grad_enabled() and (
@@ -34,10 +34,15 @@ def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Padd
 def takes(*tensors: Tensor | None) -> bool:
     """Whether the kernel was chosen and can read these: plain float32 tensors on the CPU, with nobody looking on who
     must see every step of the computation (vmap and its kin, the compiler, a tracer, autocast, a dispatch mode)."""
-    return not _watched() and enabled() and all(t is None or _readable(t) for t in tensors)
+    return enabled() and readable(*tensors)
 
 
-def _readable(t: Tensor) -> bool:
+def readable(*tensors: Tensor | None) -> bool:
+    """The same, whether or not it was chosen."""
+    return not _watched() and all(t is None or _plain_floats(t) for t in tensors)
+
+
+def _plain_floats(t: Tensor) -> bool:
     return (
         t.dtype is torch.float32
         and type(t) in (Tensor, torch.nn.Parameter)
@@ -63,7 +68,7 @@ def _plain(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Padding, poo
 
 
 @functools.lru_cache(maxsize=1024)
-def _sizes(
+def block_sizes(
     x: tuple[int, ...], weight: tuple[int, ...], bias: tuple[int, ...] | None, padding: int | str | tuple[int, ...]
 ) -> Any:
     """The kernel's view of the shapes, or None where torch has an error to tell or numbers do not fit."""

@@ -7,21 +7,20 @@ raises: without a library there is a reason, and torch does the work.
 """
 
 import ctypes
-import functools
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from accord.kernels.paths import cache_folder
 
-SOURCES = ("block.cpp", "sums.cpp")
+SOURCES = ("block.cpp", "chain.cpp", "sums.cpp", "product.h", "vectors.h")
 # No -ffast-math: NaN must stay NaN, so that a client that diverged is seen. Multiply-adds are fused, as compilers do
 # unasked.
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast")
@@ -71,6 +70,11 @@ def chosen() -> bool:
     return os.environ.get("ACCORD_NATIVE") == "1" if _chosen is None else _chosen
 
 
+def undecided() -> bool:
+    """Whether nobody has said anything for or against it, neither by a call nor by ACCORD_NATIVE."""
+    return _chosen is None and not os.environ.get("ACCORD_NATIVE")
+
+
 _chosen: bool | None = None
 
 
@@ -85,9 +89,15 @@ def state() -> str:
     return path.name.split(".")[0] if path else "off"
 
 
-def available() -> bool:
-    """Whether the library is there, built now if need be."""
-    return loaded().functions is not None
+def available(before_building: Callable[[], None] = lambda: None) -> bool:
+    """Whether the library is there, built now if need be: `before_building` is called just before that, which takes
+    seconds."""
+    return loaded(before_building).functions is not None
+
+
+def in_use() -> bool:
+    """Whether this process has loaded it already."""
+    return _loaded is not None and _loaded.functions is not None
 
 
 def why_not() -> str | None:
@@ -100,18 +110,27 @@ def build() -> Path | None:
     return loaded().path
 
 
-@functools.cache
-def loaded() -> Loaded:
-    """The library, looked for once per process."""
+def loaded(before_building: Callable[[], None] = lambda: None) -> Loaded:
+    """The library, looked for once per process; if it has to be built, whoever asks first is told before."""
+    global _loaded
+    if _loaded is None:
+        _loaded = _attempt(before_building)
+    return _loaded
+
+
+_loaded: Loaded | None = None
+
+
+def _attempt(before_building: Callable[[], None]) -> Loaded:
     try:
-        return _load()
+        return _load(before_building)
     except Exception as error:  # whatever it is, torch can do without
         return Loaded(
             reason=f"the compiled kernel cannot be used: {' '.join(str(error).split()) or type(error).__name__}"
         )
 
 
-def _load() -> Loaded:
+def _load(before_building: Callable[[], None]) -> Loaded:
     compiler = next(
         (found for name in (os.environ.get("CXX"), "c++", "g++", "clang++") if name and (found := shutil.which(name))),
         None,
@@ -127,7 +146,8 @@ def _load() -> Loaded:
         if file.name == _named(name, file.read_bytes()):
             return Loaded(_functions(file), file)
         file.unlink(missing_ok=True)
-    file = _compile(compiler, [here / source for source in SOURCES], folder, name)
+    before_building()
+    file = _compile(compiler, [here / source for source in SOURCES if source.endswith(".cpp")], folder, name)
     return Loaded(_functions(file), file)
 
 
@@ -182,6 +202,9 @@ def _functions(file: Path) -> ctypes.CDLL:
     address, number = ctypes.c_void_p, ctypes.c_int64
     library.accord_block_forward.argtypes = [address] * 6
     library.accord_block_backward.argtypes = [address] * 8
+    library.accord_chain_gradient.argtypes = [address, number, number, *[address] * 5]
+    library.accord_sgd.argtypes = [number, *[address] * 6, *[ctypes.c_float] * 5]
+    library.accord_sgd.restype = None
     library.accord_sums.argtypes = [address, number, number, number, address, address, address]
     library.accord_sums.restype = None
     return library

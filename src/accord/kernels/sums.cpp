@@ -18,14 +18,15 @@ inline float multiply_add(float a, float b, float c) {
 #endif
 }
 
-inline float sign(float x) { return (float)((x > 0.0f) - (x < 0.0f)); }  // of NaN: 0, as in torch
+// Of NaN it is 0, as in torch.
+inline float sign(float x) { return __builtin_islessgreater(x, 0.0f) ? __builtin_copysignf(1.0f, x) : 0.0f; }
 
 // Adds ROWS rows to a block of both sums; `tally` may be null.
 template <int ROWS, bool VOTES>
 void add(const float* x, int64_t stride, const float* weight, long n, float* __restrict__ sum, float* __restrict__ tally) {
     for (long i = 0; i < n; i++) {
         float s = sum[i], t = VOTES ? tally[i] : 0.0f;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++) {
             const float v = x[r * stride + i];
             s = multiply_add(v, weight[r], s);
@@ -42,7 +43,7 @@ void add_all(const float* x, int64_t rows, int64_t n, int64_t stride, const floa
         const long size = n - start < BLOCK ? n - start : BLOCK;
         float *s = sum + start, *t = VOTES ? tally + start : nullptr;
         long k = 0;
-        for (; k + 4 <= rows; k += 4) add<4, VOTES>(x + k * stride + start, stride, weight + k, size, s, t);
+        for (; k + 8 <= rows; k += 8) add<8, VOTES>(x + k * stride + start, stride, weight + k, size, s, t);
         for (; k < rows; k++) add<1, VOTES>(x + k * stride + start, stride, weight + k, size, s, t);
     }
 }

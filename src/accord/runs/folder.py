@@ -97,6 +97,12 @@ class RunFolder:
         """The checkpoint before it."""
         return self._checkpoints.older
 
+    @property
+    def environment(self) -> Json | None:
+        """Where the run ran last, if it has a checkpoint to go on from."""
+        seen = self._environments()
+        return seen[-1] if seen else None
+
     def _read_done(self) -> Json:
         """The mark of a run that is done, with all that it vouches for."""
         if not (self.path / "done").exists():
@@ -187,16 +193,20 @@ class RunFolder:
             return {}
         return self._checkpoints.tensors()
 
+    def _environments(self) -> list[Json]:
+        path = self.path / "environment.json"
+        if not path.exists() or not self.state:
+            return []
+        try:
+            check_file(path, self.state.get("files", {}).get(path.name))
+        except AccordError as error:
+            raise AccordError(f"{error}: {AGAIN}") from None
+        found: list[Json] = read_json(path)
+        return found
+
     def _noted(self, environment: Json) -> dict[str, bytes]:
         """The file of environments, if this is a new one."""
-        path = self.path / "environment.json"
-        seen = []
-        if path.exists() and self.state:
-            try:
-                check_file(path, self.state.get("files", {}).get(path.name))
-            except AccordError as error:
-                raise AccordError(f"{error}: {AGAIN}") from None
-            seen = read_json(path)
+        seen = self._environments()
         if seen and (changed := changes(seen[-1], environment)):
             told = (
                 f"the run goes on with {changed}: its results may differ in their last digits from those of an"
@@ -206,7 +216,7 @@ class RunFolder:
         if seen and {k: v for k, v in seen[-1].items() if k != "from_round"} == environment:
             return {}
         first = self.state["round"] + 1 if self.state else 1
-        return {path.name: json_bytes([*seen, {"from_round": first, **environment}])}
+        return {"environment.json": json_bytes([*seen, {"from_round": first, **environment}])}
 
     def rows(self) -> Rows:
         """The metrics so far, to read and to add to. Rows count once a checkpoint covers them; until then a restart

@@ -3,17 +3,20 @@
 import os
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 from accord import kernels
 from accord.causal.engine import Causal
 from accord.core.errors import AccordError
+from accord.engines.compiled import chain_of, has_blocks
 from accord.engines.contract import Engine, Job
 from accord.engines.processes import Processes
 from accord.engines.second_model import SecondModel
 from accord.engines.sequential import Sequential
-from accord.engines.threads import take_threads
+from accord.engines.threads import take_threads, threads_of
 from accord.engines.vectorised import Vectorised, batched_if_possible
-from accord.kernels.library import chosen
+from accord.kernels.library import chosen, undecided
+from accord.runs.folder import RunFolder
 
 ENGINES: dict[str, Callable[[Job], Engine]] = {
     "auto": lambda job: make_engine("auto", job),
@@ -23,6 +26,32 @@ ENGINES: dict[str, Callable[[Job], Engine]] = {
     "ray": lambda job: _cluster(job),
 }
 _WORTH_A_PROCESS = 1_000_000  # parameters times a client's samples: below, handing clients out costs more than it saves
+
+
+def with_kernel(name: str, job: Job, folder: RunFolder | None = None, tell: Callable[[str], None] | None = None) -> Job:
+    """The job as it will be run: on a CPU `auto` has the compiled kernel train where it is faster, unless the user
+    decided otherwise, or the run goes on in a folder and began without. Tells before the kernel is built, which takes
+    seconds, and if it cannot be."""
+    before = None if folder is None else folder.environment
+    began_without = before is not None and before.get("native", "off") == "off"
+    over = folder is not None and folder.over  # and will only be read
+    if name != "auto" or over or began_without or not undecided() or not _gains(job):
+        return job
+    tell = tell or (lambda _: None)
+    if kernels.available(lambda: tell("building the compiled kernel for this machine's processor: seconds, once ...")):
+        return replace(job, speed=job.speed | {"native"})
+    tell(f"torch trains without the compiled kernel, which is slower: {kernels.why_not()}")
+    return job
+
+
+def _gains(job: Job) -> bool:
+    """Whether the compiled kernel, which uses one thread, trains this job faster than torch. It depends on the job and
+    the number of cores alone, so that equal runs have equal bits."""
+    if job.device.type != "cpu" or job.algorithm.local.engine == Causal.name or soon_done(job):
+        return False
+    if chain_of(job) is None and not has_blocks(job.module):
+        return False
+    return threads_of(choose(job)[0], job) == 1
 
 
 def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) -> Engine:
@@ -43,7 +72,8 @@ def make_engine(name: str, job: Job, tell: Callable[[str], None] | None = None) 
             why, threads = why_not, take_threads(engine.name, job)
             if name == "vectorised":
                 warnings.warn(f"{why_not}; clients are trained one by one", stacklevel=2)
-    notes = [f"engine {engine.name}: {', '.join(filter(None, (why, threads)))}"] if why else []
+    kernel = "the compiled kernel" if why and "native" in job.speed else None
+    notes = [f"engine {engine.name}: {', '.join(filter(None, (why, threads, kernel)))}"] if why else []
     if chosen() and job.device.type == "cpu" and not kernels.available():
         notes.append(f"torch does without the compiled kernel of ACCORD_NATIVE, because {kernels.why_not()}")
     if tell and notes:

@@ -28,7 +28,7 @@ from accord.runs.fingerprint import run_name
 from accord.runs.folder import RunFolder
 from accord.runs.run import Run
 from accord.training.cohort import Conditions
-from accord.training.engine_choice import make_engine
+from accord.training.engine_choice import make_engine, with_kernel
 from accord.training.evaluation_schedule import schedules
 from accord.training.loop import Hook, Loop
 from accord.training.plan import Plan, identity
@@ -190,6 +190,7 @@ def carry_out(
             tell(line)
     run_folder = _open(folder, job, plan, resume, engine, device)
     try:
+        job = with_kernel(engine, job, run_folder, tell)
         with steady(job.speed):
             return Loop(job, plan, make_engine(engine, job, tell), run_folder, hooks).go()
     finally:

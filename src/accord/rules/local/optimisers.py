@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from accord.core.errors import AccordError
-from accord.kernels import lane_step
+from accord.kernels import chain, lane_step
 from accord.rules.local.step import Optimiser, adam_, sgd_
 
 
@@ -24,6 +24,7 @@ class SGD:
     rest: ClassVar[Mapping[str, float]] = {"lr": 0.0, "momentum": 1.0}
     move_: ClassVar[Callable[..., None]] = staticmethod(sgd_)
     fused: ClassVar[Callable[..., None] | None] = staticmethod(lane_step.sgd_)
+    compiled: ClassVar[Callable[..., None] | None] = staticmethod(chain.sgd_)
 
     def __post_init__(self) -> None:
         _check_numbers(momentum=self.momentum)
@@ -57,6 +58,7 @@ class Adam:
     rest: ClassVar[Mapping[str, float]] = {"new": 0.0, "beta": 1.0, "new_square": 0.0, "size": 0.0, "keep": 1.0}
     move_: ClassVar[Callable[..., None]] = staticmethod(adam_)
     fused: ClassVar[Callable[..., None] | None] = staticmethod(lane_step.adam_)
+    compiled: ClassVar[Callable[..., None] | None] = None
 
     def __post_init__(self) -> None:
         pair = list(self.betas) if isinstance(self.betas, list | tuple) else [self.betas]

@@ -77,6 +77,11 @@ class Optimiser(Protocol):
         """A Triton kernel for the whole step of lanes, if there is one: see `accord.kernels.lane_step`."""
         ...
 
+    @property
+    def compiled(self) -> Callable[..., None] | None:
+        """The whole step of one client in the compiled library, if it is there: see `accord.kernels.chain`."""
+        ...
+
 
 class Piece(NamedTuple):
     """What a step moves and goes by: of one client, vectors or a parameter's views of them; of lanes, `[L, P]`."""
@@ -147,8 +152,8 @@ class Steps:
 
     def __init__(self, optimiser: Optimiser, number: Callable[..., Tensor], mu: float = 0.0) -> None:
         self._optimiser, self._number = optimiser, number
-        added = {"weight_decay": self._optimiser.penalty, "mu": mu}
-        self._always: dict[str, Any] = {name: number(value) for name, value in added.items() if value}
+        self._added = {"weight_decay": self._optimiser.penalty, "mu": mu}
+        self._always: dict[str, Any] = {name: number(value) for name, value in self._added.items() if value}
         # clients with as many samples take the same steps; a cache of this object's own, which goes with it
         self.of_round = lru_cache(16)(self._of_round)
 
@@ -156,8 +161,13 @@ class Steps:
         """What the optimiser keeps of `w` when a round begins."""
         return [torch.zeros_like(w) for _ in range(self._optimiser.vectors)]
 
-    def _of_round(self, lr: float, count: int, first: int = 1) -> tuple[Callable[..., None], ...]:
-        """`step_` for each of `count` steps of a round, at the round's rate, from the step number `first` on."""
+    def _of_round(
+        self, lr: float, count: int, first: int = 1, compiled: bool = False
+    ) -> tuple[Callable[..., None], ...]:
+        """`step_` for each of `count` steps of a round, at the round's rate, from the step number `first` on; the
+        `compiled` one, where the optimiser has it."""
+        if compiled and self._optimiser.compiled is not None:
+            return (partial(self._optimiser.compiled, **self._added, **self._optimiser.constants(lr)),) * count
         constants: dict[str, Any] = {name: self._number(value) for name, value in self._optimiser.constants(lr).items()}
         step = partial(step_, move_=self._optimiser.move_, **self._always, **constants)
         by_step = self._optimiser.corrections(lr, np.arange(first, first + count, dtype=np.float64))

@@ -1,0 +1,90 @@
+"""Which models the compiled library trains as a whole: a chain of blocks (convolution, ReLU, 2 x 2 max-pool) and linear
+layers with ReLU between them, trained with cross-entropy."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
+
+from accord.core.losses import cross_entropy
+from accord.engines.job import Job
+from accord.kernels.block import block_sizes
+from accord.kernels.chain import Chain, Layer
+from accord.models.block import Sequential, fusable, hooked
+
+
+def chain_of(job: Job) -> Chain | None:
+    """The job's model as a chain; None if it is none, is computed otherwise, or is trained for another loss."""
+    labelled = job.loss is cross_entropy and not job.fed.y.is_floating_point()
+    if not labelled or "bf16" in job.speed or job.device.type != "cpu" or _has_any_global_hook():
+        return None
+    try:
+        return Chain(list(_layers(job)), job.whole.size)
+    except _NoChainError:
+        return None
+
+
+def has_blocks(module: nn.Module) -> bool:
+    """Whether the model runs some of its layers as blocks, whatever the others are."""
+    sequences = [list(part) for part in module.modules() if type(part) is Sequential and not hooked(part)]
+    return any(fusable(layers[at : at + 3]) is not None for layers in sequences for at in range(len(layers)))
+
+
+class _NoChainError(Exception):
+    """Some layer is of another kind, or connected otherwise."""
+
+
+def _layers(job: Job) -> Iterator[Layer]:
+    """The layers of the model in order; `shape` is what those before have made of a sample."""
+    layers, shape, starts = list(_in_order(job.module)), job.fed.shape, _Starts(job)
+    while layers:
+        if (conv := fusable(layers[:3])) is not None:
+            whole = (1, *shape), tuple(conv.weight.shape), conv.weight.shape[:1] if conv.bias is not None else None
+            padding = conv.padding if isinstance(conv.padding, str) else tuple(conv.padding)
+            sizes = block_sizes(*whole, padding)
+            if sizes is None:
+                raise _NoChainError
+            made = conv.out_channels, sizes[9] // 2, sizes[10] // 2
+            yield Layer(*starts.of(conv), math.prod(shape), math.prod(made), tuple(sizes))
+            shape, layers = made, layers[3:]
+        elif type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
+            shape, layers = (math.prod(shape),), layers[1:]
+        elif type(layers[0]) is nn.Linear and shape == (layers[0].in_features,):
+            shape = (layers[0].out_features,)
+            yield Layer(*starts.of(layers[0]), layers[0].in_features, *shape)
+            if len(layers) == 1:
+                return
+            if type(layers[1]) is not nn.ReLU:
+                raise _NoChainError
+            layers = layers[2:]
+        else:
+            raise _NoChainError
+    raise _NoChainError  # it does not end in a linear layer
+
+
+def _in_order(module: nn.Module) -> Iterator[nn.Module]:
+    """The layers of sequences, and of sequences within them."""
+    if hooked(module):
+        raise _NoChainError
+    if type(module) in (nn.Sequential, Sequential):
+        for child in module.children():
+            yield from _in_order(child)
+    else:
+        yield module
+
+
+class _Starts:
+    """Where a layer's weight and bias begin in the flat parameters. A parameter that is frozen, or has a precision of
+    its own, is not there; one that two layers share is refused the second time."""
+
+    def __init__(self, job: Job) -> None:
+        named = dict(job.module.named_parameters())
+        self._left = {id(named[e.name]): e.start for e in job.whole.parameters if e.dtype == torch.float32}
+
+    def of(self, layer: nn.Conv2d | nn.Linear) -> tuple[int, int | None]:
+        try:
+            return self._left.pop(id(layer.weight)), None if layer.bias is None else self._left.pop(id(layer.bias))
+        except KeyError:
+            raise _NoChainError from None
