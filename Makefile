@@ -10,7 +10,7 @@ TOOLS := .venvs/tools/.ready
 FRAMEWORKS := flower ray nvflare pfl transformers
 
 .PHONY: help demo demo-flower test test-all test-integration $(FRAMEWORKS:%=test-%) docs check format \
-	lock audit bench bench-engines bench-engines-gpu bench-startup bench-bytes clean
+	lock audit bench bench-smoke bench-engines bench-engines-gpu bench-startup bench-bytes clean
 
 help:
 	@echo "make demo    set up, fetch MNIST, train four algorithms, print one table and the path of a page"
@@ -24,6 +24,7 @@ help:
 	@echo "make audit   look for known holes in these versions (needs a network)"
 	@echo "make demo-flower        a federation with Flower: in its simulation, then as processes with TLS and keys on this machine"
 	@echo "make bench   time aggregation, import, client rounds, threads and data"
+	@echo "make bench-smoke        20 seconds: a few steps against a naive loop, masked against plain averaging, as ratios"
 	@echo "make bench-engines      time engines against a naive loop, Flower and pfl-research (bench-engines-gpu: on a GPU, no peers)"
 	@echo "make bench-bytes        bytes of a round on a cluster: the Ray engine and Flower's simulation"
 	@echo "make bench-startup      time to the first round, and memory with more and more clients"
@@ -112,6 +113,9 @@ bench: $(DEMO)
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/threads.py
 	$(BIN)/python benchmarks/data.py
+
+bench-smoke: $(DEMO)
+	$(BIN)/python benchmarks/smoke.py $(BENCH)
 
 bench-engines: $(DEMO)
 	PYTHON=$(PYTHON) benchmarks/peers.sh .venvs

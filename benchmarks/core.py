@@ -1,20 +1,21 @@
 """What the core costs: masked against plain averaging, memory while clients stream, import, and client steps.
 
-    python benchmarks/core.py [--device cuda] [--clients 100] [--parameters 1000000]
+    python benchmarks/core.py [--device cuda] [--clients 100] [--parameters 1000000] [--json FILE]
 
 Machines are noisy: variants are timed in turn within one run, and medians and their ratio are reported.
 """
 
 import argparse
-import platform
 import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+from machine import in_words, machine, write
 
 import accord
 from accord.core.layout import Layout
@@ -39,7 +40,7 @@ def medians(variants: dict[str, Callable[[], object]], device: torch.device) -> 
     return {name: statistics.median(times[2:]) for name, times in seconds.items()}
 
 
-def aggregation(device: torch.device, clients: int, parameters: int) -> None:
+def aggregation(device: torch.device, clients: int, parameters: int) -> dict[str, float]:
     deltas = torch.randn(clients, parameters, device=device)
     weights = torch.arange(1, clients + 1)
     rules = {"mean": accord.mean(), "gma": accord.gma(), "and_mask": accord.and_mask()}
@@ -47,6 +48,7 @@ def aggregation(device: torch.device, clients: int, parameters: int) -> None:
     print(f"combine, {clients} clients x {parameters:,} parameters on {device}:")
     for name, seconds in times.items():
         print(f"  {name:9s} {1e3 * seconds:8.2f} ms   {seconds / times['mean']:.2f} times mean")
+    return times
 
 
 def streaming(parameters: int) -> None:
@@ -100,17 +102,15 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--parameters", type=int, default=1_000_000)
+    parser.add_argument("--json", type=Path, help="a file to write the machine and the seconds of averaging to")
     asked = parser.parse_args()
-    device = torch.device(asked.device)
-    where = (
-        torch.cuda.get_device_name()
-        if device.type == "cuda"
-        else f"{torch.get_num_threads()} threads, {platform.machine()}"
-    )
-    print(f"torch {torch.__version__}, {where}")
+    device, here = torch.device(asked.device), machine(asked.device)
+    print(in_words(here))
     print("record of masked averaging, one client at a time:")
     streaming(asked.parameters)
-    aggregation(device, asked.clients, asked.parameters)
+    times = aggregation(device, asked.clients, asked.parameters)
+    averaging = {"clients": asked.clients, "parameters": asked.parameters, "seconds": times}
+    write(asked.json, {"machine": here, "averaging": averaging})
     rounds(device)
     importing()
 

@@ -10,9 +10,7 @@ One that fails is a row that says why.
 """
 
 import argparse
-import json
 import os
-import platform
 import signal
 import statistics
 import sys
@@ -20,15 +18,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
 from contestants.process import OWN, Contestant, Failed
 from contestants.protocol import EVERY, store
+from machine import in_words, machine, write
 from works import Work
 
 HERE = Path(__file__).resolve().parent
 CPU, GPU = "cpu", "cuda"
 DEFAULTS = {
-    CPU: {"works": "W1,W2,W3", "engines": "sequential,processes,processes+native", "peers": "flower,pfl,pfl-processes"},
+    CPU: {"works": "W1,W2,W3", "engines": "auto,processes", "peers": "flower,pfl,pfl-processes"},
     GPU: {"works": "W1,W2,W3,W4,W5", "engines": "vectorised", "peers": ""},  # no peer could be installed there
 }
 PEERS = {"flower": ("flower", "flower", []), "pfl": ("pfl", "pfl", ["--processes", "1"])}
@@ -141,31 +139,6 @@ def notes(everyone: list[Contestant]) -> str:
     return "\n".join(lines)
 
 
-def machine(device: str) -> dict[str, Any]:
-    described = {
-        "cores": os.cpu_count(),
-        "cpu": cpu_model(),
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        # threads that wait for each other suffer most from others on the machine
-        "load average before": round(os.getloadavg()[0], 1),
-    }
-    described |= {
-        key: value
-        for key, value in os.environ.items()
-        if key.startswith(("OMP_", "GOMP_", "KMP_", "MKL_")) and key not in OWN
-    }
-    return {**described, "gpu": torch.cuda.get_device_name()} if device == GPU else described
-
-
-def cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default=CPU, choices=[CPU, GPU])
@@ -207,8 +180,8 @@ def main() -> None:
     if asked.repeats < 1:
         parser.error(f"repeats must be at least 1, got {asked.repeats}: every contestant is measured so often")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that contestants are stopped then, too
-    here = machine(asked.device)
-    print(", ".join(f"{value} {key}" if key == "cores" else f"{key} {value}" for key, value in here.items()))
+    here = machine(asked.device, without=OWN)
+    print(in_words(here))
     print(
         f"medians of {asked.repeats} measurements in turn; `/ x`: time as a multiple of x's (median over turns);"
         " memory: until the first"
@@ -231,8 +204,7 @@ def main() -> None:
             }
             for one in everyone
         }
-        if asked.json:
-            asked.json.write_text(json.dumps(results, indent=1))
+        write(asked.json, results)
     print(notes(everyone))
 
 

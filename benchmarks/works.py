@@ -4,7 +4,7 @@ depend on what they show.
 A measurement is `rounds` rounds of FedAvg, then one evaluation of the global model on `test` samples.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -60,3 +60,9 @@ W4 = Work(
     test=2000,
 )
 WORKS = {work.name: work for work in (W1, W2, W3, W4)}
+# A few steps of W1, W2 and W3, for `make bench-smoke`.
+SMOKE = {
+    "S1": replace(W1, name="S1", what="W1 with 640 samples a client", samples=640, test=500),
+    "S2": replace(W2, name="S2", what="W2 with 20 clients, 3 rounds", clients=20, rounds=3, test=500),
+    "S3": replace(W3, name="S3", what="W3 with 4 of 8 clients x 100", clients=8, sample=4, samples=100, test=250),
+}

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from works import W1, WORKS, Work
+from works import SMOKE, W1, WORKS, Work
 
 W5 = replace(W1, name="W5", what="160 clients x 6000, LeNet, batch 32: 160 lanes of W1", clients=160, sample=160)
-EVERY = {**WORKS, W5.name: W5}
+EVERY = {**WORKS, W5.name: W5, **SMOKE}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Speed options that a run must ask for, because each costs something: a compiler, a start, or precision."""
+"""Speed options that a run may ask for; each costs something: a compiler, a start, or precision."""
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from accord.core.errors import AccordError
 
 SPEED = {
-    "native": "a compiled kernel for convolution, ReLU and max-pool on the CPU; needs a C++ compiler",
+    "native": "compiled code for small CNNs and MLPs on the CPU, as auto has it; needs a C++ compiler",
     "compile": "torch.compile for models above 8 million parameters on CUDA; takes half a minute to start",
     "channels-last": "pictures with their channels innermost, for models above 8 million parameters on CUDA",
     "bf16": (

@@ -6,7 +6,7 @@ from torch import Tensor
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.core.protocols import Average, Mask
-from accord.core.reports import Reports
+from accord.core.reports import Reports, finite
 from accord.core.round import Round
 from accord.rules.algorithm import Algorithm, Lowered
 
@@ -51,7 +51,7 @@ def combine(rule: Average | Mask, deltas: Tensor, weights: Tensor | None = None)
     memory = algorithm.init(round.layout, clients, deltas[0])
     record = algorithm.lift(reports, memory)
     # a sum tells of every value that is not finite
-    if not bool(algorithm.weighted(reports).total.value.isfinite().all()):
+    if not finite(algorithm.weighted(reports).total.value):
         bad = [k for k in range(clients) if not bool(deltas[k].isfinite().all())]
         raise AccordError(
             f"deltas of clients {bad} hold NaN or infinity: leave them out"
