@@ -277,13 +277,17 @@ def test_without_it_there_is_one_sentence_and_plain_torch(
     assert torch.equal(run.last.vector, train(engine="sequential").last.vector)
 
 
-def test_it_is_built_once_and_only_where_it_gains(
-    undecided: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_it_is_not_built_where_it_gains_nothing(undecided: None) -> None:
+    accord.fit(mlp(), blobs(), rounds=1, verbose=False)  # tanh
+    accord.fit(nn.Linear(6, 4), blobs(), rounds=1, verbose=False)  # done too soon
+    assert library._loaded is None
+
+
+def test_it_is_built_once_and_says_so(
+    there: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ACCORD_CACHE", str(tmp_path))
-    accord.fit(mlp(), blobs(), rounds=1, verbose=True)  # tanh
-    accord.fit(nn.Linear(6, 4), blobs(), rounds=1, verbose=True)  # too small to be worth it
-    assert not (tmp_path / "native").exists()
-    train()
-    train()
+    for _ in range(2):  # processes one after another
+        monkeypatch.setattr(library, "_loaded", None)
+        train()
     assert capsys.readouterr().err.count("building the compiled kernel") == 1

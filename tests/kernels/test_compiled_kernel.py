@@ -348,13 +348,18 @@ def test_training_agrees_and_says_what_it_used(
 
 @pytest.mark.parametrize("clients", [1, 2, 5, 9, 100])
 @pytest.mark.parametrize("size", [1, 17, 5000])
-def test_both_sums_in_one_pass_have_the_same_bits(chosen: None, clients: int, size: int) -> None:
+def test_both_sums_in_one_pass_have_the_same_bits(
+    chosen: None, monkeypatch: pytest.MonkeyPatch, clients: int, size: int
+) -> None:
     generator = torch.Generator().manual_seed(5)
     x, weight = torch.randn(clients, size, generator=generator), torch.rand(clients, 1, generator=generator)
     x[0, 0], x[-1, -1] = float("nan"), -0.0
     x[:, size // 2] = 0.0
-    apart = total(x, weight).value, votes(x).value
+    with monkeypatch.context() as without:
+        without.setenv("ACCORD_NATIVE", "0")
+        apart = total(x, weight).value, votes(x).value
     together = [field.value for field in tally(x, weight)]
+    assert torch.equal(torch.nan_to_num(together[0], 7.0), torch.nan_to_num(total(x, weight).value, 7.0))
     assert torch.equal(torch.nan_to_num(apart[0], 7.0), torch.nan_to_num(together[0], 7.0)) and torch.equal(
         apart[1], together[1]
     )
@@ -363,12 +368,29 @@ def test_both_sums_in_one_pass_have_the_same_bits(chosen: None, clients: int, si
     assert direct is None or torch.equal(direct[1], apart[1][: max(size // 2, 1)])
 
 
-def test_a_threshold_of_zero_is_no_mask_with_it(chosen: None) -> None:
-    """The masked sum is the compiled one and the other torch's; on every processor they must have the same bits."""
+def test_a_threshold_of_zero_is_no_mask_with_it(chosen: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled sum and torch's must have the same bits, on every processor, however many threads share it."""
     generator = torch.Generator().manual_seed(6)
-    deltas, weights = torch.randn(9, 500, generator=generator), torch.rand(9, generator=generator)
-    masked, plain = (combine(rule, deltas, weights) for rule in (accord.gma(0.0), accord.mean()))
-    assert masked.mask.eq(1).all() and torch.equal(masked.update, plain.update)
+    for size in (500, 250_001):
+        deltas, weights = torch.randn(9, size, generator=generator), torch.rand(9, generator=generator)
+        before = torch.get_num_threads()
+        torch.set_num_threads(2)
+        try:
+            masked = combine(accord.gma(0.0), deltas, weights)
+        finally:
+            torch.set_num_threads(before)
+        with monkeypatch.context() as without:
+            without.setenv("ACCORD_NATIVE", "0")
+            plain = combine(accord.mean(), deltas, weights)
+        assert masked.mask.eq(1).all() and torch.equal(masked.update, plain.update)
+
+
+def test_sums_use_the_library_unasked_once_it_is_loaded(chosen: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight = torch.randn(3, 8), torch.rand(3, 1)
+    monkeypatch.delenv("ACCORD_NATIVE")
+    assert library.in_use() and (native.sums(x, weight) is not None) == _rounds_as_torch()
+    monkeypatch.setattr(library, "_loaded", None)
+    assert native.sums(x, weight) is None and not library.in_use(), "small sums do not build it"
 
 
 def test_one_pass_leaves_alone_what_it_cannot_read(chosen: None) -> None:

@@ -9,7 +9,7 @@ def demo(overrides: Overrides = None) -> None:
     """Train FedAvg and FedAdam, with and without gradient masking, on 100 label-skewed MNIST clients plus 20 unseen
     ones.
 
-    Gets MNIST if it is not there yet. Trains for about 45 seconds on two cores. Results go to `runs/demo`, and so does
+    Gets MNIST if it is not there yet. Trains for about 20 seconds on two cores. Results go to `runs/demo`, and so does
     a page of them.
 
     Examples:
