@@ -15,7 +15,9 @@ from accord.core.losses import cross_entropy
 from accord.engines.compiled import chain_of, has_blocks
 from accord.kernels import library
 from accord.kernels.chain import Chain
+from accord.kernels.chain import sgd_ as compiled_sgd_
 from accord.rules.local import Training
+from accord.rules.local.step import Piece, sgd_, step_
 from accord.runs.environment import OtherEnvironment
 from accord.training.fit import make_job
 from accord.training.plan import Plan
@@ -88,6 +90,41 @@ def test_gradients_are_those_of_torch(there: None, monkeypatch: pytest.MonkeyPat
     assert made is not None
     for mine, theirs in zip(made, gradients(job.module, x, y), strict=True):
         assert (mine - theirs).norm() <= 2e-6 * theirs.norm()
+
+
+@pytest.mark.parametrize("make", [lenet, linear])
+@pytest.mark.parametrize("drifts", [False, True])
+def test_a_step_is_the_gradient_and_then_sgd(there: None, monkeypatch: pytest.MonkeyPatch, make, drifts: bool) -> None:
+    monkeypatch.setenv("ACCORD_NATIVE", "1")
+    fed = pictures()
+    job = job_of(make(), fed)
+    chain, start, (x, y) = chain_of(job), job.layout.pack(job.module), fed.read(torch.arange(20))
+    assert chain is not None
+    numbers = {"weight_decay": 0.1, "mu": 0.3, "lr": 0.05, "momentum": 0.9}
+    generator = torch.Generator().manual_seed(1)
+
+    def piece() -> Piece:
+        generator.manual_seed(1)
+        drift, met, velocity, w = torch.randn(4, job.layout.size, generator=generator)
+        return Piece(start + 0.01 * w, start, drift if drifts else None, met if drifts else None, [velocity])
+
+    together, apart, by_torch = piece(), piece(), piece()
+    loss = chain.step(x, y, together, **numbers)
+    made = chain.gradient(x, y, apart.w)
+    assert made is not None and loss is not None and torch.equal(loss, made[1])
+    tensors = {name: torch.tensor(value) for name, value in numbers.items()}
+    step_([made[0]], [by_torch], sgd_, **tensors)
+    compiled_sgd_([made[0]], [apart], **numbers)
+    for one, two, three in zip(flat(together), flat(apart), flat(by_torch), strict=True):
+        assert torch.allclose(one, two, rtol=1e-6, atol=1e-7) and torch.allclose(one, three, rtol=1e-5, atol=1e-6)
+    before = piece()
+    broken = torch.full_like(x, float("inf"))
+    assert chain.step(broken, y, before, **numbers) is None
+    assert all(torch.equal(one, two) for one, two in zip(flat(before), flat(piece()), strict=True)), "nothing moved"
+
+
+def flat(piece: Piece) -> list[Tensor]:
+    return [t for t in (piece.w, piece.gradients, *piece.kept) if t is not None]
 
 
 def test_what_torch_must_do_is_left_to_it(there: None, monkeypatch: pytest.MonkeyPatch) -> None:

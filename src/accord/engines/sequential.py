@@ -2,7 +2,7 @@
 computes."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -143,11 +143,17 @@ class Sequential:
         views: list[Any] = [whole] if self._flat else layout.by_parameter(*whole)
         pieces = [Piece(w, start, drift, gradients, kept) for w, start, drift, gradients, *kept in views]
         keys = partial(draws.device_key, job.seed, "augment", work.round, member.client)
+        in_one = self._in_one_call(work.lr, pieces)
         for number, (x, y) in enumerate(self.fed.read_steps(plan, keys)):
+            y = y if flip_from < 0 else flipped(y, flip_from)
+            told = number + 1 == len(plan) and "last_gradient" in self._needs
+            if in_one is not None and not told and (done := in_one(x, y)) is not None:
+                losses.append(done)
+                continue
             key = draws.device_key(job.seed, "dropout", work.round, member.client, number) if drops_out else None
-            gradient, loss = self._gradient(w, x, y if flip_from < 0 else flipped(y, flip_from), key)
+            gradient, loss = self._gradient(w, x, y, key)
             losses.append(loss)
-            if number + 1 == len(plan) and "last_gradient" in self._needs:
+            if told:
                 # as it is: what a step follows may be clipped, decayed and corrected
                 extra["last_gradient"] = layout.flatten(gradient)[None]
             factor = None if training.clip is None else clipping(layout.flatten(gradient), training.clip)
@@ -190,6 +196,14 @@ class Sequential:
             return [made[0]], made[1]
         parts, loss = self._by_torch(x, y, dropout)
         return [self.job.whole.flatten(parts)], loss
+
+    def _in_one_call(self, lr: float, pieces: Sequence[Piece]) -> Callable[[Tensor, Tensor], Tensor | None] | None:
+        """Gradient and step of a batch together, if the compiled library has both, and nothing is to be done to the
+        gradient in between: the loss, or None if it did neither."""
+        training, numbers = self.job.training, dict[str, Any](self._steps.numbers(lr))
+        if self._chain is None or not self._flat or training.clip is not None or training.rule.compiled is None:
+            return None
+        return partial(self._chain.step, piece=pieces[0], **numbers)
 
     # --------------------------------------------------------------------------------------------- evaluation
 

@@ -48,12 +48,24 @@ class Chain:
         """The gradient `[P]` of the batch's mean loss at `w: [P]`, which is good until the next call, and the loss.
         None where torch must do it: the library was not chosen or cannot read these, something is not finite, or a
         label is no class."""
+        loss = self._call("accord_chain_gradient", x, y, w)
+        return None if loss is None else (self._gradient, loss)
+
+    def step(
+        self, x: Tensor, y: Tensor, piece: Any, *, weight_decay: float, mu: float, lr: float, momentum: float
+    ) -> Tensor | None:
+        """The same, and `sgd_` along it without a clip, in one pass: the loss. Where it is None nothing has moved."""
+        w, start, drift, gradients, (velocity,) = piece
+        vectors = map(_at, (velocity, start if mu else None, drift, gradients))
+        return self._call("accord_chain_step", x, y, w, *vectors, weight_decay, mu, momentum, lr)
+
+    def _call(self, function: str, x: Tensor, y: Tensor, w: Tensor, *more: Any) -> Tensor | None:
         if not takes(x, w) or y.dtype != torch.int64 or y.shape != x.shape[:1] or x.numel() != len(y) * self._reads:
             return None
         x, y, loss = x.contiguous(), y.contiguous(), torch.empty(())
         there = [t.data_ptr() for t in (x, y, w, self._gradient, loss)]
-        odd = _library().accord_chain_gradient(self._layers, self._count, len(y), *there)
-        return None if odd else (self._gradient, loss)
+        odd = getattr(_library(), function)(self._layers, self._count, len(y), *there, *more)
+        return None if odd else loss
 
 
 def sgd_(
@@ -68,12 +80,16 @@ def sgd_(
 ) -> None:
     """The step of `accord.rules.local.step.step_` with SGD, in one pass over memory. All are vectors of float32."""
     for part, (w, start, drift, gradients, (velocity,)) in zip(gradient, pieces, strict=True):
-        there = (part, w, velocity, start if mu else None, drift, gradients)
-        numbers = (1.0 if factor is None else float(factor), weight_decay, mu, momentum, lr)
-        _library().accord_sgd(w.numel(), *(None if t is None else t.data_ptr() for t in there), *numbers)
+        vectors = map(_at, (part, w, velocity, start if mu else None, drift, gradients))
+        clipped = 1.0 if factor is None else float(factor)
+        _library().accord_sgd(w.numel(), *vectors, clipped, weight_decay, mu, momentum, lr)
 
 
 def _library() -> ctypes.CDLL:
     library = loaded().functions
     assert library is not None
     return library
+
+
+def _at(vector: Tensor | None) -> int | None:
+    return None if vector is None else vector.data_ptr()

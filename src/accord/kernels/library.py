@@ -203,6 +203,7 @@ def _functions(file: Path) -> ctypes.CDLL:
     library.accord_block_forward.argtypes = [address] * 6
     library.accord_block_backward.argtypes = [address] * 8
     library.accord_chain_gradient.argtypes = [address, number, number, *[address] * 5]
+    library.accord_chain_step.argtypes = [address, number, number, *[address] * 9, *[ctypes.c_float] * 4]
     library.accord_sgd.argtypes = [number, *[address] * 6, *[ctypes.c_float] * 5]
     library.accord_sgd.restype = None
     library.accord_sums.argtypes = [address, number, number, number, address, address, address]
