@@ -51,14 +51,15 @@ def net_share(total: Record) -> Tensor:
 def enough(total: Record, tau: float) -> Tensor:
     """Where the net vote reaches tau. Counts may differ by lane, so the threshold has the shape of `count: [...,
     1]`."""
-    return _reached(total["votes"], total["count"], tau)
+    return _reached(total["votes"].abs(), total["count"], tau)
 
 
 def _share(votes: Tensor, counts: Tensor) -> Tensor:
     return votes.abs().div_(counts)
 
 
-def _reached(votes: Tensor, counts: Tensor, tau: float) -> Tensor:
+def _reached(net: Tensor, counts: Tensor, tau: float) -> Tensor:
+    """Where `net` votes, without their sign, reach tau."""
     share = _as_written(tau)
     # Then 64 bits hold the product for as many clients as votes can count, and the device need not be asked. Groups of
     # coordinates, whose counts are in float64, have as many voters as coordinates times clients.
@@ -67,7 +68,7 @@ def _reached(votes: Tensor, counts: Tensor, tau: float) -> Tensor:
     else:
         exact = [threshold(tau, round(count)) for count in counts.reshape(-1).tolist()]
         least = torch.tensor(exact, device=counts.device).view(counts.shape)
-    return votes.abs() >= least.to(votes.dtype)
+    return net >= least.to(net.dtype)
 
 
 def check_tau(tau: float | Schedule, name: str = "tau") -> None:
@@ -137,15 +138,19 @@ class OfVotes(Mask):
         counted, tau = state if self.memory else total, tau_at(self.tau, round.number)
         votes, counts = counted["votes"], counted["count"]
         if self.scope == "coordinate":
-            return _share(votes, counts), self._enough(votes, counts, tau)
+            net = (
+                votes.abs()
+            )  # once, and divided in place: with many parameters a pass over them costs as much as a client
+            whole = self._enough(net, counts, tau)
+            return net.div_(counts), whole
         groups = list(self._groups(votes, counts, round.layout))
         share = torch.cat([_share(net, voters).expand(shape) for net, voters, shape in groups], -1)
         return share, torch.cat([self._enough(net, voters, tau).expand(shape) for net, voters, shape in groups], -1)
 
-    def _enough(self, votes: Tensor, counts: Tensor, tau: float) -> Tensor:
+    def _enough(self, net: Tensor, counts: Tensor, tau: float) -> Tensor:
         if not self.memory:
-            return _reached(votes, counts, tau)
-        return votes.abs() >= tau * (1 - _ROUNDING) * counts
+            return _reached(net, counts, tau)
+        return net >= tau * (1 - _ROUNDING) * counts
 
     def _groups(self, votes: Tensor, counts: Tensor, layout: Layout) -> Iterator[tuple[Tensor, Tensor, torch.Size]]:
         """What is judged as one: its net votes over all coordinates, as many voters for each of them, and the shape of
