@@ -22,14 +22,14 @@ class Naive:
         self.x, self.y = (x.to(self.device).float() / 255.0), y.to(self.device)
         self.model = work.module().to(self.device)
         self.client = copy.deepcopy(self.model)
-        self.round = 0
+        self.round, self.accuracy = 0, 0.0
 
     def measure(self) -> float:
         """Seconds for the work's rounds and one evaluation."""
         started = time.perf_counter()
         for _ in range(self.work.rounds):
             self.one_round()
-        self.evaluate()
+        self.accuracy = self.evaluate()
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter() - started

@@ -28,7 +28,7 @@ from accord.runs.environment import environment
 from accord.training.engine_choice import make_engine, with_kernel
 from accord.training.loop import Loop
 from accord.training.plan import Plan
-from contestants.protocol import Ready, Stored, compete
+from contestants.protocol import Measured, Ready, Stored, compete, until
 
 NEVER = 10**9
 
@@ -73,20 +73,26 @@ def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
     # the last round of a run is evaluated, whatever the plan
     plan = Plan(rounds=1, sample=work.sample, evaluate_every=NEVER)
     loop = Loop(job, plan, Kept(make_engine(asked.engine, job)), None, [])
+    start = loop.progress
 
-    def run(rounds: int) -> float:
+    def run(rounds: int) -> Measured:
         """So many further rounds of one long run: every round invites other clients, as in everybody's loop."""
         started = time.perf_counter()
         with steady(job.speed):  # as `fit` has it
             loop.plan = replace(plan, rounds=loop.progress.round + rounds)
-            loop.go()
+            evaluation = loop.go().recorded[-1].evaluation
         if job.device.type == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter() - started
+        return Measured(time.perf_counter() - started, rounds, evaluation.score("test"))
+
+    def measure() -> Measured:
+        if work.target is not None:
+            loop.progress = replace(start, round=loop.progress.round)
+        return until(work, run)
 
     return Ready(
         lambda: run(1),
-        lambda: run(work.rounds),
+        measure,
         {"accord": environment(job.device, asked.engine)["accord"]},
         "accord's own loop with all its checks and rows; samples stay bytes until a batch is read",
     )

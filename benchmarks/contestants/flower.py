@@ -7,6 +7,7 @@ messages ten times a second, is there while others are measured.
 """
 
 import argparse
+import functools
 import os
 import time
 from importlib.metadata import version
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from contestants.protocol import Ready, Stored, compete
+from contestants.protocol import Measured, Ready, Stored, compete, until
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # before the import: nothing is to be sent anywhere
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -40,27 +41,27 @@ class Simulation:
         self.model = work.module()
         self.arrays = ArrayRecord(self.model.state_dict())
 
-    def run(self, rounds: int) -> float:
-        """A simulation: a first round that does not count, then so many rounds and one evaluation, and the seconds
-        these took."""
-        seconds: list[float] = []
+    def run(self, work: bool = True) -> Measured:
+        """A simulation: a first round that does not count, then the work."""
+        found: list[Measured] = []
         server_app = ServerApp()
 
         @server_app.main()
         def main(grid: Grid, context: Any) -> None:
-            self._rounds(grid, 1)
-            started = time.perf_counter()
-            if rounds:
-                self._rounds(grid, rounds)
-            seconds.append(time.perf_counter() - started)
+            found.append(self._rounds(grid, 1))
+            if work:
+                if self.work.target is not None:
+                    self.arrays = ArrayRecord(self.work.module().state_dict())
+                found.append(until(self.work, functools.partial(self._rounds, grid)))
 
         run_simulation(server_app, client_app, self.work.clients, backend_config={"client_resources": RESOURCES})
-        if not seconds:
+        if len(found) != 1 + work:
             raise RuntimeError("Flower's simulation ended before its server app did")
-        return seconds[0]
+        return found[-1]
 
-    def _rounds(self, grid: Grid, rounds: int) -> None:
-        work = self.work
+    def _rounds(self, grid: Grid, rounds: int) -> Measured:
+        """So many rounds, and one evaluation."""
+        work, started = self.work, time.perf_counter()
         # The fraction is rounded down and the minimum then holds: exactly `sample` clients, whatever floats make of
         # 30/3550.
         strategy = FedAvg(
@@ -79,6 +80,8 @@ class Simulation:
         if round(threads := result.train_metrics_clientapp[rounds]["threads"], 6) != 1:  # a mean of floats
             raise RuntimeError(f"Flower's workers were to have one thread each, got {threads} on average")
         self.arrays = result.arrays
+        accuracy = float(result.evaluate_metrics_serverapp[rounds]["accuracy"])
+        return Measured(time.perf_counter() - started, rounds, accuracy)
 
     @torch.no_grad()
     def _evaluate(self, arrays: ArrayRecord) -> MetricRecord:
@@ -100,7 +103,7 @@ def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
         " the server"
     )
     versions = {"flwr": version("flwr"), "ray": version("ray")}
-    return Ready(lambda: simulation.run(0), lambda: simulation.run(work.rounds), versions, note)
+    return Ready(lambda: simulation.run(False), simulation.run, versions, note)
 
 
 if __name__ == "__main__":

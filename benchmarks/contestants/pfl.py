@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from contestants.protocol import Ready, Stored, compete
+from contestants.protocol import Measured, Ready, Stored, compete, until
 
 NEVER = 10**9
 
@@ -73,18 +73,23 @@ def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
     algorithm = FederatedAveraging()
     done = 0
 
-    def run(rounds: int) -> float:
+    def run(rounds: int) -> Measured:
         """So many further rounds. pfl would evaluate cohorts at round 0, which is in the untimed part, and the test set
         before the first round: so its callback is called by hand, once, at the end."""
         nonlocal done
-        others.tell("measure")
         started = time.perf_counter()
         done += rounds
         algorithm.run(NNAlgorithmParams(done, NEVER, work.sample, 0), backend, model, train_params, eval_params)
-        test.on_train_begin(model=model)
+        accuracy = test.on_train_begin(model=model).to_simple_dict()["Central val | accuracy"]
         if asked.device == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter() - started
+        return Measured(time.perf_counter() - started, rounds, accuracy)
+
+    def measure() -> Measured:
+        others.tell("measure")
+        if work.target is not None:
+            net.net.load_state_dict(work.module().state_dict())
+        return until(work, run)
 
     note = (
         "torch's own number of threads, all samples as floats in memory, never shuffled; its first round evaluates"
@@ -92,22 +97,20 @@ def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
     )
     if int(asked.processes) > 1:
         note = f"{asked.processes} processes with one thread each, otherwise as pfl"
-    return Ready(lambda: run(1), lambda: run(work.rounds), {"pfl": version("pfl")}, note)
+    return Ready(lambda: run(1), measure, {"pfl": version("pfl")}, note)
 
 
 class Others:
-    """The other processes of a distributed simulation. They are this script too, and are told to measure whenever this
-    one measures."""
+    """The other processes of a distributed simulation. They are this script too: their first round they do unasked, and
+    they are told to measure whenever this one measures."""
 
     def __init__(self, processes: list[subprocess.Popen[str]]) -> None:
-        self.processes, self.first = processes, True
+        self.processes = processes
 
     def tell(self, word: str) -> None:
-        if not self.first:  # the first round they do unasked
-            for process in self.processes:
-                assert process.stdin is not None
-                print(word, file=process.stdin, flush=True)
-        self.first = False
+        for process in self.processes:
+            assert process.stdin is not None
+            print(word, file=process.stdin, flush=True)
 
 
 def start_others(count: int) -> Others:

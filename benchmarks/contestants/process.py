@@ -30,6 +30,8 @@ class Contestant:
     name: str
     command: list[str]
     seconds: list[float] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
+    accuracy: list[float] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
     ready_after: float | None = None
     peak_mb: float = 0.0
@@ -65,6 +67,8 @@ class Contestant:
             raise Failed(self._last_words()) from None
         answer = self._line(limit)
         self.seconds.append(answer["seconds"])
+        self.rounds.append(answer["rounds"])
+        self.accuracy.append(answer["accuracy"])
         self.gpu_mb = answer["gpu_mb"]
 
     def stop(self) -> None:

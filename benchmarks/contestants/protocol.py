@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from works import SMOKE, W1, WORKS, Work
+from works import SMOKE, T1, W1, WORKS, Work
 
 W5 = replace(W1, name="W5", what="160 clients x 6000, LeNet, batch 32: 160 lanes of W1", clients=160, sample=160)
-EVERY = {**WORKS, W5.name: W5, **SMOKE}
+EVERY = {**WORKS, W5.name: W5, **SMOKE, T1.name: T1}
+MOST_ROUNDS = 1000  # towards a target: whoever needs more will not reach it
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,35 @@ def stored(name: str, folder: str) -> Stored:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """How long the work took, in how many rounds, and the accuracy at its end."""
+
+    seconds: float
+    rounds: int
+    accuracy: float
+
+
+Run = Callable[[int], Measured]  # so many further rounds, and one evaluation
+
+
+def until(work: Work, run: Run) -> Measured:
+    """The work: its rounds once or, where it has a target, until that is reached."""
+    done = run(work.rounds)
+    while work.target is not None and done.accuracy < work.target:
+        if done.rounds >= MOST_ROUNDS:
+            raise SystemExit(f"{done.accuracy:.1%} after {done.rounds} rounds, and {work.target:.0%} was the target")
+        more = run(work.rounds)
+        done = Measured(done.seconds + more.seconds, done.rounds + more.rounds, more.accuracy)
+    return done
+
+
+@dataclass(frozen=True)
 class Ready:
-    """A contestant that has its data. `first` does one round and one evaluation; `measure` does the work and says how
-    long it took."""
+    """A contestant that has its data. `first` does one round and one evaluation; `measure` does the work, where it has
+    a target from a fresh model."""
 
     first: Callable[[], object]
-    measure: Callable[[], float]
+    measure: Callable[[], Measured]
     versions: dict[str, str]
     note: str  # how it was set up, for those who doubt that it was fair
 
@@ -80,5 +104,5 @@ def compete(prepare: Callable[[Stored, argparse.Namespace], Ready], *options: st
     for line in sys.stdin:
         if line.strip() != "measure":
             raise SystemExit(f"a contestant understands only the word measure, got {line!r}")
-        seconds = ready.measure()
-        answer(seconds=seconds, gpu_mb=torch.cuda.max_memory_allocated() / 2**20 if asked.device == "cuda" else None)
+        done = asdict(ready.measure())
+        answer(**done, gpu_mb=torch.cuda.max_memory_allocated() / 2**20 if asked.device == "cuda" else None)
