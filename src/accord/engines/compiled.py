@@ -1,18 +1,64 @@
-"""Which models the compiled library trains as a whole: a chain of blocks (convolution, ReLU, 2 x 2 max-pool) and linear
-layers with ReLU between them, trained with cross-entropy."""
+"""The reference's loop with the compiled library's gradients and steps, and which models they are for: a chain of
+blocks (convolution, ReLU, 2 x 2 max-pool) and linear layers with ReLU between them, trained with cross-entropy."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from accord.core.losses import cross_entropy
+from accord.engines import sequential
 from accord.engines.job import Job
 from accord.kernels.block import block_sizes
 from accord.kernels.chain import Chain, Layer
+from accord.kernels.library import available, chosen
 from accord.models.block import Sequential, fusable, hooked
+from accord.rules.local.step import Piece
+
+
+def one_by_one(job: Job) -> sequential.Sequential:
+    """The engine that trains clients one after another: the reference, or, where the compiled library was chosen and
+    has all of the model, the same loop with it."""
+    chain = chain_of(job) if ("native" in job.speed or chosen()) and available() else None
+    return sequential.Sequential(job) if chain is None else Compiled(job, chain)
+
+
+class Compiled(sequential.Sequential):
+    """Gradients are vectors `[P]`, not by parameter, and so is what a step moves. What the library leaves to torch, a
+    batch with a label that is no class or a number that is not finite, torch does."""
+
+    def __init__(self, job: Job, chain: Chain) -> None:
+        super().__init__(job)
+        self._chain, self._sgd = chain, job.training.rule.compiled
+        self._in_one = self._sgd is not None and job.training.clip is None
+
+    def _load(self, vector: Tensor, buffers: Tensor) -> None:
+        super()._load(vector, buffers)
+        self._at = vector
+
+    def _round_steps(self, lr: float, count: int) -> Sequence[Callable[..., None]]:
+        if self._sgd is None:
+            return super()._round_steps(lr, count)
+        return [partial(self._sgd, **self._steps.numbers(lr))] * count
+
+    def _pieces(self, whole: Piece) -> list[Piece]:
+        return [whole]
+
+    def _step(self, step: Any, pieces: list[Piece], x: Tensor, y: Tensor, dropout: int | None, keeps: bool) -> Any:
+        """Gradient and step in one call where nothing is to be done with the gradient in between."""
+        if self._in_one and not keeps and (loss := self._chain.step(x, y, *pieces, **step.keywords)) is not None:
+            return loss, None
+        return super()._step(step, pieces, x, y, dropout, keeps)
+
+    def _gradient(self, x: Tensor, y: Tensor, dropout: int | None) -> tuple[Sequence[Tensor], Tensor]:
+        if (made := self._chain.gradient(x, y, self._at)) is not None:
+            return [made[0]], made[1]
+        parts, loss = super()._gradient(x, y, dropout)
+        return [self.job.whole.flatten(parts)], loss
 
 
 def chain_of(job: Job) -> Chain | None:

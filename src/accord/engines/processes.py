@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError, check_whole
+from accord.engines.compiled import one_by_one
 from accord.engines.contract import (
     Group,
     Job,
@@ -31,7 +32,6 @@ from accord.engines.contract import (
     whole,
 )
 from accord.engines.measuring import tabulate
-from accord.engines.sequential import Sequential
 from accord.engines.shared_memory import Area, Line
 from accord.engines.worker_process import Luggage, serve
 
@@ -61,7 +61,7 @@ class Processes:
         check_whole("workers", 1 if workers is None else workers)
         self.job, self.workers = job, workers or _usable_cores()
         self.start = start or ("spawn" if torch.accelerator.is_available() else "fork")
-        self._engine = Sequential(job)  # what a forked worker takes over; says at once what does not fit
+        self._engine = one_by_one(job)  # what a forked worker takes over; says at once what does not fit
         self._luggage = Luggage(job) if self.start == "spawn" else None
         self._sent = Area()  # the round's model, for all workers
         self._crew: list[_Worker] = []

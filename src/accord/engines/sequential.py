@@ -18,11 +18,9 @@ from accord.core.layout import change_of_buffers
 from accord.core.record import Record, State
 from accord.core.reports import Reports, why_leave_out
 from accord.engines import contract, speed
-from accord.engines.compiled import chain_of
 from accord.engines.contract import Batch, ClientRow, Group, Job, Member, Outcome, Part, Table, Work
 from accord.engines.measuring import Values, measured, tabulate
 from accord.engines.probe import probe
-from accord.kernels.library import enabled
 from accord.rules.local.step import Piece, Steps, clipping, gradient_of
 
 _GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
@@ -48,8 +46,6 @@ class Sequential:
         laid_out = {entry.name for entry in job.whole.buffers}
         self._fixed = {name: b.clone() for name, b in self._buffers.items() if name not in laid_out}
         self._generators = [job.device] if job.device.type == "cuda" else []
-        self._by_torch = partial(gradient_of, self._forward, job.loss, self._parameters)
-        self._chain = chain_of(job)
         # what the algorithm says once for all rounds
         self._needs, self._asks_twice = job.algorithm.needs, job.algorithm.asks_twice
         self._remembers, self._unchecked = job.algorithm.local.remembers, job.unchecked
@@ -130,36 +126,25 @@ class Sequential:
     ) -> tuple[Tensor, State, float]:
         """The optimiser's steps over the planned batches, from `start: [P]`: where it ends, the gradients `[1, P]` of
         its steps that the algorithm needs, and the mean loss it met."""
-        job, training, layout, drops_out = self.job, self.job.training, self.job.whole, self.probed.drops_out
+        job, drops_out = self.job, self.probed.drops_out
         w = start.clone()
         gradients = torch.zeros_like(start) if "mean_gradient" in self._needs else None
         flip_from = -1 if job.attack is None else job.attack.flip_from(member.client)
         extra, losses = State(), list[Tensor]()
-        steps = self._steps.of_round(work.lr, len(plan), compiled=self._flat)
-        vectors = self._steps.begin(w)
+        steps = self._round_steps(work.lr, len(plan))
+        pieces = self._pieces(Piece(w, start, drift, gradients, self._steps.begin(w)))
         self._load(w, buffers)
-        # by parameter, unless gradients come flat: to lay a large one out takes as long as a step
-        whole = w, start, drift, gradients, *vectors
-        views: list[Any] = [whole] if self._flat else layout.by_parameter(*whole)
-        pieces = [Piece(w, start, drift, gradients, kept) for w, start, drift, gradients, *kept in views]
         keys = partial(draws.device_key, job.seed, "augment", work.round, member.client)
-        in_one = self._in_one_call(work.lr, pieces)
         for number, (x, y) in enumerate(self.fed.read_steps(plan, keys)):
-            y = y if flip_from < 0 else flipped(y, flip_from)
-            told = number + 1 == len(plan) and "last_gradient" in self._needs
-            if in_one is not None and not told and (done := in_one(x, y)) is not None:
-                losses.append(done)
-                continue
             key = draws.device_key(job.seed, "dropout", work.round, member.client, number) if drops_out else None
-            gradient, loss = self._gradient(w, x, y, key)
+            keeps = number + 1 == len(plan) and "last_gradient" in self._needs
+            batch = x, y if flip_from < 0 else flipped(y, flip_from), key
+            loss, gradient = self._step(steps[number], pieces, *batch, keeps)
             losses.append(loss)
-            if told:
-                # as it is: what a step follows may be clipped, decayed and corrected
-                extra["last_gradient"] = layout.flatten(gradient)[None]
-            factor = None if training.clip is None else clipping(layout.flatten(gradient), training.clip)
-            steps[number](gradient, pieces, factor=factor)
+            if gradient is not None:
+                extra["last_gradient"] = gradient[None]
             if self._mixed:
-                layout.attach(self._parameters, w)
+                job.whole.attach(self._parameters, w)
         if gradients is not None:
             extra["mean_gradient"] = (gradients / len(plan))[None]
         sizes = torch.tensor(list(map(len, plan)), device=start.device)
@@ -177,33 +162,35 @@ class Sequential:
             self._load(at, buffers)
             x, y = self.fed.read(rows)
             key = draws.device_key(job.seed, purpose, *at_step, number) if self.probed.drops_out else None
-            parts, loss = self._gradient(at, x, y if flip_from < 0 else flipped(y, flip_from), key)
+            parts, loss = self._gradient(x, y if flip_from < 0 else flipped(y, flip_from), key)
             share = len(rows) / len(member.rows)
             gradient += job.whole.flatten(parts) * share
             value += loss * share
         return gradient[None], value[None]
 
-    @property
-    def _flat(self) -> bool:
-        """Whether gradients are vectors `[P]`, as the compiled library makes them, and not by parameter."""
-        return self._chain is not None and enabled()
+    def _round_steps(self, lr: float, count: int) -> Sequence[Callable[..., None]]:
+        """The optimiser's steps of a round."""
+        return self._steps.of_round(lr, count)
 
-    def _gradient(self, at: Tensor, x: Tensor, y: Tensor, dropout: int | None) -> tuple[Sequence[Tensor], Tensor]:
-        """Gradient of a batch's mean loss at `at: [P]`, where the module has been put, and its value."""
-        if self._chain is None or not enabled():
-            return self._by_torch(x, y, dropout)
-        if (made := self._chain.gradient(x, y, at)) is not None:
-            return [made[0]], made[1]
-        parts, loss = self._by_torch(x, y, dropout)
-        return [self.job.whole.flatten(parts)], loss
+    def _pieces(self, whole: Piece) -> list[Piece]:
+        """What they move and go by, by parameter: to lay a large gradient out flat takes as long as a step."""
+        views: list[Any] = self.job.whole.by_parameter(*whole[:-1], *whole.kept)
+        return [Piece(w, start, drift, gradients, kept) for w, start, drift, gradients, *kept in views]
 
-    def _in_one_call(self, lr: float, pieces: Sequence[Piece]) -> Callable[[Tensor, Tensor], Tensor | None] | None:
-        """Gradient and step of a batch together, if the compiled library has both, and nothing is to be done to the
-        gradient in between: the loss, or None if it did neither."""
-        training, numbers = self.job.training, dict[str, Any](self._steps.numbers(lr))
-        if self._chain is None or not self._flat or training.clip is not None or training.rule.compiled is None:
-            return None
-        return partial(self._chain.step, piece=pieces[0], **numbers)
+    def _step(
+        self, step: Callable[..., None], pieces: list[Piece], x: Tensor, y: Tensor, dropout: int | None, keeps: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """One step: the batch's loss and, if somebody `keeps` it, its gradient `[P]` as it is: what a step follows may
+        be clipped, decayed and corrected."""
+        clip, flatten = self.job.training.clip, self.job.whole.flatten
+        gradient, loss = self._gradient(x, y, dropout)
+        kept = flatten(gradient) if keeps else None
+        step(gradient, pieces, factor=None if clip is None else clipping(flatten(gradient), clip))
+        return loss, kept
+
+    def _gradient(self, x: Tensor, y: Tensor, dropout: int | None) -> tuple[Sequence[Tensor], Tensor]:
+        """Gradient of a batch's mean loss, by parameter, and its value."""
+        return gradient_of(self._forward, self.job.loss, self._parameters, x, y, dropout)
 
     # --------------------------------------------------------------------------------------------- evaluation
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from accord.core.errors import AccordError
+from accord.engines.compiled import one_by_one
 from accord.engines.contract import Batch, Job, Member, Part, Work
 from accord.engines.measuring import Values
 from accord.engines.sequential import Sequential
@@ -114,4 +115,4 @@ class Luggage:
         torch.set_float32_matmul_precision(precision)
         torch.use_deterministic_algorithms(deterministic)
         choose(native)
-        return Sequential(job)
+        return one_by_one(job)

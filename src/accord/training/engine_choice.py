@@ -8,11 +8,10 @@ from dataclasses import replace
 from accord import kernels
 from accord.causal.engine import Causal
 from accord.core.errors import AccordError
-from accord.engines.compiled import chain_of, has_blocks
+from accord.engines.compiled import chain_of, has_blocks, one_by_one
 from accord.engines.contract import Engine, Job
 from accord.engines.processes import Processes
 from accord.engines.second_model import SecondModel
-from accord.engines.sequential import Sequential
 from accord.engines.threads import take_threads, threads_of
 from accord.engines.vectorised import Vectorised, batched_if_possible
 from accord.kernels.library import chosen, undecided
@@ -20,7 +19,7 @@ from accord.runs.folder import RunFolder
 
 ENGINES: dict[str, Callable[[Job], Engine]] = {
     "auto": lambda job: make_engine("auto", job),
-    "sequential": Sequential,
+    "sequential": one_by_one,
     "vectorised": Vectorised,
     "processes": Processes,
     "ray": lambda job: _cluster(job),

@@ -41,6 +41,7 @@ from accord.deploy.flower.wire import (
     row_as,
     tensors_in,
 )
+from accord.engines.compiled import one_by_one
 from accord.engines.contract import ClientRow, Group, Job, Member, Work, joined
 from accord.engines.model_inputs import as_called
 from accord.engines.sequential import Sequential
@@ -235,7 +236,7 @@ class _Node:
         work = Work(
             task.round, model["vector"], model["buffers"], server_state, lr, lambda _, state: pending.update(state)
         )
-        part = Sequential(job).train_shard(work, [Member(task.client, fed.train[task.client], own, task.share)])
+        part = one_by_one(job).train_shard(work, [Member(task.client, fed.train[task.client], own, task.share)])
         if part.record is None:
             return {}, part.rows[0]
         tensors = sent_form(part.record, self.sums, task, self.secret, hide)

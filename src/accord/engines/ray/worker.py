@@ -14,6 +14,7 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.record import Record, State
+from accord.engines.compiled import one_by_one
 from accord.engines.contract import Batch, ClientRow, Job, Member, Work, added
 from accord.engines.determinism import steady
 from accord.engines.ray.payload import Luggage, Parcel
@@ -92,7 +93,7 @@ class Worker:
     def _made(self, job: Job) -> Sequential | Vectorised:
         self._settings.enter_context(steady(job.speed))
         if self._local == "sequential":
-            return Sequential(job)
+            return one_by_one(job)
         if self._local != "vectorised":
             raise AccordError(f"the engine of a worker is sequential or vectorised, got {self._local!r}")
         engine, why_not = batched_if_possible(job)

@@ -9,6 +9,7 @@ from itertools import groupby, islice, zip_longest
 import torch
 from torch import Tensor
 
+from accord.engines.compiled import one_by_one
 from accord.engines.contract import (
     SHARDS,
     Batch,
@@ -244,4 +245,4 @@ def batched_if_possible(job: Job) -> tuple[Vectorised | Sequential, str | None]:
     try:
         return Vectorised(job), None
     except CannotBatch as error:
-        return Sequential(job), str(error)
+        return one_by_one(job), str(error)

@@ -165,13 +165,8 @@ class Steps:
         """What all steps of a round go by, as plain numbers."""
         return {**self._added, **self._optimiser.constants(lr)}
 
-    def _of_round(
-        self, lr: float, count: int, first: int = 1, compiled: bool = False
-    ) -> tuple[Callable[..., None], ...]:
-        """`step_` for each of `count` steps of a round, at the round's rate, from the step number `first` on; the
-        `compiled` one, where the optimiser has it."""
-        if compiled and self._optimiser.compiled is not None:
-            return (partial(self._optimiser.compiled, **self.numbers(lr)),) * count
+    def _of_round(self, lr: float, count: int, first: int = 1) -> tuple[Callable[..., None], ...]:
+        """`step_` for each of `count` steps of a round, at the round's rate, from the step number `first` on."""
         constants: dict[str, Any] = {name: self._number(value) for name, value in self._optimiser.constants(lr).items()}
         step = partial(step_, move_=self._optimiser.move_, **self._always, **constants)
         by_step = self._optimiser.corrections(lr, np.arange(first, first + count, dtype=np.float64))
