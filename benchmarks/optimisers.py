@@ -38,7 +38,7 @@ def main() -> None:
         for _ in range(asked.turns):
             for name, ready in lanes.items():
                 began = time.process_time()
-                seconds = ready.measure()
+                seconds = ready.measure().seconds
                 found[name].append((seconds, time.process_time() - began))
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {asked.device}, {asked.samples} samples")
     for name, times in found.items():

@@ -81,6 +81,7 @@ def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
         with steady(job.speed):  # as `fit` has it
             loop.plan = replace(plan, rounds=loop.progress.round + rounds)
             evaluation = loop.go().recorded[-1].evaluation
+        assert evaluation is not None
         if job.device.type == "cuda":
             torch.cuda.synchronize()
         return Measured(time.perf_counter() - started, rounds, evaluation.score("test"))
