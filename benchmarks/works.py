@@ -54,10 +54,13 @@ def label_skewed(clients: int, samples: int, test: int) -> tuple[Tensor, Tensor]
     fed = mnist(clients=1, heldout=0)
     assert fed.test is not None
     generator = torch.Generator().manual_seed(0)
-    mixed = next(iter(fed.train.values()))[torch.randperm(clients * samples, generator=generator)]
-    anywhere, rest = mixed.split([clients * samples // 10, clients * samples - clients * samples // 10])
+    every = next(iter(fed.train.values()))[torch.randperm(clients * samples, generator=generator)]
+    anywhere, rest = every.split([clients * samples // 10, clients * samples - clients * samples // 10])
     places = rest[fed.y[rest].argsort()].view(2 * clients, -1)[torch.randperm(2 * clients, generator=generator)]
-    rows = torch.cat([torch.cat([places.view(clients, -1), anywhere.view(clients, -1)], 1).flatten(), fed.test[:test]])
+    dealt = torch.cat([places.view(clients, -1), anywhere.view(clients, -1)], 1)
+    # in no order: one of the peers takes a client's samples as they come
+    mixed = dealt.gather(1, torch.rand(clients, samples, generator=generator).argsort(1))
+    rows = torch.cat([mixed.flatten(), fed.test[:test]])
     return fed.x[rows], fed.y[rows]
 
 
