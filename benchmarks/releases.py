@@ -34,9 +34,9 @@ def times_as_fast(work: dict[str, Any], peer: str) -> str:
 def table() -> str:
     known = releases()
     lines = [f"| | {' | '.join(known)} |", f"|---|{'---|' * len(known)}"]
-    for work in sorted({name for one in known.values() for name in one["works"]}):
+    for work in sorted({name for one in known.values() for name in one.get("works", {})}):
         for peer, title in PEERS.items():
-            cells = [times_as_fast(one["works"].get(work, {}), peer) for one in known.values()]
+            cells = [times_as_fast(one.get("works", {}).get(work, {}), peer) for one in known.values()]
             lines.append(f"| {work}: `auto`, times as fast as {title} | {' | '.join(cells)} |")
     seconds = [one.get("averaging", {}).get("seconds", {}) for one in known.values()]
     cells = [f"{of['gma'] / of['mean']:.2f}" if of else "-" for of in seconds]

@@ -61,7 +61,7 @@ Run = Callable[[int], Measured]  # so many further rounds, and one evaluation
 def until(work: Work, run: Run) -> Measured:
     """The work: its rounds once or, where it has a target, until that is reached."""
     done = run(work.rounds)
-    while work.target is not None and done.accuracy < work.target:
+    while work.target is not None and not done.accuracy >= work.target:  # NaN is no target either
         if done.rounds >= MOST_ROUNDS:
             raise SystemExit(f"{done.accuracy:.1%} after {done.rounds} rounds, and {work.target:.0%} was the target")
         more = run(work.rounds)

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 import accord
 from accord import kernels, models
+from accord.core.layout import Layout
 from accord.core.losses import cross_entropy
 from accord.engines.compiled import chain_of, has_blocks
 from accord.kernels import library
@@ -161,6 +163,12 @@ def watched() -> nn.Module:
     return module
 
 
+def beside(dtype: torch.dtype = torch.float32) -> nn.Module:
+    module = linear()
+    module.register_parameter("extra", nn.Parameter(torch.ones(3, dtype=dtype)))
+    return module
+
+
 class Own(nn.Sequential):
     """A sequence that may do otherwise."""
 
@@ -179,6 +187,8 @@ OTHERS = {
     "tied": tied,
     "frozen": frozen,
     "watched": watched,
+    "a parameter of the sequence's own": beside,
+    "a parameter of its own in double precision": lambda: beside(torch.float64),
 }
 
 
@@ -225,6 +235,50 @@ def test_three_rounds_agree_with_the_reference(there: None, name: str) -> None:
         for speed in ((), ("native",))
     )
     assert not torch.equal(reference, compiled), "the library trained"
+    assert (reference - compiled).norm() <= 1e-5 * reference.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("settings", [{"optimiser": "sgd"}, {"clip": 0.5}, {"optimiser": "adam", "lr": 0.001}])
+def test_whatever_torch_s_default_precision_is(there: None, dtype: torch.dtype, settings: dict) -> None:
+    """The library writes float32, so it needs room for that."""
+    module, fed, common = lenet(), pictures(), {"rounds": 2, "batch": 16, "lr": 0.02, "device": "cpu", **settings}
+    torch.set_default_dtype(dtype)
+    try:
+        reference, compiled = (
+            accord.fit(module, fed, engine="sequential", speed=speed, **common) for speed in ((), ("native",))
+        )
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert (reference.last.vector - compiled.last.vector).norm() <= 1e-5 * reference.last.vector.norm()
+    assert compiled.recorded[-1].train_loss == pytest.approx(reference.recorded[-1].train_loss, rel=1e-4)
+
+
+@dataclass(frozen=True)
+class Drifts(accord.Local):
+    """A rule that drifts by a tensor of any kind, and starts at one that does not lie in one piece."""
+
+    kind: str = "expanded"
+
+    def start(self, vector: Tensor, buffers: Tensor, own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        return torch.stack([vector, vector], 1)[:, 0], buffers
+
+    def drift(self, sent: dict[str, Tensor], own: dict[str, Tensor]) -> Tensor:
+        size = sent["size"].numel()
+        made = {"expanded": torch.full((1,), 0.01).expand(size), "double": torch.full((size,), 0.01).double()}
+        return made[self.kind]
+
+    def init(self, layout: Layout, clients: int) -> dict[str, Tensor]:
+        return {"size": torch.zeros(layout.size)}
+
+
+@pytest.mark.parametrize("kind", ["expanded", "double"])
+def test_a_rule_may_drift_by_any_tensor(there: None, kind: str) -> None:
+    algorithm = replace(accord.fedavg(), local=Drifts(kind))
+    fed, common = pictures(), {"rounds": 2, "batch": 16, "lr": 0.02, "device": "cpu", "engine": "sequential"}
+    reference, compiled = (
+        accord.fit(lenet(), fed, algorithm, speed=speed, **common).last.vector for speed in ((), ("native",))
+    )
     assert (reference - compiled).norm() <= 1e-5 * reference.norm()
 
 

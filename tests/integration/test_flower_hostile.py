@@ -312,6 +312,7 @@ TOO_MANY: dict[str, tuple[Any, dict[str, Any], Any]] = {
     "clients": (Hello, OF_HELLO, lambda: {"train": {f"{n:x}": -1 for n in range(MANY)}}),
     "layout": (Hello, OF_HELLO, lambda: {"layout": [1] * MANY}),
     "fields": (Hello, OF_HELLO, lambda: {f"{n:x}": 1 for n in range(MANY)}),
+    "fields, one without a name": (Hello, OF_HELLO, lambda: {"": 1, **{f"{n:x}": 1 for n in range(MANY)}}),
     "samples": (EvaluationReply, OF_EVALUATION, lambda: {"samples": [-1] * MANY}),
     "groups": (EvaluationReply, OF_EVALUATION, lambda: {"groups": [[1]] * MANY}),
     "figures": (EvaluationReply, OF_EVALUATION, lambda: {"sums": {"x": {"kind": None, "figures": ["a"] * MANY}}}),

@@ -63,8 +63,8 @@ class Server:
             self._check(sent)
             with naming(sent.client, self.round):
                 found.append(self._gradients(sent, vector, buffers))
-        numbers = _in_one_look([(*told, back, front) for back, front, told in found])
-        for sent, (back, front, _), (risk, penalty, *finite) in zip(representations, found, numbers, strict=True):
+        looked = _in_one_look([(*numbers, back, front) for back, front, numbers in found])
+        for sent, (back, front, _), (risk, penalty, *finite) in zip(representations, found, looked, strict=True):
             heard, count = self._heard(sent.client), len(sent.labels)
             heard.steps += 1
             heard.samples += count
@@ -101,8 +101,8 @@ class Server:
         good = []
         for share in shares:
             self._check(share)
-        numbers = _in_one_look([(share.gradient.norm(), share.gradient) for share in shares])
-        for share, (norm, finite) in zip(shares, numbers, strict=True):
+        looked = _in_one_look([(share.gradient.norm(), share.gradient) for share in shares])
+        for share, (norm, finite) in zip(shares, looked, strict=True):
             heard = self._heard(share.client)
             heard.norm += norm
             if finite:

@@ -38,25 +38,23 @@ def how_far(rounds: int, reached: int) -> str:
     )
 
 
-MOST_WARNINGS = 5  # of one run: one that diverged has as many as it has rounds left
+MOST_WARNINGS = 5  # rounds of one run: one that diverged has as many as it has rounds left
 
 
 class Warnings:
     """What a person should know of rounds that did not go well, and of a run with many of them no more than that."""
 
     def __init__(self) -> None:
-        self._told = Counter[str]()
+        self._rounds = Counter[str]()
 
     def of(self, title: str, event: Event) -> list[str]:
         """What is to be said of this round of the run called `title`."""
-        said = []
-        for text in warnings(event):
-            self._told[title] += 1
-            if self._told[title] <= MOST_WARNINGS:
-                said.append(text)
-            elif self._told[title] == MOST_WARNINGS + 1:
-                said.append("further such rounds are not told one by one: accord show counts them")
-        return said
+        texts = warnings(event)
+        self._rounds[title] += bool(texts)
+        if not texts or self._rounds[title] <= MOST_WARNINGS:
+            return texts
+        once = self._rounds[title] == MOST_WARNINGS + 1
+        return ["further such rounds are not told one by one: metrics.jsonl has them"] * once
 
 
 def warnings(event: Event) -> list[str]:

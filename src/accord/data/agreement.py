@@ -98,7 +98,7 @@ def check_alike(forms: Mapping[str, Form]) -> None:
     (first, like), *others = forms.items()
     known = {name: (kind, first) for name, kind in like.kinds.items()}
     for who, form in others:
-        if (form.source, form.settled) != (like.source, like.settled):
+        if (form.source, form.settled, form.fields) != (like.source, like.settled, like.fields):
             raise AccordError(
                 f"{_samples(form)} of {who} are prepared otherwise than {_samples(like)} of {first}: all owners need"
                 " the same data function, and the same settings of it"

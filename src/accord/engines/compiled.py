@@ -38,7 +38,7 @@ class Compiled(sequential.Sequential):
 
     def _load(self, vector: Tensor, buffers: Tensor) -> None:
         super()._load(vector, buffers)
-        self._at = vector
+        self._at = vector.contiguous()  # a rule may start anywhere
 
     def _round_steps(self, lr: float, count: int) -> Sequence[Callable[..., None]]:
         if self._sgd is None:
@@ -46,7 +46,9 @@ class Compiled(sequential.Sequential):
         return [partial(self._sgd, **self._steps.numbers(lr))] * count
 
     def _pieces(self, whole: Piece) -> list[Piece]:
-        return [whole]
+        # the library reads memory as it lies, and where a rule starts or drifts to may be any tensor of that shape
+        drift = None if whole.drift is None else whole.drift.to(whole.w).contiguous()
+        return [whole._replace(start=whole.start.contiguous(), drift=drift)]
 
     def _step(self, step: Any, pieces: list[Piece], x: Tensor, y: Tensor, dropout: int | None, keeps: bool) -> Any:
         """Gradient and step in one call where nothing is to be done with the gradient in between."""
@@ -100,8 +102,10 @@ def _layers(job: Job) -> Iterator[Layer]:
         elif type(layers[0]) is nn.Linear and shape == (layers[0].in_features,):
             shape = (layers[0].out_features,)
             yield Layer(*starts.of(layers[0]), layers[0].in_features, *shape)
-            if len(layers) == 1:
+            if len(layers) == 1 and starts.all_placed:
                 return
+            if len(layers) == 1:
+                raise _NoChainError  # a sequence has parameters beside those of its layers
             if type(layers[1]) is not nn.ReLU:
                 raise _NoChainError
             layers = layers[2:]
@@ -128,6 +132,11 @@ class _Starts:
     def __init__(self, job: Job) -> None:
         named = dict(job.module.named_parameters())
         self._left = {id(named[e.name]): e.start for e in job.whole.parameters if e.dtype == torch.float32}
+        self._others = len(self._left) < len(job.whole.parameters)
+
+    @property
+    def all_placed(self) -> bool:
+        return not self._left and not self._others
 
     def of(self, layer: nn.Conv2d | nn.Linear) -> tuple[int, int | None]:
         try:

@@ -98,7 +98,7 @@ def _forward(
     finite."""
     x, weight, bias = x.contiguous(), weight.contiguous(), None if bias is None else bias.contiguous()
     n, k, height, width = sizes[0], sizes[4], sizes[9] // 2, sizes[10] // 2
-    out = torch.empty(n, k, height, width)
+    out = x.new_empty(n, k, height, width)
     which = torch.empty(n * height * width * (-(-k // 8) * 8), dtype=torch.uint8) if places else None
     library = loaded().functions
     assert library is not None
@@ -135,7 +135,7 @@ def _backward(
     """The gradients of x, weight and bias that are wanted; None if `g` was not finite."""
     x, weight, g = x.contiguous(), weight.contiguous(), g.contiguous()
     dx = torch.empty_like(x) if wanted[0] else None
-    dw, db = torch.empty_like(weight), torch.empty(weight.shape[0])
+    dw, db = torch.empty_like(weight), weight.new_empty(weight.shape[0])
     library = loaded().functions
     assert library is not None
     odd = library.accord_block_backward(

@@ -35,7 +35,8 @@ struct Sizes {  // of a block, for so many samples
     }
 };
 
-// Memory that a thread keeps between calls.
+// Memory that a thread keeps between calls, unless it is much.
+constexpr size_t MUCH = 1 << 24;
 template <class T> struct Kept {
     std::vector<T> values;
     T* of(size_t size) {
@@ -46,7 +47,9 @@ template <class T> struct Kept {
 struct Room {
     Kept<float> out, turned, g, g_turned, unused;  // of a layer: its output, that turned around, and the gradients of both
     Kept<uint8_t> which;
+    size_t size() const { return out.values.size() + turned.values.size() + g.values.size() + g_turned.values.size(); }
 };
+thread_local std::vector<Room> rooms;
 
 void turn(const float* from, long rows, long columns, float* to) {
     for (long r = 0; r < rows; r++)
@@ -97,7 +100,6 @@ constexpr long STRIP = 24;  // rows of a weight whose gradient is still in the c
 // than a strip is ever in memory. x: [n][in of the first layer], y: [n]. 1 where torch must do it: something is not finite, or a label is
 // no class; nothing has moved then.
 int pass(const Layer* layers, long count, long n, const float* x, const int64_t* y, const float* w, float* g, float* loss, const Step* step) {
-    static thread_local std::vector<Room> rooms;
     if ((long)rooms.size() < count + 1) rooms.resize(count + 1);
     const Layer& last = layers[count - 1];
     for (long i = 0; i < n; i++)
@@ -168,11 +170,24 @@ int pass(const Layer* layers, long count, long n, const float* x, const int64_t*
     return 0;
 }
 
+// The same. Where there is no memory for it torch must do it, and has the error to tell.
+int guarded(const Layer* layers, long count, long n, const float* x, const int64_t* y, const float* w, float* g, float* loss, const Step* step) {
+    int odd = 1;
+    try {
+        odd = pass(layers, count, n, x, y, w, g, loss, step);
+    } catch (const std::bad_alloc&) {
+    }
+    size_t kept = 0;
+    for (const Room& room : rooms) kept += room.size();
+    if (kept > MUCH) std::vector<Room>().swap(rooms);
+    return odd;
+}
+
 }  // namespace
 
 EXPORT int accord_chain_gradient(
     const Layer* layers, int64_t count, int64_t n, const float* x, const int64_t* y, const float* w, float* g, float* loss) {
-    return pass(layers, count, n, x, y, w, g, loss, nullptr);
+    return guarded(layers, count, n, x, y, w, g, loss, nullptr);
 }
 
 // The gradient is not all there afterwards: g is a place to work in.
@@ -180,7 +195,7 @@ EXPORT int accord_chain_step(
     const Layer* layers, int64_t count, int64_t n, const float* x, const int64_t* y, float* w, float* g, float* loss, float* v,
     const float* start, const float* drift, float* sum, float decay, float mu, float momentum, float lr) {
     const Step step = {w, v, start, drift, sum, 1.0f, decay, mu, momentum, lr};
-    return pass(layers, count, n, x, y, w, g, loss, &step);
+    return guarded(layers, count, n, x, y, w, g, loss, &step);
 }
 
 EXPORT void accord_sgd(

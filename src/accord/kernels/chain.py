@@ -42,7 +42,8 @@ class Chain:
                 *(layer.block or [0] * 11),
             ]
             self._layers[16 * number : 16 * (number + 1)] = row
-        self._gradient = torch.empty(parameters)  # kept: memory that is new every time costs a large model much
+        # kept: memory that is new every time costs a large model much
+        self._gradient = torch.empty(parameters, dtype=torch.float32, device="cpu")
 
     def gradient(self, x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor] | None:
         """The gradient `[P]` of the batch's mean loss at `w: [P]`, which is good until the next call, and the loss.
@@ -60,9 +61,15 @@ class Chain:
         return self._call("accord_chain_step", x, y, w, *vectors, weight_decay, mu, momentum, lr)
 
     def _call(self, function: str, x: Tensor, y: Tensor, w: Tensor, *more: Any) -> Tensor | None:
-        if not takes(x, w) or y.dtype != torch.int64 or y.shape != x.shape[:1] or x.numel() != len(y) * self._reads:
+        if (
+            not takes(x, w)
+            or not w.is_contiguous()
+            or y.dtype != torch.int64
+            or y.shape != x.shape[:1]
+            or x.numel() != len(y) * self._reads
+        ):
             return None
-        x, y, loss = x.contiguous(), y.contiguous(), torch.empty(())
+        x, y, loss = x.contiguous(), y.contiguous(), x.new_empty(())
         there = [t.data_ptr() for t in (x, y, w, self._gradient, loss)]
         odd = getattr(_library(), function)(self._layers, self._count, len(y), *there, *more)
         return None if odd else loss

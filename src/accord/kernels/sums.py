@@ -57,7 +57,8 @@ def _rounds_as_torch() -> bool:
     """Whether both round a multiply-add once, or both twice. The compiler has all of the processor's instructions;
     torch may be held to fewer (`ATEN_CPU_CAPABILITY=default`), and then a masked sum would differ from an unmasked
     one."""
-    x = torch.full((2, 67), 1 + 2.0**-12)  # its square has a digit more than float32; 67: whole vectors and a rest
-    weight = torch.tensor([[-1.0], [1 + 2.0**-12]])
+    # in float32, whatever torch's default is; the square has a digit more than that; 67: whole vectors and a rest
+    x = torch.full((2, 67), 1 + 2.0**-12, dtype=torch.float32, device="cpu")
+    weight = x.new_tensor([[-1.0], [1 + 2.0**-12]])
     theirs = x.new_zeros(67).addcmul_(x[0], weight[0]).addcmul_(x[1], weight[1])
     return torch.equal(_sums(x, weight, votes=False)[0], theirs)

@@ -244,13 +244,13 @@ def _trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
 
 
 def _same_rates(cells: Sequence[Comparison], total: int) -> Verdict:
-    told = [c.same_point for c in cells if c.same_point is not None]
-    if len(told) < 2:
+    same = [c.same_point for c in cells if c.same_point is not None]
+    if len(same) < 2:
         return Verdict("open", "fewer than two cells were tuned over a grid")
-    found = scipy_stats().binomtest(sum(told), len(told)).proportion_ci(0.95, "exact")
+    found = scipy_stats().binomtest(sum(same), len(same)).proportion_ci(0.95, "exact")
     kind = "confirmed" if found.low > 0.5 else "refuted" if found.high < 0.5 else "open"
-    share = f"{100 * sum(told) / len(told):.0f} % ({100 * found.low:.0f} to {100 * found.high:.0f})"
-    text = f"both do best at the same rates in {sum(told)} of {len(told)} cells, {share}"
+    share = f"{100 * sum(same) / len(same):.0f} % ({100 * found.low:.0f} to {100 * found.high:.0f})"
+    text = f"both do best at the same rates in {sum(same)} of {len(same)} cells, {share}"
     return Verdict(kind, text + f"; {len(cells)} of {total} cells have been run" * (len(cells) < total))
 
 

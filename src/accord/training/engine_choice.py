@@ -32,9 +32,9 @@ def with_kernel(name: str, job: Job, folder: RunFolder | None = None, tell: Call
     decided otherwise, or the run goes on in a folder and began without. Tells before the kernel is built, which takes
     seconds, and if it cannot be."""
     before = None if folder is None else folder.environment
-    began_without = before is not None and before.get("native", "off") == "off"
+    ran_without = before is not None and before.get("native", "off") == "off"
     over = folder is not None and folder.over  # and will only be read
-    if name != "auto" or over or began_without or not undecided() or not _gains(job):
+    if name != "auto" or over or ran_without or not undecided() or not _gains(job):
         return job
     tell = tell or (lambda _: None)
     if kernels.available(lambda: tell("building the compiled kernel for this machine's processor: seconds, once ...")):
@@ -44,9 +44,9 @@ def with_kernel(name: str, job: Job, folder: RunFolder | None = None, tell: Call
 
 
 def _gains(job: Job) -> bool:
-    """Whether the compiled kernel, which uses one thread, trains this job faster than torch. It depends on the job and
-    the number of cores alone, so that equal runs have equal bits."""
-    if job.device.type != "cpu" or job.algorithm.local.engine == Causal.name or soon_done(job):
+    """Whether the compiled kernel, which uses one thread, trains this job faster than torch. It depends on the job, the
+    number of cores and the threads that torch may have, so that equal runs have equal bits."""
+    if job.device.type != "cpu" or "bf16" in job.speed or job.algorithm.local.engine == Causal.name or soon_done(job):
         return False
     if chain_of(job) is None and not has_blocks(job.module):
         return False

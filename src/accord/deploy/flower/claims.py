@@ -40,13 +40,15 @@ class Claims:
                 self._since[node] = datetime.fromisoformat(info.registered_at) if info.registered_at else _now()
         return set(self._online)
 
-    def hear(self, node: int) -> None:
-        """Notes a node's word, whatever it is."""
-        self._heard[node] = _now()
+    def hear(self, node: int, asked: float) -> None:
+        """Notes a node's word, whatever it is, by when it was asked for: a node may restart before its answer is
+        fetched."""
+        self._heard[node] = datetime.fromtimestamp(asked, UTC)
 
     def check(self, client: str, node: int) -> None:
         """Refuses a name that is not this node's."""
-        if self._keys.get(client, key := self._online[node].public_key) != key:
+        key = self._online[node].public_key
+        if self._keys.get(client, key) != key:
             raise AccordError(f"client {client} belongs to a node with another key")
         owner = self.owner.get(client, node)
         if owner == node:

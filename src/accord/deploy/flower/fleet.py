@@ -198,7 +198,7 @@ class Fleet:
             for client, reply in replies:
                 self.bytes_up += payload(reply) if isinstance(reply, Message) else 0
                 node = messages[client].metadata.dst_node_id
-                self.roster.heard(node, reply)  # Flower's own loop may have fetched it
+                self.roster.heard(messages[client], reply)  # Flower's own loop may have fetched it
                 yield turn[client], self.answer(work, client, node, reply, wanted, again)
 
         if self.max_norm_ratio is None:

@@ -44,8 +44,8 @@ class Masked(FlowerStrategy):
 
     A reply with NaN, infinity or other shapes than the model's is left out before the strategy within sees it, and so
     is one that weighs nothing or more than 10^9 samples, has other records or metrics than most, or changes the weights
-    (or one of the arrays that are not masked) by more than `max_norm_ratio` times the median (None: by however much).
-    So is an evaluation with such metrics. `left_out` counts them.
+    (or an array of floats that is not masked and has more than one number) by more than `max_norm_ratio` times the
+    median (None: by however much). So is an evaluation with such metrics. `left_out` counts them.
     """
 
     def __init__(

@@ -110,6 +110,8 @@ def form_in(body: Any) -> Form:
         lists = {"shape": tuple(words.shape), "classes": tuple(words.classes), "columns": tuple(columns)}
         form = Form(**{**words.model_dump(exclude={"columns"}), **lists})
         if form.settled is not None:
+            if odd := sorted(form.settled.keys() - {"columns", "scaling"}):
+                raise ValueError(f"settled: {odd[0][:40]!r} is not expected")
             agreed({"": form}, None)
     except ValidationError as error:
         raise AccordError(f"what it says of its data cannot be read: {first_of(error)}") from None

@@ -127,7 +127,8 @@ class MessageBody(BaseModel):
     @classmethod
     def _check_fields(cls, body: Any) -> Any:
         """Before pydantic looks: it would list every field that nobody knows."""
-        if isinstance(body, dict) and (odd := next((name for name in body if name not in cls.model_fields), None)):
+        odd = next((name for name in body if name not in cls.model_fields), None) if isinstance(body, dict) else None
+        if odd is not None:
             raise ValueError(f"{one_line(str(odd))[:40]!r} is not expected")
         return body
 

@@ -37,7 +37,7 @@ class Roster:
         self.refused: dict[int, str] = {}
         self.conduct, self._claims, self._pulls = Conduct(), Claims(keys), Pulls(grid)
         self._known: set[int] = set()
-        self._asked: dict[str, int] = {}  # message id -> node
+        self._asked: dict[str, Message] = {}  # by message id
 
     @property
     def nodes(self) -> list[int]:
@@ -101,26 +101,27 @@ class Roster:
         here = self._claims.see(self.grid.get_nodes()) - self.conduct.excluded.keys()
         self.where = {client: node for client, node in self.where.items() if node in here}
         self._known &= here
-        self._asked = {question: node for question, node in self._asked.items() if node in here}
-        for node in sorted(here - self._known - set(self._asked.values())):
-            for question in self.grid.push_messages([self._question(node)]):
-                if question:
-                    self._asked[question] = node
-        for question, node in list(self._asked.items()):
-            if (reply := self._pulls.reply(question)) is not None:
-                del self._asked[question]
-                self._hear(node, reply)
+        self._asked = {sent: of for sent, of in self._asked.items() if of.metadata.dst_node_id in here}
+        for node in sorted(here - self._known - {of.metadata.dst_node_id for of in self._asked.values()}):
+            question = self._question(node)
+            for sent in self.grid.push_messages([question]):
+                if sent:
+                    self._asked[sent] = question
+        for sent, question in list(self._asked.items()):
+            if (reply := self._pulls.reply(sent)) is not None:
+                del self._asked[sent]
+                self._hear(question, reply)
 
     def exchange(self, messages: Mapping[K, Message], timeout: float) -> Iterator[tuple[K, Reply]]:
         """Sends messages to nodes and gives (whose message, reply) in the order of arrival; None where none came."""
         for whose, reply in exchange(self.grid, messages, timeout):
-            self.heard(messages[whose].metadata.dst_node_id, reply)
+            self.heard(messages[whose], reply)
             yield whose, reply
 
-    def heard(self, node: int, reply: Reply) -> None:
-        """Notes that a node is there, if this is its word and not the SuperLink's about it."""
+    def heard(self, question: Message, reply: Reply) -> None:
+        """Notes that a node was there when it was asked, if this is its word and not the SuperLink's about it."""
         if not unanswered(reply):
-            self._claims.hear(node)
+            self._claims.hear(question.metadata.dst_node_id, question.metadata.created_at)
 
     def blame(self, node: int, what: str, why: str, in_row: bool = False, counted: bool = True) -> str:
         """Counts a reply of a node that did not fit, and gives the sentence about it. After three the node's clients
@@ -140,9 +141,10 @@ class Roster:
         self._known.discard(node or 0)
         self.where = {other: place for other, place in self.where.items() if place != node}
 
-    def _hear(self, node: int, reply: Reply) -> None:
+    def _hear(self, question: Message, reply: Reply) -> None:
+        node = question.metadata.dst_node_id
         self._known.add(node)
-        self.heard(node, reply)
+        self.heard(question, reply)
         try:
             hello = Hello.read(content_of(reply))
             if self.preparation is None:
@@ -172,9 +174,11 @@ class Roster:
         try:
             for client in sorted(hello.clients):
                 self._check_name(client, node)
+        except NotYet as error:
+            self._known.discard(node)
+            self._refuse(node, str(error))
+            return
         except AccordError as error:
-            if isinstance(error, NotYet):
-                self._known.discard(node)
             self._refuse(node, str(error))
             return
         for split in SPLITS:

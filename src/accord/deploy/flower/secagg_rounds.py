@@ -175,7 +175,8 @@ class SecureRound:
         for name, answer in self._answers(UNMASK, asks, Unmasked, silent):
             unread, asked = set(answer.unread), asks[name]
             wanted = set(asked.survivors) - unread, set(asked.dropped) - unread
-            if (answer.seeds.keys(), answer.keys.keys()) == wanted and name not in unread:
+            others = {*asked.survivors, *asked.dropped} - {name}
+            if (answer.seeds.keys(), answer.keys.keys()) == wanted and unread <= others:
                 answers[name] = answer
             else:
                 silent[name] = "it sent shares that it was not asked for"
@@ -199,7 +200,8 @@ class SecureRound:
         spare = max(1, self.graph.degree + 1 - self.graph.opens)
         for dealer, of in readers.items():
             node = self.roster.where.get(dealer)
-            if len(of) > spare and node is not None:
+            nodes = {self.roster.where.get(name) for name in of}  # clients of one node have one voice
+            if len(nodes) > spare and node is not None:
                 why = f"{len(of)} of its neighbours cannot open the shares that it made for them"
                 self.roster.blame(node, f"{SHARES} of {dealer}", why)
         if readers:
