@@ -120,8 +120,8 @@ class _Node:
             agreed = preparation_in(message_in(message.content).get("preparation"))
             fed = self._fed(context, agreed)
             splits = {split: {client: len(rows) for client, rows in getattr(fed, split).items()} for split in SPLITS}
-            waits = agreed is None and self._source(context).waits
-            layout = None if waits else layout_as(Layout.of(self._module(context, agreed)))
+            source = self._source(context)
+            layout = None if agreed is None and source.waits else layout_as(Layout.of(source.module(agreed)))
             data = {} if agreed is not None else {"data": asdict(Form.of(fed))}
             return content({}, {**splits, **data, "form": form_name(self.algorithm, self.sums), "layout": layout})
 

@@ -59,9 +59,8 @@ class Fleet:
             timeout,
             versions,
         )
-        self.max_norm_ratio = (
-            max_norm_ratio if sums is None else None
-        )  # where clients send sums, the bound is their own
+        # where clients send sums, the bound is their own
+        self.max_norm_ratio = max_norm_ratio if sums is None else None
         self.receiver = Receiver(job.algorithm, sums, job.layout)
         self.bytes_down = self.bytes_up = 0
         self._form: Form | None = None  # of the evaluation before

@@ -138,9 +138,8 @@ class OfVotes(Mask):
         counted, tau = state if self.memory else total, tau_at(self.tau, round.number)
         votes, counts = counted["votes"], counted["count"]
         if self.scope == "coordinate":
-            net = (
-                votes.abs()
-            )  # once, and divided in place: with many parameters a pass over them costs as much as a client
+            # once, and divided in place: with many parameters a pass over them costs as much as a client
+            net = votes.abs()
             whole = self._enough(net, counts, tau)
             return net.div_(counts), whole
         groups = list(self._groups(votes, counts, round.layout))
