@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL
@@ -220,7 +220,8 @@ def test_nodes_killed_at_a_stage(
     wait_for(lambda: all((marks / f"{stage}-{node}.there").exists() for node in dying), 900.0)
     for node in dying:
         federation.kill(f"node-{node}")
-        os.kill(int((marks / f"{stage}-{node}.there").read_text()), SIGKILL)
+        with suppress(ProcessLookupError):  # it may have gone with its node
+            os.kill(int((marks / f"{stage}-{node}.there").read_text()), SIGKILL)
         for mark in marks.glob(f"{stage}-{node}*"):
             mark.unlink()
     federation.wait(run, 1200.0)
