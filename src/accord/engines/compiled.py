@@ -17,7 +17,7 @@ from accord.kernels.block import block_sizes
 from accord.kernels.chain import Chain, Layer
 from accord.kernels.library import available, chosen
 from accord.models.block import Sequential, fusable, hooked
-from accord.rules.local.step import Piece
+from accord.rules.local.step import Piece, local_step
 
 
 def one_by_one(job: Job) -> sequential.Sequential:
@@ -34,7 +34,10 @@ class Compiled(sequential.Sequential):
     def __init__(self, job: Job, chain: Chain) -> None:
         super().__init__(job)
         self._chain, self._sgd = chain, job.training.rule.compiled
-        self._in_one = self._sgd is not None and job.training.clip is None
+        self._by_torch, self._gradient = self._gradient, self._flat_gradient
+        self._in_two = self._step = partial(local_step, self._gradient, job.training.clip, job.whole.flatten)
+        if self._sgd is not None and job.training.clip is None:
+            self._step = partial(self._in_one_call)
 
     def _load(self, vector: Tensor, buffers: Tensor) -> None:
         super()._load(vector, buffers)
@@ -50,16 +53,18 @@ class Compiled(sequential.Sequential):
         drift = None if whole.drift is None else whole.drift.to(whole.w).contiguous()
         return [whole._replace(start=whole.start.contiguous(), drift=drift)]
 
-    def _step(self, step: Any, pieces: list[Piece], x: Tensor, y: Tensor, dropout: int | None, keeps: bool) -> Any:
-        """Gradient and step in one call where nothing is to be done with the gradient in between."""
-        if self._in_one and not keeps and (loss := self._chain.step(x, y, *pieces, **step.keywords)) is not None:
+    def _in_one_call(
+        self, step: Any, pieces: list[Piece], x: Tensor, y: Tensor, dropout: int | None, keeps: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Gradient and step together, where nothing is to be done with the gradient in between."""
+        if not keeps and (loss := self._chain.step(x, y, *pieces, **step.keywords)) is not None:
             return loss, None
-        return super()._step(step, pieces, x, y, dropout, keeps)
+        return self._in_two(step, pieces, x, y, dropout, keeps)
 
-    def _gradient(self, x: Tensor, y: Tensor, dropout: int | None) -> tuple[Sequence[Tensor], Tensor]:
+    def _flat_gradient(self, x: Tensor, y: Tensor, dropout: int | None) -> tuple[Sequence[Tensor], Tensor]:
         if (made := self._chain.gradient(x, y, self._at)) is not None:
             return [made[0]], made[1]
-        parts, loss = super()._gradient(x, y, dropout)
+        parts, loss = self._by_torch(x, y, dropout)
         return [self.job.whole.flatten(parts)], loss
 
 

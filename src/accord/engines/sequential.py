@@ -21,7 +21,7 @@ from accord.engines import contract, speed
 from accord.engines.contract import Batch, ClientRow, Group, Job, Member, Outcome, Part, Table, Work
 from accord.engines.measuring import Values, measured, tabulate
 from accord.engines.probe import probe
-from accord.rules.local.step import Piece, Steps, clipping, gradient_of
+from accord.rules.local.step import Gradient, Piece, Steps, gradient_of, local_step
 
 _GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
 
@@ -46,6 +46,8 @@ class Sequential:
         laid_out = {entry.name for entry in job.whole.buffers}
         self._fixed = {name: b.clone() for name, b in self._buffers.items() if name not in laid_out}
         self._generators = [job.device] if job.device.type == "cuda" else []
+        self._gradient: Gradient = partial(gradient_of, self._forward, job.loss, self._parameters)
+        self._step = partial(local_step, self._gradient, job.training.clip, job.whole.flatten)
         # what the algorithm says once for all rounds
         self._needs, self._asks_twice = job.algorithm.needs, job.algorithm.asks_twice
         self._remembers, self._unchecked = job.algorithm.local.remembers, job.unchecked
@@ -176,21 +178,6 @@ class Sequential:
         """What they move and go by, by parameter: to lay a large gradient out flat takes as long as a step."""
         views: list[Any] = self.job.whole.by_parameter(*whole[:-1], *whole.kept)
         return [Piece(w, start, drift, gradients, kept) for w, start, drift, gradients, *kept in views]
-
-    def _step(
-        self, step: Callable[..., None], pieces: list[Piece], x: Tensor, y: Tensor, dropout: int | None, keeps: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """One step: the batch's loss and, if somebody `keeps` it, its gradient `[P]` as it is: what a step follows may
-        be clipped, decayed and corrected."""
-        clip, flatten = self.job.training.clip, self.job.whole.flatten
-        gradient, loss = self._gradient(x, y, dropout)
-        kept = flatten(gradient) if keeps else None
-        step(gradient, pieces, factor=None if clip is None else clipping(flatten(gradient), clip))
-        return loss, kept
-
-    def _gradient(self, x: Tensor, y: Tensor, dropout: int | None) -> tuple[Sequence[Tensor], Tensor]:
-        """Gradient of a batch's mean loss, by parameter, and its value."""
-        return gradient_of(self._forward, self.job.loss, self._parameters, x, y, dropout)
 
     # --------------------------------------------------------------------------------------------- evaluation
 

@@ -146,6 +146,28 @@ def adam_(
     w.mul_(keep).addcdiv_(mean * size, square.sqrt().add_(eps), value=-1)
 
 
+Gradient = Callable[[Tensor, Tensor, int | None], tuple[Sequence[Tensor], Tensor]]  # of a batch: see `gradient_of`
+
+
+def local_step(
+    gradient: Gradient,
+    clip: float | None,
+    flatten: Callable[[Sequence[Tensor]], Tensor],
+    step: Callable[..., None],
+    pieces: Sequence[Piece],
+    x: Tensor,
+    y: Tensor,
+    dropout: int | None,
+    keeps: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """One step of one client: the batch's loss and, if somebody `keeps` it, its gradient `[P]` as it is: what a step
+    follows may be clipped, decayed and corrected."""
+    parts, loss = gradient(x, y, dropout)
+    kept = flatten(parts) if keeps else None
+    step(parts, pieces, factor=None if clip is None else clipping(flatten(parts), clip))
+    return loss, kept
+
+
 class Steps:
     """The steps of one client: what they have in common in all rounds, and each one's numbers. `number` makes tensors
     of numbers."""
