@@ -24,7 +24,7 @@ from accord.deploy.flower.roster import Roster
 from accord.deploy.flower.secagg_messages import MASKED
 from accord.deploy.flower.secagg_rounds import SecureRound
 from accord.deploy.flower.sums import Receiver, Sums
-from accord.deploy.flower.turns import Answer, in_turn, together
+from accord.deploy.flower.turns import UPDATE, Answer, in_turn, together
 from accord.deploy.flower.wire import AGAIN, arrays_of, content, payload, task_of
 from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Part, Table, Work, added, shards
 from accord.privacy.secagg_graph import Graph
@@ -197,7 +197,6 @@ class Fleet:
             for client, reply in replies:
                 self.bytes_up += payload(reply) if isinstance(reply, Message) else 0
                 node = messages[client].metadata.dst_node_id
-                self.roster.heard(messages[client], reply)  # Flower's own loop may have fetched it
                 yield turn[client], self.answer(work, client, node, reply, wanted, again)
 
         if self.max_norm_ratio is None:
@@ -227,7 +226,7 @@ class Fleet:
                 try:
                     record = added(record, self.receiver.record(tensors, row, work.memory))
                     if self.sums is None:  # whoever sees the update need not believe its length
-                        row = replace(row, norm=float(tensors["average.delta"].norm()))
+                        row = replace(row, norm=float(tensors[UPDATE].norm()))
                     if self.job.remembers:
                         work.stage(member.client, {})  # its state is its own; the server only counts versions
                 except AccordError as error:

@@ -210,9 +210,7 @@ class Measured(MessageBody):
 class EvaluationReply(MessageBody):
     """A node's figures. All lists have an entry for each of its groups."""
 
-    groups: Annotated[
-        list[Annotated[list[Name], Field(fail_fast=True, min_length=2, max_length=2)]], Field(fail_fast=True)
-    ]
+    groups: Annotated[list[SplitAndClient], Field(fail_fast=True)]
     samples: Annotated[list[Samples], Field(fail_fast=True)]
     sums: Annotated[dict[Name, Measured], at_most(MOST_METRICS)]
     smaller: MetricNames

@@ -6,7 +6,7 @@ finds its clients where they were. Whose a name is, `claims.py` says.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flwr.app import Message, MessageType
@@ -114,11 +114,15 @@ class Roster:
 
     def exchange(self, messages: Mapping[K, Message], timeout: float) -> Iterator[tuple[K, Reply]]:
         """Sends messages to nodes and gives (whose message, reply) in the order of arrival; None where none came."""
-        for whose, reply in exchange(self.grid, messages, timeout):
-            self.heard(messages[whose], reply)
+        return self.noted(messages, exchange(self.grid, messages, timeout))
+
+    def noted(self, messages: Mapping[K, Message], replies: Iterable[tuple[K, Reply]]) -> Iterator[tuple[K, Reply]]:
+        """Replies as they come, by whomever they were fetched, with a note that their nodes are there."""
+        for whose, reply in replies:
+            self._heard(messages[whose], reply)
             yield whose, reply
 
-    def heard(self, question: Message, reply: Reply) -> None:
+    def _heard(self, question: Message, reply: Reply) -> None:
         """Notes that a node was there when it was asked, if this is its word and not the SuperLink's about it."""
         if not unanswered(reply):
             self._claims.hear(question.metadata.dst_node_id, question.metadata.created_at)
@@ -144,7 +148,7 @@ class Roster:
     def _hear(self, question: Message, reply: Reply) -> None:
         node = question.metadata.dst_node_id
         self._known.add(node)
-        self.heard(question, reply)
+        self._heard(question, reply)
         try:
             hello = Hello.read(content_of(reply))
             if self.preparation is None:

@@ -228,7 +228,9 @@ class Strategy(FlowerStrategy):
         if asked is None:
             return None, None
         assert isinstance(engine, Fleet)
-        outcome = engine.outcome(asked.work, asked.cohort, _by_client(self._sent, replies), self._sent)
+        # Flower's own loop has fetched them, and not the roster
+        answers = engine.roster.noted(self._sent, _by_client(self._sent, replies))
+        outcome = engine.outcome(asked.work, asked.cohort, answers, self._sent)
         self.loop.absorb(asked, outcome, 0.0)
         self.run = self.loop.result()
         return arrays_of_model(self.run.model()), numbers_of(self.run.recorded[-1])
