@@ -89,6 +89,7 @@ def rounds(device: torch.device) -> None:
         fed,
         rounds=6,
         evaluate_every=6,
+        engine="sequential",
         device=str(device),
         hooks=[lambda event: seconds.append(event.seconds)],
     )

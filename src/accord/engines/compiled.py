@@ -37,7 +37,7 @@ class Compiled(sequential.Sequential):
         self._by_torch, self._gradient = self._gradient, self._flat_gradient
         self._in_two = self._step = partial(local_step, self._gradient, job.training.clip, job.whole.flatten)
         if self._sgd is not None and job.training.clip is None:
-            self._step = partial(self._in_one_call)
+            self._step = self._in_one_call
 
     def _load(self, vector: Tensor, buffers: Tensor) -> None:
         super()._load(vector, buffers)
@@ -107,10 +107,10 @@ def _layers(job: Job) -> Iterator[Layer]:
         elif type(layers[0]) is nn.Linear and shape == (layers[0].in_features,):
             shape = (layers[0].out_features,)
             yield Layer(*starts.of(layers[0]), layers[0].in_features, *shape)
-            if len(layers) == 1 and starts.all_placed:
-                return
-            if len(layers) == 1:
+            if len(layers) == 1 and starts.left:
                 raise _NoChainError  # a sequence has parameters beside those of its layers
+            if len(layers) == 1:
+                return
             if type(layers[1]) is not nn.ReLU:
                 raise _NoChainError
             layers = layers[2:]
@@ -131,20 +131,18 @@ def _in_order(module: nn.Module) -> Iterator[nn.Module]:
 
 
 class _Starts:
-    """Where a layer's weight and bias begin in the flat parameters. A parameter that is frozen, or has a precision of
-    its own, is not there; one that two layers share is refused the second time."""
+    """Where a layer's weight and bias begin in the flat parameters. A parameter that is frozen is not there, one that
+    has a precision of its own is refused, and so is one that two layers share, the second time."""
 
     def __init__(self, job: Job) -> None:
         named = dict(job.module.named_parameters())
-        self._left = {id(named[e.name]): e.start for e in job.whole.parameters if e.dtype == torch.float32}
-        self._others = len(self._left) < len(job.whole.parameters)
-
-    @property
-    def all_placed(self) -> bool:
-        return not self._left and not self._others
+        self.left = {id(named[entry.name]): entry for entry in job.whole.parameters}
 
     def of(self, layer: nn.Conv2d | nn.Linear) -> tuple[int, int | None]:
-        try:
-            return self._left.pop(id(layer.weight)), None if layer.bias is None else self._left.pop(id(layer.bias))
-        except KeyError:
-            raise _NoChainError from None
+        return self._start(layer.weight), None if layer.bias is None else self._start(layer.bias)
+
+    def _start(self, parameter: Tensor) -> int:
+        entry = self.left.pop(id(parameter), None)
+        if entry is None or entry.dtype != torch.float32:
+            raise _NoChainError
+        return entry.start

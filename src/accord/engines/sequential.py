@@ -21,7 +21,7 @@ from accord.engines import contract, speed
 from accord.engines.contract import Batch, ClientRow, Group, Job, Member, Outcome, Part, Table, Work
 from accord.engines.measuring import Values, measured, tabulate
 from accord.engines.probe import probe
-from accord.rules.local.step import Gradient, Piece, Steps, gradient_of, local_step
+from accord.rules.local.step import Gradient, LocalStep, Piece, Steps, gradient_of, local_step
 
 _GRADIENT_BATCH = 512  # samples at a time for a gradient over all of a client's data
 
@@ -47,7 +47,7 @@ class Sequential:
         self._fixed = {name: b.clone() for name, b in self._buffers.items() if name not in laid_out}
         self._generators = [job.device] if job.device.type == "cuda" else []
         self._gradient: Gradient = partial(gradient_of, self._forward, job.loss, self._parameters)
-        self._step = partial(local_step, self._gradient, job.training.clip, job.whole.flatten)
+        self._step: LocalStep = partial(local_step, self._gradient, job.training.clip, job.whole.flatten)
         # what the algorithm says once for all rounds
         self._needs, self._asks_twice = job.algorithm.needs, job.algorithm.asks_twice
         self._remembers, self._unchecked = job.algorithm.local.remembers, job.unchecked

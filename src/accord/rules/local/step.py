@@ -147,6 +147,7 @@ def adam_(
 
 
 Gradient = Callable[[Tensor, Tensor, int | None], tuple[Sequence[Tensor], Tensor]]  # of a batch: see `gradient_of`
+LocalStep = Callable[..., tuple[Tensor, Tensor | None]]  # of a step, its pieces and a batch: see `local_step`
 
 
 def local_step(
