@@ -22,8 +22,10 @@ from _pytest.mark import ParameterSet
 from torch import Tensor, nn
 
 import accord
+from accord import kernels
 from accord.core.errors import AccordError
 from accord.data import Federation
+from accord.kernels import library
 from accord.runs.checksums import _say_without_checksums
 
 if TYPE_CHECKING:
@@ -41,6 +43,23 @@ THREADS = f"{'one thread' if _CHOSEN == 1 else f'{_CHOSEN} threads'}, by OMP_NUM
 def slow(*values: object) -> ParameterSet:
     """One set of a test's parameters that `make test` leaves out."""
     return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module")
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def unloaded_kernel(kernel_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled kernel as a process finds it that has not used it yet, in a cache of the tests' own."""
+    monkeypatch.setenv("ACCORD_CACHE", str(kernel_cache))
+    monkeypatch.setattr(library, "_loaded", None)
+
+
+def skip_without_kernel() -> None:
+    if not kernels.available():
+        pytest.skip(f"no compiled kernel here: {kernels.why_not()}")
 
 
 @contextmanager

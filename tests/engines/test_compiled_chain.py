@@ -23,26 +23,18 @@ from accord.rules.local.step import Piece, sgd_, step_
 from accord.runs.environment import OtherEnvironment
 from accord.training.fit import make_job
 from accord.training.plan import Plan
-from conftest import blobs, mlp
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+from conftest import blobs, mlp, skip_without_kernel
 
 
 @pytest.fixture
-def undecided(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def undecided(unloaded_kernel: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a user has it: nobody has said anything for or against the library."""
-    monkeypatch.setenv("ACCORD_CACHE", str(cache))
     monkeypatch.delenv("ACCORD_NATIVE")
-    monkeypatch.setattr(library, "_loaded", None)
 
 
 @pytest.fixture
 def there(undecided: None) -> None:
-    if not kernels.available():
-        pytest.skip(f"no compiled kernel here: {kernels.why_not()}")
+    skip_without_kernel()
 
 
 def pictures(clients: int = 4, samples: int = 45, size: int = 16) -> accord.data.Federation:

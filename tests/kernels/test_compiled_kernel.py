@@ -23,23 +23,16 @@ from accord.kernels import block, conv_relu_pool, library
 from accord.kernels.sums import _rounds_as_torch
 from accord.rules.combine import combine
 from accord.runs.fingerprint import describe
+from conftest import skip_without_kernel
 
 CODE = "from accord import kernels as native; print(native.enable(), native.state(), native.why_not(), sep='|')"
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture
-def chosen(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def chosen(unloaded_kernel: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel is on within a test, and whatever was there before is back after it."""
-    monkeypatch.setenv("ACCORD_CACHE", str(cache))
     monkeypatch.setenv("ACCORD_NATIVE", "1")
-    monkeypatch.setattr(library, "_loaded", None)
-    if not native.available():
-        pytest.skip(f"no compiled kernel here: {native.why_not()}")
+    skip_without_kernel()
 
 
 @pytest.fixture
