@@ -1,15 +1,18 @@
-"""Kernels made for lanes, and the modules that use them. The kernels themselves need a CUDA device, or Triton's
-interpreter."""
+"""Kernels made for lanes, and the modules that use them. Those in Triton need a CUDA device or Triton's interpreter;
+those in CUDA C++ are emulated where there is no device."""
 
+import functools
 import importlib.util
 import itertools
 import os
+import shutil
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from emulation import Emulated
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -19,7 +22,7 @@ from accord.engines.vectorised import lane_layers
 from accord.engines.vectorised.fuse import fused, made_for_lanes
 from accord.engines.vectorised.lane_layers import ConvReluPool, LaneLinear
 from accord.engines.vectorised.lanes import Model, gather, gradients, lanes_step_
-from accord.kernels import lane_block, lane_linear, lane_norms, segments
+from accord.kernels import cuda, lane_block, lane_linear, lane_norms, segments
 from accord.models import lenet
 from accord.rules.local.optimisers import SGD, Adam
 from accord.rules.local.step import Optimiser, Piece
@@ -42,49 +45,79 @@ def apart(values: Tensor) -> Tensor:
     return wide[:, 3 : 3 + values[0].numel()].view(values.shape)
 
 
-@kernels
-@pytest.mark.parametrize(
-    ("lanes", "batch", "channels", "size", "count", "kernel", "edge"),
-    [
-        (2, 3, 1, 28, 6, 5, 0),
-        (3, 2, 6, 12, 16, 5, 0),
-        (1, 2, 3, 9, 5, 3, 1),
-        (2, 1, 2, 7, 4, 5, 2),
-        (2, 2, 2, 8, 20, 1, 0),
-    ],
-)
+@pytest.fixture
+def blocks_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where there is no CUDA device, the kernels of blocks are emulated."""
+    if CUDA:
+        return
+    if shutil.which("g++") is None:
+        pytest.skip("neither a CUDA device nor a C++ compiler to emulate it with")
+
+    def emulated(shape: lane_block.Shape, device: torch.device) -> Emulated:
+        return Emulated(lane_block.SOURCE, lane_block.constants(shape), tmp_path_factory.mktemp("emulated"))
+
+    monkeypatch.setattr(lane_block, "_kernels", functools.cache(emulated))
+    monkeypatch.setattr(cuda, "available", lambda: True)
+
+
+def block(channels: int, size: int, kernels: int, taps: int, edge: int = 0) -> lane_block.Shape:
+    return lane_block.Shape(channels, size, size, kernels, taps, taps, edge, edge)
+
+
+SHAPES = {
+    "lenet's first": block(1, 28, 6, 5),
+    "lenet's second": block(6, 12, 16, 5),
+    "leaf-cnn's first": block(1, 28, 32, 5, 2),
+    "leaf-cnn's second: channels by parts": block(32, 14, 64, 5, 2),
+    "odd image": block(3, 9, 5, 3, 1),
+    "more zeros than image": block(2, 7, 4, 5, 2),
+    "one tap": block(2, 8, 20, 1),
+    "even taps, image by parts": block(3, 40, 4, 4, 1),
+    "taps that fill registers": block(5, 11, 40, 7, 3),
+    "one pixel": block(4, 4, 3, 3),
+    "oblong": lane_block.Shape(2, 5, 12, 3, 1, 4, 0, 2),
+}
+
+
+@pytest.mark.usefixtures("blocks_anywhere")
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_block_is_convolution_relu_and_max_pool(
-    lanes: int, batch: int, channels: int, size: int, count: int, kernel: int, edge: int, bias: bool
-) -> None:
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_the_block_is_convolution_relu_and_max_pool(shape: lane_block.Shape, bias: bool) -> None:
+    assert shape.fits
     torch.manual_seed(0)
-    x = torch.randn(lanes, batch, channels, size, size, device=DEVICE)
-    weight = apart(torch.randn(lanes, count, channels, kernel, kernel, device=DEVICE) * 0.3)
-    more = torch.randn(lanes, count, device=DEVICE) if bias else None
-    sizes = lane_block.Sizes(lanes, batch, channels, size, size, count, kernel, kernel, edge, edge)
-    out, which = lane_block.forward(x, weight, more, sizes)
+    lanes, batch = 2, 3
+    x = torch.randn(lanes, batch, shape.channels, shape.height, shape.width, device=DEVICE)
+    weight = apart(torch.randn(lanes, shape.kernels, shape.channels, shape.high, shape.wide, device=DEVICE) * 0.3)
+    more = torch.randn(lanes, shape.kernels, device=DEVICE) if bias else None
+    out, which = lane_block.forward(x, weight, more, shape)
     g = torch.randn_like(out)
-    dw, db = apart(torch.zeros_like(weight)), torch.empty(lanes, count, device=DEVICE)
-    wide = lane_block.spread(which, g, sizes)
-    lane_block.weight_gradients(x, wide, sizes, dw, db if bias else None)
-    dx = lane_block.image_gradient(weight, wide, sizes)
+    dw, db = apart(torch.zeros_like(weight)), torch.empty(lanes, shape.kernels, device=DEVICE)
+    lane_block.weight_gradients(x, g, which, shape, dw, db if bias else None)
+    dx = lane_block.image_gradient(weight, g, which, shape)
     for lane in range(lanes):
         image, w = x[lane].double().requires_grad_(), weight[lane].double().requires_grad_()
         b = None if more is None else more[lane].double().requires_grad_()
-        wanted = F.max_pool2d(F.relu(F.conv2d(image, w, b, padding=edge)), 2)
+        wanted = F.max_pool2d(F.relu(F.conv2d(image, w, b, padding=(shape.top, shape.left))), 2)
         wanted.backward(g[lane].double())
         assert close(out[lane], wanted.detach()) and close(dw[lane], w.grad) and close(dx[lane], image.grad)
         assert b is None or close(db[lane], b.grad)
+    alone, _ = lane_block.forward(x[1:], weight[1:], None if more is None else more[1:], shape)
+    assert torch.equal(alone[0], out[1]), "a lane's bits do not depend on the others"
 
 
-@kernels
+@pytest.mark.usefixtures("blocks_anywhere")
 def test_a_diverged_lane_stays_nan_and_leaves_the_others_alone() -> None:
     x, weight = torch.randn(2, 2, 1, 8, 8, device=DEVICE), torch.randn(2, 3, 1, 3, 3, device=DEVICE)
-    sizes = lane_block.Sizes(2, 2, 1, 8, 8, 3, 3, 3, 0, 0)
-    alone, _ = lane_block.forward(x, weight, None, sizes)
+    alone, _ = lane_block.forward(x, weight, None, block(1, 8, 3, 3))
     weight[1] = float("nan")
-    out, _ = lane_block.forward(x, weight, None, sizes)
+    out, _ = lane_block.forward(x, weight, None, block(1, 8, 3, 3))
     assert bool(out[1].isnan().all()) and torch.equal(out[0], alone[0])
+
+
+def test_blocks_without_kernels_are_told_beforehand() -> None:
+    assert not block(1, 28, 6, 9).fits, "too many taps"
+    assert not block(3, 128, 8, 3, 1).fits, "a channel that is too large"
+    assert not block(1, 5, 8, 5).fits, "nothing is left once pooled"
 
 
 @kernels
@@ -263,12 +296,9 @@ class Outer(nn.Module):
         return (x[:, None, :, None] * x[:, None, None, :]).contiguous()
 
 
-@pytest.mark.parametrize(
-    ("make", "written"), [(mlp, 4), (Twice, 4), (mixed, 0), pytest.param(conv, 4, marks=kernels, id="conv")]
-)
-def test_gradients_are_written_where_they_belong(
-    lanes_anywhere: None, make: Callable[[], nn.Module], written: int
-) -> None:
+@pytest.mark.usefixtures("lanes_anywhere", "blocks_anywhere")
+@pytest.mark.parametrize(("make", "written"), [(mlp, 4), (Twice, 4), (mixed, 0), (conv, 4)])
+def test_gradients_are_written_where_they_belong(make: Callable[[], nn.Module], written: int) -> None:
     torch.manual_seed(0)
     module = make().to(DEVICE)
     layout, fed = Layout.of(module), blobs().to(DEVICE)

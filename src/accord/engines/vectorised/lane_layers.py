@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from accord.core.layout import Layout
-from accord.kernels import lane_block, lane_linear
+from accord.kernels import cuda, lane_block, lane_linear
 
 _PLACE = "_place"  # a layer's buffer `weight_place` is where the gradient of its `weight` belongs, if anyone said so
 
@@ -141,11 +141,21 @@ class ConvReluPool(nn.Conv2d):
     """A convolution, the ReLU and the 2 x 2 max-pool after it."""
 
     def forward(self, input: Tensor) -> Tensor:
-        edge = _edges(self)
-        if _with_lanes(input) and edge is not None and input.ndim == 4:
+        shape = _shape(self, input) if _with_lanes(input) and cuda.available() else None
+        if shape is not None and shape.fits:
             places = _claimed(self, "weight"), _claimed(self, "bias")
-            return _Block.apply(input, self.weight, self.bias, *places, *edge)
+            return _Block.apply(input, self.weight, self.bias, *places, shape)
         return F.max_pool2d(F.relu(super().forward(input)), 2)
+
+
+def _shape(conv: nn.Conv2d, input: Tensor) -> lane_block.Shape | None:
+    """Of the block for one lane's input; None where it is no batch of images, or zeros on opposite sides differ."""
+    edges = _edges(conv)
+    return (
+        None
+        if edges is None or input.ndim != 4
+        else lane_block.Shape(*input.shape[1:], *conv.weight.shape[:1], *conv.kernel_size, *edges)
+    )
 
 
 def _edges(conv: nn.Conv2d) -> tuple[int, int] | None:
@@ -169,8 +179,7 @@ class _Block(torch.autograd.Function):
         bias: Tensor | None,
         into: Tensor | None,
         into_bias: Tensor | None,
-        top: int,
-        left: int,
+        shape: lane_block.Shape,
     ) -> Tensor:
         raise NotImplementedError("lanes only")
 
@@ -179,8 +188,8 @@ class _Block(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *given: Any) -> tuple[Tensor, int]:
-        *tensors, top, left = given
-        return _LanesOfBlock.apply(*_lanes_first(tensors, in_dims[:5], info.batch_size), top, left), 0
+        *tensors, shape = given
+        return _LanesOfBlock.apply(*_lanes_first(tensors, in_dims[:5], info.batch_size), shape), 0
 
 
 class _LanesOfBlock(torch.autograd.Function):
@@ -194,15 +203,12 @@ class _LanesOfBlock(torch.autograd.Function):
         bias: Tensor | None,
         into: Tensor | None,
         into_bias: Tensor | None,
-        top: int,
-        left: int,
+        shape: lane_block.Shape,
     ) -> Tensor:
         x, weight = x.contiguous(), weight if weight[0].is_contiguous() else weight.contiguous()
-        (lanes, batch, channels, height, width), (kernels, _, high, wide) = x.shape, weight.shape[1:]
-        sizes = lane_block.Sizes(lanes, batch, channels, height, width, kernels, high, wide, top, left)
-        out, which = lane_block.forward(x, weight, bias, sizes)
+        out, which = lane_block.forward(x, weight, bias, shape)
         ctx.save_for_backward(x, weight, which)
-        ctx.sizes, ctx.bias = sizes, None if bias is None else bias.shape
+        ctx.shape, ctx.bias = shape, None if bias is None else bias.shape
         ctx.places = into, into_bias
         return out
 
@@ -212,12 +218,11 @@ class _LanesOfBlock(torch.autograd.Function):
         into, into_bias = ctx.places
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         g, dx, dw, db = g.contiguous(), None, None, None
-        wide = lane_block.spread(which, g, ctx.sizes)
         if needs_weight or needs_bias:
             dw = torch.empty_like(weight, memory_format=torch.contiguous_format) if into is None else into
             if ctx.bias is not None:
                 db = g.new_empty(ctx.bias) if into_bias is None else into_bias
-            lane_block.weight_gradients(x, wide, ctx.sizes, dw, db)
+            lane_block.weight_gradients(x, g, which, ctx.shape, dw, db)
         if needs_x:
-            dx = lane_block.image_gradient(weight, wide, ctx.sizes)
-        return dx, dw if needs_weight else None, db if needs_bias else None, None, None, None, None
+            dx = lane_block.image_gradient(weight, g, which, ctx.shape)
+        return dx, dw if needs_weight else None, db if needs_bias else None, None, None, None

@@ -1,0 +1,60 @@
+"""Where the time of a local step goes on a CUDA device: the kernels of a round of W1 to W5, by time.
+
+    python benchmarks/steps.py [--works W1,W5] [--speed compile,bf16] [--rows 12]
+
+Microseconds are a step's, all lanes together; a round's other kernels, such as the sums over clients, are shared out
+over its steps. `between` is what the clock says more than the kernels take: gaps between them, and the host.
+"""
+
+import argparse
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from contestants import accord_engine
+from contestants.protocol import EVERY, Stored, store
+from torch.profiler import ProfilerActivity, profile
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--works", default="W1,W2,W3,W5", help=f"of {', '.join(EVERY)}")
+    parser.add_argument("--speed", default="", help="of accord's run.speed")
+    parser.add_argument("--rows", type=int, default=12, help="kernels to list")
+    asked = parser.parse_args()
+    for name in asked.works.split(","):
+        show(name, asked.speed, asked.rows)
+
+
+def show(name: str, speed: str, rows: int) -> None:
+    work = replace(EVERY[name], test=100)
+    steps = work.rounds * -(-work.samples // work.batch)
+    with TemporaryDirectory() as folder:
+        store(work, Path(folder))
+        options = argparse.Namespace(engine="vectorised", speed=speed, optimiser="sgd", device="cuda")
+        ready = accord_engine.prepare(Stored(**asdict(work), folder=folder), options)
+    ready.first()
+    ready.measure()
+    seconds = min(ready.measure().seconds for _ in range(3))
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        ready.measure()
+    spent, calls = Counter[str](), Counter[str]()
+    for event in seen.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            spent[event.name] += event.device_time
+            calls[event.name] += 1
+    whole = 1e6 * seconds / steps
+    busy = sum(spent.values()) / steps
+    memory = torch.cuda.max_memory_allocated() / 2**30
+    print(
+        f"{name}{' ' + speed if speed else ''}: {seconds / work.rounds:.4g} s a round, {whole:.1f} us a step:", end=" "
+    )
+    print(f"{busy:.1f} in {sum(calls.values()) / steps:.1f} kernels, between {whole - busy:.1f}; {memory:.1f} GiB")
+    for kernel, time in spent.most_common(rows):
+        print(f"  {time / steps:9.1f} us  {calls[kernel] / steps:7.2f} x  {kernel[:100]}")
+
+
+if __name__ == "__main__":
+    main()

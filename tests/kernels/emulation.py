@@ -1,0 +1,33 @@
+"""CUDA kernels on a CPU: the same source, compiled as C++ with `cuda_on_cpu.h`, so that what they compute can be tested
+anywhere. They are slow there, and races do not show."""
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from accord.kernels.cuda import values_in_c
+
+HERE = Path(__file__).parent
+
+
+class Emulated:
+    """In the place of `accord.kernels.cuda.Kernels`."""
+
+    def __init__(self, source: Path, constants: Mapping[str, int], folder: Path) -> None:
+        text = source.read_text()
+        names = re.findall(r'extern "C" __global__ void(?: __launch_bounds__\(\w+\))?\s+(\w+)\(', text)
+        file = folder / "kernels.cpp"
+        file.write_text("\n".join(['#include "cuda_on_cpu.h"', text, *(f"LAUNCHES({name})" for name in names)]))
+        defined = [f"-D{name}={value}" for name, value in constants.items()]
+        command = ["g++", "-O1", "-std=c++17", "-w", "-shared", "-fPIC", f"-I{HERE}", *defined, str(file)]
+        subprocess.run([*command, "-o", str(folder / "kernels.so")], check=True)
+        self._library = ctypes.CDLL(str(folder / "kernels.so"))
+
+    def launch(self, name: str, grid: tuple[int, int], threads: int, *given: Tensor | int | None) -> None:
+        values = values_in_c(given)
+        addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        self._library[f"launch_{name}"](*grid, threads, addresses)
