@@ -13,6 +13,11 @@ struct alignas(BYTES) Packed {  // read in as few loads as its alignment allows
     float of[N];
 };
 
+template <int N>
+struct Constant {
+    static constexpr int value = N;
+};
+
 // Squares of 2 x 2 pixels, DOWN times ACROSS of them in a picture, and the part of the picture that their taps reach.
 template <int DOWN, int ACROSS>
 struct Squares {
@@ -47,34 +52,58 @@ __device__ void add_channel(const float* corner, int width, const float* weights
         }
 }
 
+// The largest divisor of a number that is at most so large.
+__device__ constexpr int divisor(int number, int most) {
+    while (number % most) most--;
+    return most;
+}
+
 // Correlates SAMPLES pictures of IN channels with SOME kernels: a thread has one square of one sample. As many channels
-// as there is room for are in shared memory at a time. `picture(sample, channel, row, column)` and
-// `weight(some, channel, tap)` give what is to be correlated.
-template <int IN, int SAMPLES, int THREADS, int SOME, class Over, class Picture, class Weight>
-__device__ void correlate(int sample, int square, Picture picture, Weight weight, Sums<SOME>& sums) {
-    constexpr int fit = ROOM / (SAMPLES * Over::plane + SOME * TAPS), chunk = fit < IN ? fit : IN;
-    static_assert(chunk > 0, "a channel has to fit");
+// as there is room for are in shared memory at a time. `fill(pictures, first, chunk)` puts them there, where without
+// EDGES it has to write everything; `weight(some, channel, tap)` gives what they are correlated with.
+template <int IN, int SAMPLES, int THREADS, int SOME, bool EDGES, class Over, class Fill, class Weight>
+__device__ void correlate(int sample, int square, Fill fill, Weight weight, Sums<SOME>& sums) {
+    constexpr int fit = ROOM / (SAMPLES * Over::plane + SOME * TAPS), chunk = divisor(IN, fit < IN ? fit : IN);
     alignas(16) __shared__ float pictures[SAMPLES * chunk * Over::plane];
     alignas(16) __shared__ float weights[chunk * TAPS * SOME];
     const float* corner = pictures + sample * chunk * Over::plane + square / Over::across * 2 * Over::width +
                           square % Over::across * 2;
+    if (EDGES)
+        for (int n = threadIdx.x; n < SAMPLES * chunk * Over::plane; n += THREADS) pictures[n] = 0.0f;
     for (int first = 0; first < IN; first += chunk) {
-        const int there = IN - first < chunk ? IN - first : chunk;
         __syncthreads();  // whoever still reads the chunk before
-        for (int n = threadIdx.x; n < SAMPLES * chunk * Over::plane; n += THREADS) {
-            const int channel = n / Over::plane % chunk, at = n % Over::plane;
-            pictures[n] = channel < there ? picture(n / (chunk * Over::plane), first + channel, at / Over::width,
-                                                    at % Over::width)
-                                          : 0.0f;
-        }
-        for (int n = threadIdx.x; n < SOME * there * TAPS; n += THREADS) {
-            const int some = n / (there * TAPS), at = n % (there * TAPS);
+        fill(pictures, first, Constant<chunk>());
+        for (int n = threadIdx.x; n < SOME * chunk * TAPS; n += THREADS) {
+            const int some = n / (chunk * TAPS), at = n % (chunk * TAPS);
             weights[at * SOME + some] = weight(some, first + at / TAPS, at % TAPS);
         }
         __syncthreads();
         if (sample < SAMPLES)
-            for (int channel = 0; channel < there; channel++)
+            for (int channel = 0; channel < chunk; channel++)
                 add_channel<SOME>(corner + channel * Over::plane, Over::width, weights + channel * TAPS * SOME, sums);
+    }
+}
+
+// Copies CHUNK channels of some samples, from `x` on, to planes whose first TOP rows and LEFT columns are not theirs. A
+// plane has DOWN rows and ACROSS columns; what does not fit is left out.
+template <int THREADS, int CHUNK, int DOWN, int ACROSS, int PLANE>
+__device__ void copy_channels(const float* x, int samples, float* planes) {
+    constexpr int group = WIDTH % 4 ? (WIDTH % 2 ? 1 : 2) : 4, groups = WIDTH / group;
+    constexpr bool aligned = LEFT % group == 0 && ACROSS % group == 0 && PLANE % group == 0;
+    using Group = Packed<group, 4 * group>;
+    for (int n = threadIdx.x; n < samples * CHUNK * HEIGHT * groups; n += THREADS) {
+        const int row = n / groups % HEIGHT, column = n % groups * group, plane = n / (groups * HEIGHT);
+        const float* from = x + plane / CHUNK * IMAGE + (plane % CHUNK * HEIGHT + row) * WIDTH + column;
+        float* to = planes + plane * PLANE + (row + TOP) * ACROSS + column + LEFT;
+        const Group some = *reinterpret_cast<const Group*>(from);
+        if (row + TOP >= DOWN) continue;
+        if constexpr (aligned) {
+            if (column + LEFT < ACROSS) *reinterpret_cast<Group*>(to) = some;
+        } else {
+#pragma unroll
+            for (int j = 0; j < group; j++)
+                if (column + LEFT + j < ACROSS) to[j] = some.of[j];
+        }
     }
 }
 
@@ -90,15 +119,15 @@ extern "C" __global__ void __launch_bounds__(FORWARD_THREADS)
     const int begin = blockIdx.x / tiles % cuts * FORWARD_SAMPLES, first = blockIdx.y * SOME_KERNELS;
     const int item = blockIdx.x % tiles * FORWARD_THREADS + threadIdx.x;
     const int sample = item / Over::count, square = item % Over::count;
-    x += lane * batch * IMAGE;
+    const int there = batch - begin < FORWARD_SAMPLES ? batch - begin : FORWARD_SAMPLES;
+    x += (lane * batch + begin) * IMAGE;
     weight += lane * weight_lane;
     Sums<SOME_KERNELS> sums = {};
-    correlate<CHANNELS, FORWARD_SAMPLES, FORWARD_THREADS, SOME_KERNELS, Over>(
+    correlate<CHANNELS, FORWARD_SAMPLES, FORWARD_THREADS, SOME_KERNELS, (TOP || LEFT), Over>(
         sample, square,
-        [=](int sample, int channel, int row, int column) {
-            row -= TOP, column -= LEFT, sample += begin;
-            const bool inside = sample < batch && row >= 0 && row < HEIGHT && column >= 0 && column < WIDTH;
-            return inside ? x[(long long)sample * IMAGE + (channel * HEIGHT + row) * WIDTH + column] : 0.0f;
+        [=](float* pictures, int first, auto chunk) {
+            copy_channels<FORWARD_THREADS, chunk.value, Over::height, Over::width, Over::plane>(
+                x + first * HEIGHT * WIDTH, there, pictures);
         },
         [=](int some, int channel, int tap) {
             return first + some < KERNELS ? weight[((first + some) * CHANNELS + channel) * TAPS + tap] : 0.0f;
@@ -135,18 +164,24 @@ extern "C" __global__ void __launch_bounds__(BACKWARD_THREADS)
     const int begin = blockIdx.x / tiles % cuts * BACKWARD_SAMPLES, first = blockIdx.y * SOME_CHANNELS;
     const int item = blockIdx.x % tiles * BACKWARD_THREADS + threadIdx.x;
     const int sample = item / Over::count, square = item % Over::count;
-    g += lane * batch * KERNELS * PIXELS;
-    which += lane * batch * KERNELS * PIXELS;
+    const int there = batch - begin < BACKWARD_SAMPLES ? batch - begin : BACKWARD_SAMPLES;
+    g += (lane * batch + begin) * KERNELS * PIXELS;
+    which += (lane * batch + begin) * KERNELS * PIXELS;
     weight += lane * weight_lane;
     Sums<SOME_CHANNELS> sums = {};
-    correlate<KERNELS, BACKWARD_SAMPLES, BACKWARD_THREADS, SOME_CHANNELS, Over>(
+    correlate<KERNELS, BACKWARD_SAMPLES, BACKWARD_THREADS, SOME_CHANNELS, true, Over>(
         sample, square,
-        [=](int sample, int kernel, int row, int column) {
-            row += TOP - HIGH + 1, column += LEFT - WIDE + 1, sample += begin;
-            if (sample >= batch || row < 0 || row >= 2 * ROWS || column < 0 || column >= 2 * COLUMNS) return 0.0f;
-            const long long at =
-                ((long long)sample * KERNELS + kernel) * PIXELS + row / 2 * COLUMNS + column / 2;
-            return which[at] == row % 2 * 2 + column % 2 ? g[at] : 0.0f;
+        [=](float* pictures, int first, auto chunk) {
+            for (int n = threadIdx.x; n < there * chunk.value * PIXELS; n += BACKWARD_THREADS) {
+                const int plane = n / PIXELS, pixel = n % PIXELS;
+                const int at = (plane / chunk.value * KERNELS + first + plane % chunk.value) * PIXELS + pixel;
+                const int row = pixel / COLUMNS * 2 + HIGH - 1 - TOP, column = pixel % COLUMNS * 2 + WIDE - 1 - LEFT;
+                float* to = pictures + plane * Over::plane + row * Over::width + column;
+                const int place = which[at];
+                const float value = g[at];
+#pragma unroll
+                for (int p = 0; p < 4; p++) to[p / 2 * Over::width + p % 2] = place == p ? value : 0.0f;
+            }
         },
         [=](int some, int kernel, int tap) {
             return first + some < CHANNELS ? weight[(kernel * CHANNELS + first + some) * TAPS + TAPS - 1 - tap] : 0.0f;
@@ -179,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(WEIGHT_THREADS)
     constexpr int plane = height * width | 1;  // odd: threads of neighbouring channels read from different banks
     constexpr int pairs = WEIGHT_KERNELS * WEIGHT_CHANNELS, sums = TAPS + 1;  // the last of the sums is the bias's
     constexpr int room = WEIGHT_CHANNELS * plane > TURNS * pairs * sums ? WEIGHT_CHANNELS * plane : TURNS * pairs * sums;
-    constexpr int channel_groups = (CHANNELS + WEIGHT_CHANNELS - 1) / WEIGHT_CHANNELS;
+    constexpr int channel_groups = CHANNELS / WEIGHT_CHANNELS;
     __shared__ float planes[room];
     __shared__ Winner winners[WEIGHT_KERNELS * PIXELS];
     const long long lane = blockIdx.x / parts;
@@ -189,17 +224,13 @@ extern "C" __global__ void __launch_bounds__(WEIGHT_THREADS)
     const int channel = threadIdx.x % WEIGHT_CHANNELS, kernel = threadIdx.x / WEIGHT_CHANNELS % WEIGHT_KERNELS;
     const int turn = threadIdx.x / pairs;
     float total[sums] = {};
+    for (int n = threadIdx.x; n < WEIGHT_CHANNELS * plane; n += WEIGHT_THREADS) planes[n] = 0.0f;  // edges stay so
     const int end = (part + 1) * samples < batch ? (part + 1) * samples : batch;
     for (int sample = part * samples; sample < end; sample++) {
-        const float* image = x + (lane * batch + sample) * IMAGE;
+        const float* image = x + (lane * batch + sample) * IMAGE + first_channel * HEIGHT * WIDTH;
         const long long gradients = (lane * batch + sample) * KERNELS * PIXELS;
         __syncthreads();
-        for (int n = threadIdx.x; n < WEIGHT_CHANNELS * height * width; n += WEIGHT_THREADS) {
-            const int c = n / (height * width), row = n % (height * width) / width - TOP, column = n % width - LEFT;
-            const bool inside = first_channel + c < CHANNELS && row >= 0 && row < HEIGHT && column >= 0 && column < WIDTH;
-            planes[c * plane + n % (height * width)] =
-                inside ? image[((first_channel + c) * HEIGHT + row) * WIDTH + column] : 0.0f;
-        }
+        copy_channels<WEIGHT_THREADS, WEIGHT_CHANNELS, height, width, plane>(image, 1, planes);
         for (int n = threadIdx.x; n < WEIGHT_KERNELS * PIXELS; n += WEIGHT_THREADS) {
             const bool there = first_kernel + n / PIXELS < KERNELS;
             const long long at = gradients + first_kernel * PIXELS + n;
@@ -228,7 +259,7 @@ extern "C" __global__ void __launch_bounds__(WEIGHT_THREADS)
     for (int n = threadIdx.x; n < pairs * sums; n += WEIGHT_THREADS) {
         const int k = first_kernel + n / sums / WEIGHT_CHANNELS, c = first_channel + n / sums % WEIGHT_CHANNELS;
         const int tap = n % sums;
-        if (k >= KERNELS || c >= CHANNELS) continue;
+        if (k >= KERNELS) continue;
         float sum = 0.0f;
         for (int t = 0; t < TURNS; t++) sum += planes[t * pairs * sums + n];
         if (tap < TAPS) partial[(k * CHANNELS + c) * TAPS + tap] = sum;

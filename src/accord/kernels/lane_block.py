@@ -48,7 +48,7 @@ class Shape:
     def fits(self) -> bool:
         """Whether there are kernels for it: a channel with its zeros has to fit into shared memory, taps into
         registers."""
-        if self.taps > _MOST_TAPS or min(self.pooled) < 1:
+        if self.taps > _MOST_TAPS or min(self.pooled) < 1 or self.top >= self.high or self.left >= self.wide:
             return False
         room = _ROOM - _MOST_OUTPUTS * self.taps
         return max(self.reach(*self.pooled), self.reach(*self.halved)) + 2 * math.prod(self.pooled) <= room
@@ -63,9 +63,16 @@ class Shape:
         return (2 * down + self.high - 1) * (2 * across + self.wide - 1)
 
 
+def aligned(x: Tensor, shape: Shape) -> Tensor:
+    """The images in one piece of memory that begins where kernels can read it in groups of pixels."""
+    x = x.contiguous()
+    return x if x.data_ptr() % (4 * math.gcd(shape.width, 4)) == 0 else x.clone()
+
+
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> tuple[Tensor, Tensor]:
     """The pooled output `[lanes, batch, kernels, *pooled]`, and which pixel of its window each value came from."""
     lanes, batch = x.shape[:2]
+    assert x.data_ptr() == aligned(x, shape).data_ptr()
     out = x.new_empty(lanes, batch, shape.kernels, *shape.pooled)
     which = torch.empty_like(out, dtype=torch.uint8)
     cut = _forward_cut(shape)
@@ -96,8 +103,8 @@ def weight_gradients(x: Tensor, g: Tensor, which: Tensor, shape: Shape, into: Te
     """The gradients of weights and bias, written to tensors of their shapes, whose lanes may lie apart."""
     lanes, batch = x.shape[:2]
     cut = _weights_cut(shape)
-    groups = -(-shape.kernels // cut.kernels) * -(-shape.channels // cut.channels)
-    samples = -(-batch * groups // _PROGRAMS)
+    groups = -(-shape.kernels // cut.kernels) * (shape.channels // cut.channels)
+    samples = max(2, -(-batch * groups // _PROGRAMS))
     parts = -(-batch // samples)
     size = shape.kernels * (shape.channels * shape.taps + 1)
     partial = x.new_empty(lanes, parts, size)
@@ -112,7 +119,7 @@ def weight_gradients(x: Tensor, g: Tensor, which: Tensor, shape: Shape, into: Te
 # ------------------------------------------------------------------------------------------ how work is cut
 # By the shape alone: a lane's bits must not depend on how many lanes there are.
 
-_PROGRAMS = 16  # that share the weights of one lane: ten lanes then keep a large device busy
+_PROGRAMS = 32  # that share the weights of one lane, at most: ten lanes then keep a large device busy
 
 
 @dataclass(frozen=True)
@@ -125,9 +132,13 @@ class _Cut:
 
 def _cut(shape: Shape, squares: tuple[int, int], outputs: int) -> _Cut:
     some, count = _even(outputs, _MOST_OUTPUTS), math.prod(squares)
-    samples = max(1, min(_THREADS // count, (_ROOM - some * shape.taps) // shape.reach(*squares)))
-    tiles = 1 if count <= 2 * _THREADS else -(-count // _THREADS)
-    return _Cut(samples, tiles, _THREADS if tiles > 1 else _warps(samples * count), some)
+    if count > 2 * _THREADS:
+        return _Cut(1, -(-count // _THREADS), _THREADS, some)
+    fit = max(1, min(2 * _THREADS // count, (_ROOM - some * shape.taps) // shape.reach(*squares)))
+    # the fewest samples that fill a program's threads well
+    enough = [n for n in range(1, fit + 1) if n * count >= _THREADS and 10 * n * count >= 9 * _warps(n * count)]
+    samples = min(enough, default=fit)
+    return _Cut(samples, 1, _warps(samples * count), some)
 
 
 def _forward_cut(shape: Shape) -> _Cut:
@@ -149,7 +160,8 @@ class _WeightsCut:
 def _weights_cut(shape: Shape) -> _WeightsCut:
     pixels, plane = math.prod(shape.pooled), shape.reach(*shape.pooled) | 1
     most = min(2 * _THREADS, _ROOM // 2 // (shape.taps + 1))  # kernels times channels
-    channels = _even(shape.channels, max(1, min(32, most, (_ROOM - 2 * pixels) // plane)))
+    fit = max(1, min(32, most, (_ROOM - 2 * pixels) // plane))
+    channels = max(n for n in range(1, min(fit, shape.channels) + 1) if shape.channels % n == 0)
     kernels = _even(shape.kernels, max(1, min(most // channels, (_ROOM - channels * plane) // (2 * pixels))))
     # what threads come to takes the room that the channels had
     room = (_ROOM - 2 * pixels * kernels) // (kernels * channels * (shape.taps + 1))

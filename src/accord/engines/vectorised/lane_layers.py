@@ -205,7 +205,7 @@ class _LanesOfBlock(torch.autograd.Function):
         into_bias: Tensor | None,
         shape: lane_block.Shape,
     ) -> Tensor:
-        x, weight = x.contiguous(), weight if weight[0].is_contiguous() else weight.contiguous()
+        x, weight = lane_block.aligned(x, shape), weight if weight[0].is_contiguous() else weight.contiguous()
         out, which = lane_block.forward(x, weight, bias, shape)
         ctx.save_for_backward(x, weight, which)
         ctx.shape, ctx.bias = shape, None if bias is None else bias.shape
