@@ -3,7 +3,8 @@
     python benchmarks/steps.py [--works W1,W5] [--speed compile,bf16] [--rows 12]
 
 Microseconds are a step's, all lanes together; a round's other kernels, such as the sums over clients, are shared out
-over its steps. `between` is what the clock says more than the kernels take: gaps between them, and the host.
+over its steps. `between` is what the clock says more than the kernels take: gaps between them, and the host, whose
+calls of CUDA are listed too.
 """
 
 import argparse
@@ -38,13 +39,16 @@ def show(name: str, speed: str, rows: int) -> None:
     ready.first()
     ready.measure()
     seconds = min(ready.measure().seconds for _ in range(3))
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
         ready.measure()
-    spent, calls = Counter[str](), Counter[str]()
+    spent, calls, asked, waited = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for event in seen.events():
         if event.device_type == torch.autograd.DeviceType.CUDA:
             spent[event.name] += event.device_time
             calls[event.name] += 1
+        elif event.name.startswith("cu"):
+            asked[event.name] += 1
+            waited[event.name] += event.cpu_time
     whole = 1e6 * seconds / steps
     busy = sum(spent.values()) / steps
     memory = torch.cuda.max_memory_allocated() / 2**30
@@ -54,6 +58,9 @@ def show(name: str, speed: str, rows: int) -> None:
     print(f"{busy:.1f} in {sum(calls.values()) / steps:.1f} kernels, between {whole - busy:.1f}; {memory:.1f} GiB")
     for kernel, time in spent.most_common(rows):
         print(f"  {time / steps:9.1f} us  {calls[kernel] / steps:7.2f} x  {kernel[:100]}")
+    print("  the host's calls, of a round:")
+    for call, time in waited.most_common(8):
+        print(f"  {time / work.rounds:9.1f} us  {asked[call] / work.rounds:7.2f} x  {call}")
 
 
 if __name__ == "__main__":

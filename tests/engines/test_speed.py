@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from conftest import blobs, mlp, sentence
 
 
 def test_an_unknown_way_is_one_sentence() -> None:
-    with sentence("unknown speed option 'turbo'", "native, compile, channels-last, bf16"):
+    with sentence("unknown speed option 'turbo'", "native, compile, channels-last, tf32, bf16"):
         accord.fit(mlp(), blobs(), rounds=1, speed=["turbo"])
 
 
@@ -31,6 +32,14 @@ def test_bf16_is_near_and_has_a_name_of_its_own(engine: str, tmp_path: Path) -> 
     distance = (exact.last.vector - rough.last.vector).norm() / exact.last.vector.norm()
     assert 1e-6 < distance < 1e-2
     assert exact.folder != rough.folder
+
+
+def test_tf32_has_a_name_of_its_own_and_ends_with_the_run(tmp_path: Path) -> None:
+    here = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+    exact = accord.fit(mlp(), blobs(), rounds=1, sample=3, folder=tmp_path)
+    with nullcontext() if here else pytest.warns(UserWarning, match="'tf32' changes nothing here"):
+        rough = accord.fit(mlp(), blobs(), rounds=1, sample=3, folder=tmp_path, speed=["tf32"])
+    assert exact.folder != rough.folder and not torch.backends.cuda.matmul.allow_tf32
 
 
 def test_other_ways_leave_the_name_alone(tmp_path: Path) -> None:

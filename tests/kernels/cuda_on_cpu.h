@@ -1,7 +1,6 @@
 // Enough of CUDA to run a kernel on a CPU: the threads of a block are fibers that take turns, and each runs until it
 // waits for the others. Blocks run one after another.
-#include <cstring>
-#include <tuple>
+#include <cmath>
 #include <ucontext.h>
 #include <utility>
 #include <vector>

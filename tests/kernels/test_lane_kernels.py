@@ -22,7 +22,7 @@ from accord.engines.vectorised import lane_layers
 from accord.engines.vectorised.fuse import fused, made_for_lanes
 from accord.engines.vectorised.lane_layers import ConvReluPool, LaneLinear
 from accord.engines.vectorised.lanes import Model, gather, gradients, lanes_step_
-from accord.kernels import cuda, lane_block, lane_linear, lane_norms, segments
+from accord.kernels import lane_block, lane_linear, lane_norms, lane_step, segments
 from accord.models import lenet
 from accord.rules.local.optimisers import SGD, Adam
 from accord.rules.local.step import Optimiser, Piece
@@ -46,18 +46,23 @@ def apart(values: Tensor) -> Tensor:
 
 
 @pytest.fixture
-def blocks_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Where there is no CUDA device, the kernels of blocks are emulated."""
+def emulated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where there is no CUDA device, kernels in CUDA C++ are emulated."""
     if CUDA:
         return
     if shutil.which("g++") is None:
         pytest.skip("neither a CUDA device nor a C++ compiler to emulate it with")
 
-    def emulated(shape: lane_block.Shape, device: torch.device) -> Emulated:
+    @functools.cache
+    def steps(device: torch.device) -> Emulated:
+        return Emulated(lane_step.SOURCE, {}, tmp_path_factory.mktemp("emulated"))
+
+    @functools.cache
+    def blocks(shape: lane_block.Shape, device: torch.device) -> Emulated:
         return Emulated(lane_block.SOURCE, lane_block.constants(shape), tmp_path_factory.mktemp("emulated"))
 
-    monkeypatch.setattr(lane_block, "_kernels", functools.cache(emulated))
-    monkeypatch.setattr(cuda, "available", lambda: True)
+    monkeypatch.setattr(lane_step, "_kernels", steps)
+    monkeypatch.setattr(lane_block, "_kernels", blocks)
 
 
 def block(channels: int, size: int, kernels: int, taps: int, edge: int = 0) -> lane_block.Shape:
@@ -79,7 +84,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.usefixtures("blocks_anywhere")
+@pytest.mark.usefixtures("emulated")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_the_block_is_convolution_relu_and_max_pool(shape: lane_block.Shape, bias: bool) -> None:
@@ -105,7 +110,7 @@ def test_the_block_is_convolution_relu_and_max_pool(shape: lane_block.Shape, bia
     assert torch.equal(alone[0], out[1]), "a lane's bits do not depend on the others"
 
 
-@pytest.mark.usefixtures("blocks_anywhere")
+@pytest.mark.usefixtures("emulated")
 def test_a_diverged_lane_stays_nan_and_leaves_the_others_alone() -> None:
     x, weight = torch.randn(2, 2, 1, 8, 8, device=DEVICE), torch.randn(2, 3, 1, 3, 3, device=DEVICE)
     alone, _ = lane_block.forward(x, weight, None, block(1, 8, 3, 3))
@@ -121,27 +126,28 @@ def test_blocks_without_kernels_are_told_beforehand() -> None:
 
 
 @kernels
+@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("relu", [True, False])
-@pytest.mark.parametrize("rows", [1, 20, 33])
-def test_bias_and_relu_there_and_back(relu: bool, rows: int) -> None:
-    y, bias, g = (
-        torch.randn(3, rows, 70, device=DEVICE),
-        torch.randn(3, 70, device=DEVICE),
-        torch.randn(3, rows, 70, device=DEVICE),
-    )
-    before = y.clone().requires_grad_()
-    more = bias.clone().requires_grad_()
-    wanted = before + more[:, None]
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 5, 3), (20, 70, 70), (33, 256, 120)])
+def test_a_linear_layer_there_and_back(rows: int, inputs: int, outputs: int, relu: bool, bias: bool) -> None:
+    torch.manual_seed(0)
+    x, g = torch.randn(3, rows, inputs, device=DEVICE), torch.randn(3, rows, outputs, device=DEVICE)
+    weight = apart(torch.randn(3, outputs, inputs, device=DEVICE))
+    more = torch.randn(3, outputs, device=DEVICE) if bias else None
+    y = lane_linear.forward(x, weight, more, relu)
+    dw, db = apart(torch.zeros_like(weight)), apart(torch.zeros(3, outputs, device=DEVICE))
+    lane_linear.weight_gradients(x, y if relu else None, g, dw, db if bias else None)
+    dx = lane_linear.input_gradient(weight, y if relu else None, g)
+    exact = [None if value is None else value.double().requires_grad_() for value in (x, weight, more)]
+    wanted = torch.bmm(exact[0], exact[1].transpose(1, 2)) + (exact[2][:, None] if bias else 0.0)
     wanted = F.relu(wanted) if relu else wanted
-    wanted.backward(g)
-    lane_linear.finish_(y, bias, relu)
-    assert torch.equal(y, wanted)
-    into = apart(torch.zeros(3, 70, device=DEVICE))
-    assert torch.equal(lane_linear.gradient_before(y, g, relu, into), before.grad)
-    assert close(into, more.grad)
+    wanted.backward(g.double())
+    assert close(y, wanted.detach()) and close(dw, exact[1].grad) and close(dx, exact[0].grad)
+    assert not bias or close(db, exact[2].grad)
 
 
-@kernels
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("size", [1500, 1501, 3], ids=["aligned", "not aligned", "tiny"])
 @pytest.mark.parametrize(
     "given",
     [
@@ -153,9 +159,9 @@ def test_bias_and_relu_there_and_back(relu: bool, rows: int) -> None:
     ],
 )
 @pytest.mark.parametrize("optimiser", [SGD(), Adam()], ids=["sgd", "adam"])
-def test_a_step_is_that_of_plain_torch(given: tuple[str, ...], optimiser: Optimiser) -> None:
+def test_a_step_is_that_of_plain_torch(given: tuple[str, ...], optimiser: Optimiser, size: int) -> None:
     torch.manual_seed(0)
-    lanes, size, steps = 3, 1500, np.ones(1)
+    lanes, steps = 3, np.ones(1)
     kept = [f"kept {number}" for number in range(optimiser.vectors)]
     matrices = {
         name: torch.rand(lanes, size, device=DEVICE) + 0.1
@@ -251,29 +257,34 @@ class Twice(nn.Module):
         return self.last(self.tied(self.first(torch.tanh(self.first(x)))))
 
 
-def _finish(y: Tensor, bias: Tensor | None, relu: bool) -> None:
-    if bias is not None:
-        y += bias[:, None]
-    if relu:
-        y.relu_()
+def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
+    y = torch.bmm(x, weight.transpose(1, 2)) + (0.0 if bias is None else bias[:, None])
+    return F.relu(y) if relu else y
 
 
-def _gradient_before(y: Tensor, g: Tensor, relu: bool, into_bias: Tensor | None) -> Tensor:
-    before = torch.where(y > 0, g, 0.0) if relu else g
+def _before(y: Tensor | None, g: Tensor) -> Tensor:
+    return g if y is None else torch.where(y > 0, g, 0.0)
+
+
+def _weight_gradients(x: Tensor, y: Tensor | None, g: Tensor, into: Tensor, into_bias: Tensor | None) -> None:
+    into.copy_(_before(y, g).transpose(1, 2) @ x)
     if into_bias is not None:
-        into_bias.copy_(before.sum(1))
-    return before
+        into_bias.copy_(_before(y, g).sum(1))
+
+
+def _input_gradient(weight: Tensor, y: Tensor | None, g: Tensor) -> Tensor:
+    return _before(y, g) @ weight
 
 
 @pytest.fixture
 def lanes_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers for lanes take lanes on the CPU too; what the linear ones do around their products is then plain torch."""
+    """Layers for lanes take lanes on the CPU too; linear ones are then plain torch."""
     if not CUDA:
         is_batched = torch._C._functorch.is_batchedtensor
         monkeypatch.setattr(lane_layers, "_with_lanes", lambda x: is_batched(x) and x.dtype == torch.float32)
     if not (CUDA or INTERPRETED):
-        monkeypatch.setattr(lane_linear, "finish_", _finish)
-        monkeypatch.setattr(lane_linear, "gradient_before", _gradient_before)
+        for function in (_forward, _weight_gradients, _input_gradient):
+            monkeypatch.setattr(lane_linear, function.__name__[1:], function)
 
 
 def mixed() -> nn.Module:
@@ -296,7 +307,7 @@ class Outer(nn.Module):
         return (x[:, None, :, None] * x[:, None, None, :]).contiguous()
 
 
-@pytest.mark.usefixtures("lanes_anywhere", "blocks_anywhere")
+@pytest.mark.usefixtures("lanes_anywhere", "emulated")
 @pytest.mark.parametrize(("make", "written"), [(mlp, 4), (Twice, 4), (mixed, 0), (conv, 4)])
 def test_gradients_are_written_where_they_belong(make: Callable[[], nn.Module], written: int) -> None:
     torch.manual_seed(0)

@@ -12,6 +12,10 @@ SPEED = {
     "native": "compiled code for small CNNs and MLPs on the CPU, as auto has it; needs a C++ compiler",
     "compile": "torch.compile for models above 8 million parameters on CUDA; takes half a minute to start",
     "channels-last": "pictures with their channels innermost, for models above 8 million parameters on CUDA",
+    "tf32": (
+        "products of linear layers on CUDA from numbers of 11 bits, as convolutions of large models have them anyway;"
+        " results differ, and so does the run's name"
+    ),
     "bf16": (
         "passes through the model in bfloat16, weights and sums in float32; results differ, and so does the run's name"
     ),
@@ -25,6 +29,12 @@ def checked(speed: Iterable[str]) -> frozenset[str]:
         if name not in SPEED:
             raise AccordError(f"unknown speed option {name!r}: choose one of {', '.join(SPEED)}")
     return frozenset(asked)
+
+
+def identity(speed: Iterable[str]) -> dict[str, str]:
+    """What of the options changes results, for the run's name."""
+    changed = [name for name in ("bf16", "tf32") if name in speed]
+    return {"precision": "+".join(changed)} if changed else {}
 
 
 def precision(speed: frozenset[str], device: torch.device) -> AbstractContextManager[object]:

@@ -214,7 +214,9 @@ class RunSection(Section):
     seeds: Annotated[list[Seed], OneOrMore] = Field([0], min_length=1, description="one run per seed")
     engine: str = Field("auto", description="how clients are run: auto, sequential, processes, vectorised or ray")
     device: str = Field("auto", description="auto, cpu or cuda")
-    speed: Words = Field([], description="options for speed, each at a price: native, compile, channels-last, bf16")
+    speed: Words = Field(
+        [], description="options for speed, each at a price: native, compile, channels-last, tf32, bf16"
+    )
     log: Words = Field([], description="loggers: tensorboard, mlflow, wandb")
     folder: str = Field("runs", min_length=1, description="where run folders go")
     checkpoint_every: int | None = Field(

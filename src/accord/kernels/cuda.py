@@ -96,7 +96,7 @@ def _nvrtc() -> ctypes.CDLL:
     raise CannotCompile(f"{name}, NVIDIA's runtime compiler, is not installed")
 
 
-def available() -> bool:
+def compiler_there() -> bool:
     """Whether there is a compiler for CUDA C++."""
     try:
         return bool(_nvrtc())

@@ -2,11 +2,11 @@
 replayed."""
 
 import copy
-import importlib.util
 import math
 import warnings
 from collections.abc import Sequence
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from accord.engines.vectorised.lanes import Lanes, Model, Plan, run
 from accord.engines.vectorised.planning import Order, Padded, lengthened, padded, waves
 from accord.engines.vectorised.replay import Captured, shapes
 from accord.engines.vectorised.transfer import numbers_sent, sent
+from accord.kernels.cuda import compiler_there
 
 _LARGE = 8_000_000  # parameters from which lanes run side by side: such a model's kernels fill the device by themselves
 _STREAMS = 4  # more were no faster
@@ -46,7 +47,7 @@ class Descent:
         self.halved_to: int | None = None
         cuda = job.device.type == "cuda"
         large = cuda and job.whole.size > _LARGE
-        tuned = cuda and importlib.util.find_spec("triton") is not None
+        tuned = cuda and _kernels_there()
         fed = fed.prepared(_READY) if cuda else fed
         plain = copy.deepcopy(job.module).to(job.device)
         self.model = Model(
@@ -223,6 +224,20 @@ class Descent:
         first = known[id(chosen[0].work)]
         tables = {name: np.stack([known[id(lane.work)][name] for lane in chosen], 1)[..., None] for name in first}
         return {name: numbers_sent(values, self.model.layout.dtype, self.device) for name, values in tables.items()}
+
+
+def _kernels_there() -> bool:
+    """Whether kernels made for lanes can be compiled; if not, a sentence says what is missing."""
+    missing = [
+        name for name, there in (("Triton", find_spec("triton") is not None), ("NVRTC", compiler_there())) if not there
+    ]
+    if missing:
+        warnings.warn(
+            f"{' and '.join(missing)} cannot be found: torch's own kernels do the work, which for small models takes"
+            " several times as long (torch's CUDA builds bring both along)",
+            stacklevel=2,
+        )
+    return not missing
 
 
 def _stacked(vectors: Sequence[Tensor]) -> Tensor:

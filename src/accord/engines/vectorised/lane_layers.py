@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from accord.core.layout import Layout
-from accord.kernels import cuda, lane_block, lane_linear
+from accord.kernels import lane_block, lane_linear
 
 _PLACE = "_place"  # a layer's buffer `weight_place` is where the gradient of its `weight` belongs, if anyone said so
 
@@ -108,30 +108,31 @@ class _LanesOfLinear(torch.autograd.Function):
         into_bias: Tensor | None,
         relu: bool,
     ) -> Tensor:
-        y = torch.bmm(x, weight.transpose(1, 2))
-        if bias is not None or relu:
-            lane_linear.finish_(y, bias, relu)
+        x, weight = x.contiguous(), weight if weight[0].is_contiguous() else weight.contiguous()
+        y = lane_linear.forward(x, weight, bias, relu)
         ctx.save_for_backward(x, weight, y if relu else None)
-        ctx.relu, ctx.bias = relu, None if bias is None else bias.shape
+        ctx.bias = None if bias is None else bias.shape
         ctx.places = into, into_bias
         return y
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, y = ctx.saved_tensors
-        into, into_bias = ctx.places
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        g, dx, dw, db = g.contiguous(), None, None, None
-        if needs_bias:
-            db = g.new_empty(ctx.bias) if into_bias is None else into_bias
-        if needs_bias or ctx.relu:
-            g = lane_linear.gradient_before(y if ctx.relu else g, g, ctx.relu, db)
-        if needs_weight:
-            dw = torch.empty_like(weight) if into is None else into
-            torch.bmm(g.transpose(1, 2), x, out=dw)
+        g, dx = g.contiguous(), None
+        dw, db = _places(ctx, weight) if needs_weight or needs_bias else (None, None)
+        if dw is not None:
+            lane_linear.weight_gradients(x, y, g, dw, db)
         if needs_x:
-            dx = torch.bmm(g, weight)
-        return dx, dw, db, None, None, None
+            dx = lane_linear.input_gradient(weight, y, g)
+        return dx, dw if needs_weight else None, db if needs_bias else None, None, None, None
+
+
+def _places(ctx: Any, weight: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Where the gradients of weight and bias are written: where somebody said, or to new tensors."""
+    into, into_bias = ctx.places
+    dw = torch.empty_like(weight, memory_format=torch.contiguous_format) if into is None else into
+    return dw, weight.new_empty(ctx.bias) if into_bias is None and ctx.bias is not None else into_bias
 
 
 # ----------------------------------------------------------------------------- convolution, ReLU and max-pool
@@ -141,7 +142,7 @@ class ConvReluPool(nn.Conv2d):
     """A convolution, the ReLU and the 2 x 2 max-pool after it."""
 
     def forward(self, input: Tensor) -> Tensor:
-        shape = _shape(self, input) if _with_lanes(input) and cuda.available() else None
+        shape = _shape(self, input) if _with_lanes(input) else None
         if shape is not None and shape.fits:
             places = _claimed(self, "weight"), _claimed(self, "bias")
             return _Block.apply(input, self.weight, self.bias, *places, shape)
@@ -151,11 +152,10 @@ class ConvReluPool(nn.Conv2d):
 def _shape(conv: nn.Conv2d, input: Tensor) -> lane_block.Shape | None:
     """Of the block for one lane's input; None where it is no batch of images, or zeros on opposite sides differ."""
     edges = _edges(conv)
-    return (
-        None
-        if edges is None or input.ndim != 4
-        else lane_block.Shape(*input.shape[1:], *conv.weight.shape[:1], *conv.kernel_size, *edges)
-    )
+    if edges is None or input.ndim != 4:
+        return None
+    (channels, height, width), (high, wide) = input.shape[1:], conv.kernel_size
+    return lane_block.Shape(channels, height, width, conv.out_channels, high, wide, *edges)
 
 
 def _edges(conv: nn.Conv2d) -> tuple[int, int] | None:
@@ -215,13 +215,10 @@ class _LanesOfBlock(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, which = ctx.saved_tensors
-        into, into_bias = ctx.places
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        g, dx, dw, db = g.contiguous(), None, None, None
-        if needs_weight or needs_bias:
-            dw = torch.empty_like(weight, memory_format=torch.contiguous_format) if into is None else into
-            if ctx.bias is not None:
-                db = g.new_empty(ctx.bias) if into_bias is None else into_bias
+        g, dx = g.contiguous(), None
+        dw, db = _places(ctx, weight) if needs_weight or needs_bias else (None, None)
+        if dw is not None:
             lane_block.weight_gradients(x, g, which, ctx.shape, dw, db)
         if needs_x:
             dx = lane_block.image_gradient(weight, g, which, ctx.shape)
