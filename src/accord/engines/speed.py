@@ -31,7 +31,7 @@ def checked(speed: Iterable[str]) -> frozenset[str]:
     return frozenset(asked)
 
 
-def identity(speed: Iterable[str]) -> dict[str, str]:
+def precision_of(speed: Iterable[str]) -> dict[str, str]:
     """What of the options changes results, for the run's name."""
     changed = [name for name in ("bf16", "tf32") if name in speed]
     return {"precision": "+".join(changed)} if changed else {}

@@ -22,7 +22,7 @@ from accord.core.measure import Metrics
 from accord.data import Federation
 from accord.data.cache import Progress
 from accord.engines.device import pick_device
-from accord.engines.speed import SPEED, identity
+from accord.engines.speed import SPEED, precision_of
 from accord.experiments.data_options import Supply, digest, make_supply
 from accord.experiments.metrics import metrics_named
 from accord.experiments.options import Choice, blamed, chosen, unknown
@@ -109,7 +109,7 @@ class Experiment:
             "plan": self.first_plan.identity(),
             **({"metrics": [[name, describe(of)] for name, of in self.metrics.items()]} if self.metrics else {}),
             **({"attack": describe(self.attack)} if self.attack else {}),
-            **identity(self.settings.run.speed),
+            **precision_of(self.settings.run.speed),
         }
 
     @cached_property

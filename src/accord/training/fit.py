@@ -94,10 +94,11 @@ def fit(
     from. `attack` makes some clients harm, such as `accord.attack.sign_flip(share=0.2)`; they are evaluated like all
     others (docs/explanation/robustness.md). `speed` names options that trade something for speed: `native`, `compile`,
     `channels-last`, `tf32`, `bf16` (docs/explanation/engines.md). A checkpoint is written every `checkpoint_every`
-    rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops after the round and can be resumed.
-    With `patience` a run ends before its `rounds` once held-out data has not improved, by more than `min_delta`, in so
-    many rounds. `verbose` prints progress on standard error; left out, it does so on a terminal, and elsewhere says
-    only, and once, which engine trains. `until_flat` and `flat_margin` are what 0.1 called `patience` and `min_delta`.
+    rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops after the round and can be
+    resumed. With `patience` a run ends before its `rounds` once held-out data has not improved, by more than
+    `min_delta`, in so many rounds. `verbose` prints progress on standard error; left out, it does so on a terminal,
+    and elsewhere says only, and once, which engine trains. `until_flat` and `flat_margin` are what 0.1 called
+    `patience` and `min_delta`.
 
     >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))

@@ -7,7 +7,7 @@ from typing import Any
 from accord.core.errors import AccordError, check_whole
 from accord.data.federated import Federation
 from accord.engines.contract import Job
-from accord.engines.speed import identity
+from accord.engines.speed import precision_of
 from accord.runs.fingerprint import describe
 from accord.training.cohort import Conditions
 from accord.training.evaluation_schedule import asked_for, check_evaluate_at
@@ -143,5 +143,5 @@ def identity(job: Job, plan: Plan) -> dict[str, Any]:
         "loss": describe(job.loss),
         "metrics": [[name, describe(metric)] for name, metric in job.metrics.items()],  # in order: the first one judges
         **({"attack": describe(job.attack.attack)} if job.attack else {}),
-        **identity(job.speed),
+        **precision_of(job.speed),
     }
