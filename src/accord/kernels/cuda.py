@@ -12,8 +12,8 @@ from torch import Tensor
 _LIBRARY = "libnvrtc.so"
 
 
-class CannotCompile(Exception):
-    """Why CUDA C++ cannot be compiled here."""
+class CudaError(RuntimeError):
+    """Why CUDA C++ cannot be compiled, loaded or launched here."""
 
 
 class Kernels:
@@ -45,7 +45,7 @@ class Kernels:
         if code:
             text = ctypes.c_char_p()
             self._driver.cuGetErrorString(code, ctypes.byref(text))
-            raise RuntimeError(f"CUDA: {(text.value or b'unknown error').decode()}")
+            raise CudaError(f"CUDA: {(text.value or b'unknown error').decode()}")
 
 
 class Int64(int):
@@ -74,7 +74,7 @@ def compiled(source: str, options: list[str]) -> bytes:
             nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
             log = ctypes.create_string_buffer(size.value)
             nvrtc.nvrtcGetProgramLog(program, log)
-            raise CannotCompile(f"NVIDIA's compiler said {' '.join(log.value.decode().split())[:500]}")
+            raise CudaError(f"NVIDIA's compiler said {' '.join(log.value.decode().split())[:500]}")
         nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
         binary = ctypes.create_string_buffer(size.value)
         nvrtc.nvrtcGetCUBIN(program, binary)
@@ -93,12 +93,4 @@ def _nvrtc() -> ctypes.CDLL:
             return ctypes.CDLL(place)
         except OSError:
             continue
-    raise CannotCompile(f"{name}, NVIDIA's runtime compiler, is not installed")
-
-
-def compiler_there() -> bool:
-    """Whether there is a compiler for CUDA C++."""
-    try:
-        return bool(_nvrtc())
-    except CannotCompile:
-        return False
+    raise CudaError(f"{name}, NVIDIA's runtime compiler, is not installed")

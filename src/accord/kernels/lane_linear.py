@@ -1,65 +1,41 @@
-"""A linear layer of many lanes, each with weights of its own, and the ReLU after it, on CUDA: a kernel each forwards,
-back to the weights and back to the input, with bias and ReLU on the way.
-
-Batches are small, so reading weights and writing their gradients is what takes time; torch's batched products read and
-write more than once. Products are of three TF32 parts each, which come to float32's precision, or of one where torch is
-allowed TF32. How sums are cut depends on one lane's shape alone, so a lane's bits do not depend on the others.
-"""
+"""What a linear layer of many lanes does beside its matrix products, on CUDA: bias and ReLU in one pass, and in one
+pass back."""
 
 import functools
 from types import SimpleNamespace
 
-import torch
 from torch import Tensor
 
-_ROWS, _OUTPUTS, _INPUTS = 64, 64, 64  # of a program, at most
+_ROWS, _COLUMNS = 16, 64
 
 
-def forward(x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool) -> Tensor:
-    """`[L, N, O]` of `x: [L, N, I]`, `weight: [L, O, I]` and `bias: [L, O]`; lanes of weights may lie apart."""
-    lanes, rows, inputs = x.shape
-    outputs = weight.shape[1]
-    y = x.new_empty(lanes, rows, outputs)
-    n, o, i = _block(rows, 32), _block(outputs, 32), _block(inputs, _INPUTS)
-    _kernels().forward[lanes, -(-outputs // o), -(-rows // n)](
-        *(x, weight, weight if bias is None else bias, y, weight.stride(0), 0 if bias is None else bias.stride(0)),
-        *(rows, inputs, outputs, bias is not None, relu, _precision(), n, o, i),
-    )
-    return y
-
-
-def weight_gradients(x: Tensor, y: Tensor | None, g: Tensor, into: Tensor, into_bias: Tensor | None) -> None:
-    """Writes the gradients of weights and bias to places whose lanes may lie apart. `y` is the output, if a ReLU was
-    applied to it."""
-    lanes, rows, inputs = x.shape
-    outputs = g.shape[2]
-    n, o, i = _block(rows, 32), _block(outputs, _OUTPUTS), _block(inputs, _INPUTS)
-    _kernels().weight_gradients[lanes, -(-outputs // o), -(-inputs // i)](
-        *(x, g if y is None else y, g, into, into if into_bias is None else into_bias),
-        *(into.stride(0), 0 if into_bias is None else into_bias.stride(0)),
-        *(rows, inputs, outputs, into_bias is not None, y is not None, _precision(), n, o, i),
+def finish_(y: Tensor, bias: Tensor | None, relu: bool) -> None:
+    """Adds the bias `[L, O]` to `y: [L, N, O]`, and applies ReLU, in place."""
+    lanes, rows, columns = y.shape
+    grid = (lanes, -(-rows // _ROWS), -(-columns // _COLUMNS))
+    _kernels().finish[grid](
+        y,
+        y if bias is None else bias,
+        0 if bias is None else bias.stride(0),
+        rows,
+        columns,
+        bias is not None,
+        relu,
+        _ROWS,
+        _COLUMNS,
     )
 
 
-def input_gradient(weight: Tensor, y: Tensor | None, g: Tensor) -> Tensor:
-    """`[L, N, I]`."""
-    (lanes, rows, outputs), inputs = g.shape, weight.shape[2]
-    dx = g.new_empty(lanes, rows, inputs)
-    n, o, i = _block(rows, 32), _block(outputs, _OUTPUTS), _block(inputs, 32)
-    _kernels().input_gradient[lanes, -(-inputs // i), -(-rows // n)](
-        *(weight, g if y is None else y, g, dx, weight.stride(0)),
-        *(rows, inputs, outputs, y is not None, _precision(), n, o, i),
+def gradient_before(y: Tensor, g: Tensor, relu: bool, into_bias: Tensor | None) -> Tensor:
+    """The gradient before ReLU, given the output and its gradient; the bias's is written to `into_bias`, whose lanes
+    may lie apart."""
+    lanes, rows, columns = y.shape
+    before = g.new_empty(g.shape) if relu else g
+    _kernels().gradient_before[lanes, -(-columns // _COLUMNS)](
+        *(y, g, before, g if into_bias is None else into_bias, 0 if into_bias is None else into_bias.stride(0)),
+        *(rows, columns, into_bias is not None, relu, _ROWS, _COLUMNS),
     )
-    return dx
-
-
-def _block(number: int, most: int) -> int:
-    """A power of two that holds so many, but no more than `most` and no fewer than a matrix product takes."""
-    return max(16, min(most, 1 << (number - 1).bit_length()))
-
-
-def _precision() -> str:
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3"
+    return before
 
 
 @functools.cache
@@ -68,77 +44,47 @@ def _kernels() -> SimpleNamespace:
     import triton.language as tl
 
     @triton.jit
-    def forward(  # type: ignore[no-untyped-def]
-        x, weight, bias, y, weight_lane, bias_lane, rows, inputs, outputs,
-        BIAS: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
-        N: tl.constexpr, OUT: tl.constexpr, IN: tl.constexpr,
-    ):  # fmt: skip
+    def finish(  # type: ignore[no-untyped-def]
+        y,
+        bias,
+        bias_lane,
+        rows,
+        columns,
+        BIAS: tl.constexpr,
+        RELU: tl.constexpr,
+        ROWS: tl.constexpr,
+        COLUMNS: tl.constexpr,
+    ):
         lane = tl.program_id(0).to(tl.int64)
-        o, n = tl.program_id(1) * OUT + tl.arange(0, OUT), tl.program_id(2) * N + tl.arange(0, N)
-        x += lane * rows * inputs
-        weight += lane * weight_lane
-        total = tl.zeros((N, OUT), dtype=tl.float32)
-        for first in range(0, inputs, IN):
-            i = first + tl.arange(0, IN)
-            here = (i < inputs)[None, :]
-            seen = tl.load(x + n[:, None] * inputs + i[None, :], mask=(n < rows)[:, None] & here, other=0.0)
-            w = tl.load(weight + o[:, None] * inputs + i[None, :], mask=(o < outputs)[:, None] & here, other=0.0)
-            total = tl.dot(seen, tl.trans(w), total, input_precision=PRECISION)
+        row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+        column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+        at = (lane * rows + row[:, None]) * columns + column[None, :]
+        inside = (row < rows)[:, None] & (column < columns)[None, :]
+        value = tl.load(y + at, mask=inside)
         if BIAS:
-            total += tl.load(bias + lane * bias_lane + o, mask=o < outputs, other=0.0)[None, :]
+            value += tl.load(bias + lane * bias_lane + column, mask=column < columns)[None, :]
         if RELU:
-            total = tl.where(total <= 0, 0.0, total)  # NaN stays NaN
-        inside = (n < rows)[:, None] & (o < outputs)[None, :]
-        tl.store(y + (lane * rows + n[:, None]) * outputs + o[None, :], total, mask=inside)
+            value = tl.where(value <= 0, 0.0, value)  # NaN stays NaN
+        tl.store(y + at, value, mask=inside)
 
     @triton.jit
-    def weight_gradients(  # type: ignore[no-untyped-def]
-        x, y, g, into, into_bias, into_lane, bias_lane, rows, inputs, outputs,
-        BIAS: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
-        N: tl.constexpr, OUT: tl.constexpr, IN: tl.constexpr,
+    def gradient_before(  # type: ignore[no-untyped-def]
+        y, g, before, into_bias, bias_lane, rows, columns,
+        BIAS: tl.constexpr, RELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     ):  # fmt: skip
         lane = tl.program_id(0).to(tl.int64)
-        o, i = tl.program_id(1) * OUT + tl.arange(0, OUT), tl.program_id(2) * IN + tl.arange(0, IN)
-        x += lane * rows * inputs
-        total = tl.zeros((OUT, IN), dtype=tl.float32)
-        summed = tl.zeros((OUT,), dtype=tl.float32)
-        for first in range(0, rows, N):
-            n = first + tl.arange(0, N)
-            at = (lane * rows + n[:, None]) * outputs + o[None, :]
-            inside = (n < rows)[:, None] & (o < outputs)[None, :]
+        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+        total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+        for first in range(0, rows, ROWS):
+            row = first + tl.arange(0, ROWS)
+            at = (lane * rows + row[:, None]) * columns + column[None, :]
+            inside = (row < rows)[:, None] & (column < columns)[None, :]
             value = tl.load(g + at, mask=inside, other=0.0)
             if RELU:
                 value = tl.where(tl.load(y + at, mask=inside, other=0.0) <= 0, 0.0, value)
-            here = (n < rows)[:, None] & (i < inputs)[None, :]
-            seen = tl.load(x + n[:, None] * inputs + i[None, :], mask=here, other=0.0)
-            total = tl.dot(tl.trans(value), seen, total, input_precision=PRECISION)
-            summed += tl.sum(value, 0)
-        inside = (o < outputs)[:, None] & (i < inputs)[None, :]
-        tl.store(into + lane * into_lane + o[:, None] * inputs + i[None, :], total, mask=inside)
-        if BIAS and tl.program_id(2) == 0:
-            tl.store(into_bias + lane * bias_lane + o, summed, mask=o < outputs)
+                tl.store(before + at, value, mask=inside)
+            total += value
+        if BIAS:
+            tl.store(into_bias + lane * bias_lane + column, tl.sum(total, 0), mask=column < columns)
 
-    @triton.jit
-    def input_gradient(  # type: ignore[no-untyped-def]
-        weight, y, g, dx, weight_lane, rows, inputs, outputs,
-        RELU: tl.constexpr, PRECISION: tl.constexpr, N: tl.constexpr, OUT: tl.constexpr, IN: tl.constexpr,
-    ):  # fmt: skip
-        lane = tl.program_id(0).to(tl.int64)
-        i, n = tl.program_id(1) * IN + tl.arange(0, IN), tl.program_id(2) * N + tl.arange(0, N)
-        weight += lane * weight_lane
-        total = tl.zeros((N, IN), dtype=tl.float32)
-        for first in range(0, outputs, OUT):
-            o = first + tl.arange(0, OUT)
-            at = (lane * rows + n[:, None]) * outputs + o[None, :]
-            inside = (n < rows)[:, None] & (o < outputs)[None, :]
-            value = tl.load(g + at, mask=inside, other=0.0)
-            if RELU:
-                value = tl.where(tl.load(y + at, mask=inside, other=0.0) <= 0, 0.0, value)
-            here = (o < outputs)[:, None] & (i < inputs)[None, :]
-            w = tl.load(weight + o[:, None] * inputs + i[None, :], mask=here, other=0.0)
-            total = tl.dot(value, w, total, input_precision=PRECISION)
-        here = (n < rows)[:, None] & (i < inputs)[None, :]
-        tl.store(dx + (lane * rows + n[:, None]) * inputs + i[None, :], total, mask=here)
-
-    kernels = (forward, weight_gradients, input_gradient)
-    return SimpleNamespace(**{kernel.__name__: kernel for kernel in kernels})
+    return SimpleNamespace(finish=finish, gradient_before=gradient_before)

@@ -57,12 +57,13 @@ def _launch(
     assert all(matrix is None or matrix.is_contiguous() for matrix in matrices)
     assert all(matrix is None or matrix.data_ptr() % (4 * _EACH) == 0 for matrix in matrices)
     programs = -(-w.numel() // (_THREADS * _EACH))
-    _kernels(w.device).launch(
+    kernels(w.device).launch(
         "step", (programs, 1), _THREADS, *matrices, count, *numbers, factor, weight_decay, mu, *w.shape
     )
 
 
 @functools.cache
-def _kernels(device: torch.device) -> Kernels:
+def kernels(device: torch.device) -> Kernels:
+    """Compiled when they are first asked for, which fails where nothing can be compiled."""
     with torch.cuda.device(device):
         return Kernels(SOURCE, {})

@@ -24,7 +24,8 @@ from accord.engines.vectorised.lanes import Lanes, Model, Plan, run
 from accord.engines.vectorised.planning import Order, Padded, lengthened, padded, waves
 from accord.engines.vectorised.replay import Captured, shapes
 from accord.engines.vectorised.transfer import numbers_sent, sent
-from accord.kernels.cuda import compiler_there
+from accord.kernels import lane_step
+from accord.kernels.cuda import CudaError
 
 _LARGE = 8_000_000  # parameters from which lanes run side by side: such a model's kernels fill the device by themselves
 _STREAMS = 4  # more were no faster
@@ -47,7 +48,7 @@ class Descent:
         self.halved_to: int | None = None
         cuda = job.device.type == "cuda"
         large = cuda and job.whole.size > _LARGE
-        tuned = cuda and _kernels_there()
+        tuned = cuda and _compiles(job.device)
         fed = fed.prepared(_READY) if cuda else fed
         plain = copy.deepcopy(job.module).to(job.device)
         self.model = Model(
@@ -226,18 +227,16 @@ class Descent:
         return {name: numbers_sent(values, self.model.layout.dtype, self.device) for name, values in tables.items()}
 
 
-def _kernels_there() -> bool:
-    """Whether kernels made for lanes can be compiled; if not, a sentence says what is missing."""
-    missing = [
-        name for name, there in (("Triton", find_spec("triton") is not None), ("NVRTC", compiler_there())) if not there
-    ]
-    if missing:
-        warnings.warn(
-            f"{' and '.join(missing)} cannot be found: torch's own kernels do the work, which for small models takes"
-            " several times as long (torch's CUDA builds bring both along)",
-            stacklevel=2,
-        )
-    return not missing
+def _compiles(device: torch.device) -> bool:
+    """Whether kernels made for lanes can be compiled; if not, a sentence says why."""
+    why = None if find_spec("triton") is not None else "Triton is not installed"
+    try:
+        lane_step.kernels(device)
+    except CudaError as error:
+        why = str(error)
+    if why:
+        warnings.warn(f"torch's own kernels train small models, several times as slowly: {why}", stacklevel=2)
+    return why is None
 
 
 def _stacked(vectors: Sequence[Tensor]) -> Tensor:

@@ -108,10 +108,11 @@ class _LanesOfLinear(torch.autograd.Function):
         into_bias: Tensor | None,
         relu: bool,
     ) -> Tensor:
-        x, weight = x.contiguous(), weight if weight[0].is_contiguous() else weight.contiguous()
-        y = lane_linear.forward(x, weight, bias, relu)
+        y = torch.bmm(x, weight.transpose(1, 2))
+        if bias is not None or relu:
+            lane_linear.finish_(y, bias, relu)
         ctx.save_for_backward(x, weight, y if relu else None)
-        ctx.bias = None if bias is None else bias.shape
+        ctx.relu, ctx.bias = relu, None if bias is None else bias.shape
         ctx.places = into, into_bias
         return y
 
@@ -120,11 +121,13 @@ class _LanesOfLinear(torch.autograd.Function):
         x, weight, y = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         g, dx = g.contiguous(), None
-        dw, db = _places(ctx, weight) if needs_weight or needs_bias else (None, None)
-        if dw is not None:
-            lane_linear.weight_gradients(x, y, g, dw, db)
+        dw, db = _places(ctx, weight)
+        if needs_bias or ctx.relu:
+            g = lane_linear.gradient_before(y if ctx.relu else g, g, ctx.relu, db if needs_bias else None)
+        if needs_weight:
+            torch.bmm(g.transpose(1, 2), x, out=dw)
         if needs_x:
-            dx = lane_linear.input_gradient(weight, y, g)
+            dx = torch.bmm(g, weight)
         return dx, dw if needs_weight else None, db if needs_bias else None, None, None, None
 
 
@@ -217,8 +220,8 @@ class _LanesOfBlock(torch.autograd.Function):
         x, weight, which = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         g, dx = g.contiguous(), None
-        dw, db = _places(ctx, weight) if needs_weight or needs_bias else (None, None)
-        if dw is not None:
+        dw, db = _places(ctx, weight)
+        if needs_weight or needs_bias:
             lane_block.weight_gradients(x, g, which, ctx.shape, dw, db)
         if needs_x:
             dx = lane_block.image_gradient(weight, g, which, ctx.shape)
