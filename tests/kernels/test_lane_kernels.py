@@ -20,7 +20,7 @@ from accord.core.layout import Layout
 from accord.core.losses import cross_entropy
 from accord.engines.vectorised import lane_layers
 from accord.engines.vectorised.fuse import fused, made_for_lanes
-from accord.engines.vectorised.lane_layers import ConvReluPool, LaneLinear
+from accord.engines.vectorised.lane_layers import LaneConv, LaneLinear
 from accord.engines.vectorised.lanes import Model, gather, gradients, lanes_step_
 from accord.kernels import lane_block, lane_linear, lane_norms, lane_step, segments
 from accord.models import lenet
@@ -65,8 +65,8 @@ def emulated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     monkeypatch.setattr(lane_block, "_kernels", blocks)
 
 
-def block(channels: int, size: int, kernels: int, taps: int, edge: int = 0) -> lane_block.Shape:
-    return lane_block.Shape(channels, size, size, kernels, taps, taps, edge, edge)
+def block(channels: int, size: int, kernels: int, taps: int, edge: int = 0, **after: bool) -> lane_block.Shape:
+    return lane_block.Shape(channels, size, size, kernels, taps, taps, edge, edge, **after)
 
 
 SHAPES = {
@@ -81,6 +81,10 @@ SHAPES = {
     "taps that fill registers": block(5, 11, 40, 7, 3),
     "one pixel": block(4, 4, 3, 3),
     "oblong": lane_block.Shape(2, 5, 12, 3, 1, 4, 0, 2),
+    "no pool": block(3, 9, 5, 3, 1, pool=False),
+    "no pool, odd output": block(2, 12, 9, 4, pool=False),
+    "nothing after it": block(4, 8, 6, 3, pool=False, relu=False),
+    "pool alone": block(2, 10, 4, 5, 2, relu=False),
 }
 
 
@@ -102,7 +106,9 @@ def test_the_block_is_convolution_relu_and_max_pool(shape: lane_block.Shape, bia
     for lane in range(lanes):
         image, w = x[lane].double().requires_grad_(), weight[lane].double().requires_grad_()
         b = None if more is None else more[lane].double().requires_grad_()
-        wanted = F.max_pool2d(F.relu(F.conv2d(image, w, b, padding=(shape.top, shape.left))), 2)
+        wanted = F.conv2d(image, w, b, padding=(shape.top, shape.left))
+        wanted = F.relu(wanted) if shape.relu else wanted
+        wanted = F.max_pool2d(wanted, 2) if shape.pool else wanted
         wanted.backward(g[lane].double())
         assert close(out[lane], wanted.detach()) and close(dw[lane], w.grad) and close(dx[lane], image.grad)
         assert b is None or close(db[lane], b.grad)
@@ -194,12 +200,10 @@ def test_a_fused_model_has_the_same_parameters_and_gives_the_same() -> None:
     twin = fused(model)
     assert [name for name, _ in twin.named_parameters()] == [name for name, _ in model.named_parameters()]
     kinds = [type(part) for part in twin.modules()]
-    assert kinds.count(ConvReluPool) == 2 and kinds.count(LaneLinear) == 5
+    assert kinds.count(LaneConv) == 2 and kinds.count(LaneLinear) == 5
     x = torch.randn(4, 1, 28, 28)
     assert torch.equal(twin(x), model(x))
-    assert not any(isinstance(part, ConvReluPool | LaneLinear) for part in model.modules()), (
-        "the original is left alone"
-    )
+    assert not any(isinstance(part, LaneConv | LaneLinear) for part in model.modules()), "the original is left alone"
 
 
 def test_what_somebody_looks_at_is_not_fused() -> None:

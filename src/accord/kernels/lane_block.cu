@@ -1,11 +1,14 @@
-// Convolution, bias, ReLU and 2 x 2 max-pool of many lanes, each with weights of its own, forwards and backwards.
+// Convolution and bias of many lanes, each with weights of its own, and a ReLU and a 2 x 2 max-pool after it where there
+// are such, forwards and backwards.
 //
-// Compiled for one shape of block: `lane_block.py` defines CHANNELS, HEIGHT, WIDTH, KERNELS, HIGH, WIDE, TOP and LEFT,
-// and how the work is cut. Pictures and weights lie in shared memory, sums in registers. Everything is computed in
+// Compiled for one shape of block: `lane_block.py` defines CHANNELS, HEIGHT, WIDTH, KERNELS, HIGH, WIDE, TOP, LEFT, RELU
+// and POOL, and how the work is cut. Pictures and weights lie in shared memory, sums in registers. Everything is computed in
 // float32. No sum goes over more than one lane, and how a sum is cut depends on the shape alone, so that a lane's bits
 // do not depend on the others.
 
-constexpr int ROWS = (HEIGHT + 2 * TOP - HIGH + 1) / 2, COLUMNS = (WIDTH + 2 * LEFT - WIDE + 1) / 2;  // once pooled
+constexpr int WINDOW = POOL ? 2 : 1;  // pixels of the convolution, each way, that come to one of the output
+constexpr int ROWS = (HEIGHT + 2 * TOP - HIGH + 1) / WINDOW, COLUMNS = (WIDTH + 2 * LEFT - WIDE + 1) / WINDOW;
+constexpr int STOPPED = 4;  // in the place of a window's pixel: ReLU lets no gradient through
 constexpr int PIXELS = ROWS * COLUMNS, TAPS = HIGH * WIDE, IMAGE = CHANNELS * HEIGHT * WIDTH;
 
 template <int N, int BYTES>
@@ -107,12 +110,13 @@ __device__ void copy_channels(const float* x, int samples, float* planes) {
     }
 }
 
-// The pooled output, and which pixel of its window each value came from: 4 where ReLU lets no gradient through.
-// Blocks: (lane, samples, squares) x SOME_KERNELS kernels.
+// The output, and which pixel of its window each value came from. Blocks: (lane, samples, squares) x SOME_KERNELS
+// kernels.
 extern "C" __global__ void __launch_bounds__(FORWARD_THREADS)
     forward(const float* x, const float* weight, const float* bias, float* out, unsigned char* which,
             long long weight_lane, long long bias_lane, int batch) {
-    using Over = Squares<ROWS, COLUMNS>;
+    using Over = Squares<(ROWS * WINDOW + 1) / 2, (COLUMNS * WINDOW + 1) / 2>;
+    constexpr bool edges = TOP || LEFT || Over::height > HEIGHT || Over::width > WIDTH;
     constexpr int tiles = (Over::count + FORWARD_THREADS - 1) / FORWARD_THREADS;
     const int cuts = (batch + FORWARD_SAMPLES - 1) / FORWARD_SAMPLES;
     const long long lane = blockIdx.x / (cuts * tiles);
@@ -123,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(FORWARD_THREADS)
     x += (lane * batch + begin) * IMAGE;
     weight += lane * weight_lane;
     Sums<SOME_KERNELS> sums = {};
-    correlate<CHANNELS, FORWARD_SAMPLES, FORWARD_THREADS, SOME_KERNELS, (TOP || LEFT), Over>(
+    correlate<CHANNELS, FORWARD_SAMPLES, FORWARD_THREADS, SOME_KERNELS, edges, Over>(
         sample, square,
         [=](float* pictures, int first, auto chunk) {
             copy_channels<FORWARD_THREADS, chunk.value, Over::height, Over::width, Over::plane>(
@@ -138,21 +142,26 @@ extern "C" __global__ void __launch_bounds__(FORWARD_THREADS)
     for (int s = 0; s < SOME_KERNELS; s++) {
         if (first + s >= KERNELS) break;
         const float more = bias ? bias[lane * bias_lane + first + s] : 0.0f;
-        float best = sums[0][s] + more;
-        int place = 0;
+        const long long plane = ((lane * batch + begin + sample) * KERNELS + first + s) * PIXELS;
+        float best = 0.0f;
+        int place = STOPPED;
 #pragma unroll
-        for (int p = 1; p < 4; p++) {
+        for (int p = 0; p < 4; p++) {
             const float value = sums[p][s] + more;
-            if (value > best || value != value) best = value, place = p;  // the first of equals, NaN before all: as torch
+            // the first of equals, NaN before all: as torch has it
+            if (!POOL || p == 0 || value > best || value != value) best = value, place = POOL ? p : 0;
+            if (POOL && p < 3) continue;
+            const int row = square / Over::across * 2 + p / 2, column = square % Over::across * 2 + p % 2;
+            if (RELU && best <= 0) best = 0.0f, place = STOPPED;
+            if (row >= ROWS * WINDOW || column >= COLUMNS * WINDOW) continue;
+            const long long at = plane + row / WINDOW * COLUMNS + column / WINDOW;
+            out[at] = best;
+            which[at] = place;
         }
-        if (best <= 0) best = 0.0f, place = 4;
-        const long long at = ((lane * batch + begin + sample) * KERNELS + first + s) * PIXELS + square;
-        out[at] = best;
-        which[at] = place;
     }
 }
 
-// The gradient of the pictures: the gradient before pooling, correlated with the weights turned around. Blocks: (lane,
+// The gradient of the pictures: the gradient before pooling and ReLU, correlated with the weights turned around. Blocks: (lane,
 // samples, squares) x SOME_CHANNELS channels.
 extern "C" __global__ void __launch_bounds__(BACKWARD_THREADS)
     image_gradient(const float* weight, const float* g, const unsigned char* which, float* dx, long long weight_lane,
@@ -175,12 +184,14 @@ extern "C" __global__ void __launch_bounds__(BACKWARD_THREADS)
             for (int n = threadIdx.x; n < there * chunk.value * PIXELS; n += BACKWARD_THREADS) {
                 const int plane = n / PIXELS, pixel = n % PIXELS;
                 const int at = (plane / chunk.value * KERNELS + first + plane % chunk.value) * PIXELS + pixel;
-                const int row = pixel / COLUMNS * 2 + HIGH - 1 - TOP, column = pixel % COLUMNS * 2 + WIDE - 1 - LEFT;
+                const int row = pixel / COLUMNS * WINDOW + HIGH - 1 - TOP;
+                const int column = pixel % COLUMNS * WINDOW + WIDE - 1 - LEFT;
                 float* to = pictures + plane * Over::plane + row * Over::width + column;
                 const int place = which[at];
                 const float value = g[at];
 #pragma unroll
-                for (int p = 0; p < 4; p++) to[p / 2 * Over::width + p % 2] = place == p ? value : 0.0f;
+                for (int p = 0; p < WINDOW * WINDOW; p++)
+                    to[p / 2 * Over::width + p % 2] = place == p ? value : 0.0f;
             }
         },
         [=](int some, int kernel, int tap) {
@@ -210,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(WEIGHT_THREADS)
         float gradient;
         int at;  // in a channel's plane
     };
-    constexpr int height = 2 * ROWS + HIGH - 1, width = 2 * COLUMNS + WIDE - 1;
+    constexpr int height = ROWS * WINDOW + HIGH - 1, width = COLUMNS * WINDOW + WIDE - 1;
     constexpr int plane = height * width | 1;  // odd: threads of neighbouring channels read from different banks
     constexpr int pairs = WEIGHT_KERNELS * WEIGHT_CHANNELS, sums = TAPS + 1;  // the last of the sums is the bias's
     constexpr int room = WEIGHT_CHANNELS * plane > TURNS * pairs * sums ? WEIGHT_CHANNELS * plane : TURNS * pairs * sums;
@@ -234,9 +245,9 @@ extern "C" __global__ void __launch_bounds__(WEIGHT_THREADS)
         for (int n = threadIdx.x; n < WEIGHT_KERNELS * PIXELS; n += WEIGHT_THREADS) {
             const bool there = first_kernel + n / PIXELS < KERNELS;
             const long long at = gradients + first_kernel * PIXELS + n;
-            const int place = there ? which[at] : 4, pixel = n % PIXELS;
-            const int row = pixel / COLUMNS * 2 + place / 2 % 2, column = pixel % COLUMNS * 2 + place % 2;
-            winners[n] = {place < 4 ? g[at] : 0.0f, row * width + column};
+            const int place = there ? which[at] : STOPPED, pixel = n % PIXELS;
+            const int row = pixel / COLUMNS * WINDOW + place / 2 % 2, column = pixel % COLUMNS * WINDOW + place % 2;
+            winners[n] = {place == STOPPED ? 0.0f : g[at], row * width + column};
         }
         __syncthreads();
         if (turn < TURNS)

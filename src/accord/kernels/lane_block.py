@@ -1,4 +1,5 @@
-"""Convolution, bias, ReLU and 2 x 2 max-pool of many lanes as one operation on CUDA, each lane with weights of its own.
+"""Convolution and bias of many lanes, and ReLU and 2 x 2 max-pool after them, as one operation on CUDA, each lane with
+weights of its own.
 
 By torch's own kernels a lane's convolution is a copy of every patch, a matrix product, and a pass over memory each for
 bias, ReLU and pooling; backwards the same again. `lane_block.cu` has them in one kernel each: forwards, backwards to
@@ -35,32 +36,44 @@ class Shape:
     wide: int
     top: int  # rows of zeros above and below
     left: int
+    relu: bool = True
+    pool: bool = True
 
     @property
-    def pooled(self) -> tuple[int, int]:
-        return (self.height + 2 * self.top - self.high + 1) // 2, (self.width + 2 * self.left - self.wide + 1) // 2
+    def output(self) -> tuple[int, int]:
+        """Rows and columns that come out."""
+        rows, columns = self.height + 2 * self.top - self.high + 1, self.width + 2 * self.left - self.wide + 1
+        return (rows // 2, columns // 2) if self.pool else (rows, columns)
 
     @property
     def taps(self) -> int:
         return self.high * self.wide
 
     @property
-    def fits(self) -> bool:
-        """Whether there are kernels for it: a channel with its zeros has to fit into shared memory, taps into
-        registers."""
-        if self.taps > _MOST_TAPS or min(self.pooled) < 1 or self.top >= self.high or self.left >= self.wide:
-            return False
-        room = _ROOM - _MOST_OUTPUTS * self.taps
-        return max(self.reach(*self.pooled), self.reach(*self.halved)) + 2 * math.prod(self.pooled) <= room
+    def squares(self) -> tuple[int, int]:
+        """Squares of 2 x 2 pixels of the convolution."""
+        return self.output if self.pool else _halved(self.output)
 
     @property
-    def halved(self) -> tuple[int, int]:
-        """Squares of 2 x 2 pixels in an image."""
-        return -(-self.height // 2), -(-self.width // 2)
+    def squares_of_image(self) -> tuple[int, int]:
+        return _halved((self.height, self.width))
 
     def reach(self, down: int, across: int) -> int:
         """Pixels that the taps at so many squares of 2 x 2 pixels see."""
         return (2 * down + self.high - 1) * (2 * across + self.wide - 1)
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are kernels for it: a channel with its zeros has to fit into shared memory, taps into
+        registers."""
+        if self.taps > _MOST_TAPS or min(self.output) < 1 or self.top >= self.high or self.left >= self.wide:
+            return False
+        seen = max(self.reach(*self.squares), self.reach(*self.squares_of_image))
+        return seen + 2 * math.prod(self.output) <= _ROOM - _MOST_OUTPUTS * self.taps
+
+
+def _halved(pixels: tuple[int, int]) -> tuple[int, int]:
+    return -(-pixels[0] // 2), -(-pixels[1] // 2)
 
 
 def aligned(x: Tensor, shape: Shape) -> Tensor:
@@ -70,10 +83,10 @@ def aligned(x: Tensor, shape: Shape) -> Tensor:
 
 
 def forward(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> tuple[Tensor, Tensor]:
-    """The pooled output `[lanes, batch, kernels, *pooled]`, and which pixel of its window each value came from."""
+    """The output `[lanes, batch, kernels, *output]`, and which pixel of its window each value came from."""
     lanes, batch = x.shape[:2]
     assert x.data_ptr() == aligned(x, shape).data_ptr()
-    out = x.new_empty(lanes, batch, shape.kernels, *shape.pooled)
+    out = x.new_empty(lanes, batch, shape.kernels, *shape.output)
     which = torch.empty_like(out, dtype=torch.uint8)
     cut = _forward_cut(shape)
     _kernels(shape, x.device).launch(
@@ -142,11 +155,11 @@ def _cut(shape: Shape, squares: tuple[int, int], outputs: int) -> _Cut:
 
 
 def _forward_cut(shape: Shape) -> _Cut:
-    return _cut(shape, shape.pooled, shape.kernels)
+    return _cut(shape, shape.squares, shape.kernels)
 
 
 def _backward_cut(shape: Shape) -> _Cut:
-    return _cut(shape, shape.halved, shape.channels)
+    return _cut(shape, shape.squares_of_image, shape.channels)
 
 
 @dataclass(frozen=True)
@@ -158,7 +171,7 @@ class _WeightsCut:
 
 
 def _weights_cut(shape: Shape) -> _WeightsCut:
-    pixels, plane = math.prod(shape.pooled), shape.reach(*shape.pooled) | 1
+    pixels, plane = math.prod(shape.output), shape.reach(*shape.squares) | 1
     most = min(2 * _THREADS, _ROOM // 2 // (shape.taps + 1))  # kernels times channels
     fit = max(1, min(32, most, (_ROOM - 2 * pixels) // plane))
     channels = max(n for n in range(1, min(fit, shape.channels) + 1) if shape.channels % n == 0)
@@ -183,7 +196,7 @@ def constants(shape: Shape) -> dict[str, int]:
     """What `lane_block.cu` is compiled with."""
     ahead, back, weights = _forward_cut(shape), _backward_cut(shape), _weights_cut(shape)
     return {
-        **{field.name.upper(): getattr(shape, field.name) for field in fields(shape)},
+        **{field.name.upper(): int(getattr(shape, field.name)) for field in fields(shape)},
         "ROOM": _ROOM,
         "FORWARD_SAMPLES": ahead.samples,
         "FORWARD_THREADS": ahead.threads,

@@ -1,7 +1,7 @@
 """A model with the layers that `lane_layers` has in the place of plain ones.
 
-`fused(module)` gives linear layers, and convolutions followed by ReLU and a 2 x 2 max-pool, a forward pass of their
-own; the module's parameters, their names and what it computes stay the same.
+`fused(module)` gives linear layers and convolutions, with the ReLU and the 2 x 2 max-pool after them, a forward pass of
+their own; the module's parameters, their names and what it computes stay the same.
 """
 
 import copy
@@ -13,7 +13,7 @@ from torch import nn
 
 from accord.core import draws
 from accord.data.federated import Federation
-from accord.engines.vectorised.lane_layers import ConvReluPool, LaneLinear, turn_into
+from accord.engines.vectorised.lane_layers import LaneConv, LaneLinear, turn_into
 from accord.models.block import Sequential, fusable, hooked
 
 
@@ -40,8 +40,12 @@ def fused(module: nn.Module) -> nn.Module:
         if isinstance(part, nn.Sequential) and type(part) in (nn.Sequential, Sequential) and not hooked(part):
             _fuse_within(part, uses)
     for part in module.modules():
-        if type(part) is nn.Linear and not hooked(part) and _single(part):
+        if hooked(part) or not _single(part):
+            continue
+        if type(part) is nn.Linear:
             turn_into(part, LaneLinear)
+        elif _ordinary(part):
+            turn_into(part, LaneConv)
     return module
 
 
@@ -54,10 +58,11 @@ def _fuse_within(sequence: nn.Sequential, uses: Counter[int]) -> None:
         if uses[id(layer)] > 1 or not _single(layer):
             continue
         if fusable(layers[at : at + 3]) is not None:
-            turn_into(layer, ConvReluPool)
+            turn_into(layer, LaneConv)
+            layer.relu = layer.pool = True  # type: ignore[assignment]
             following = 2
-        elif type(layer) is nn.Linear and not hooked(layer) and _is_relu(layers[at + 1 :]):
-            turn_into(layer, LaneLinear)
+        elif not hooked(layer) and _is_relu(layers[at + 1 :]) and (type(layer) is nn.Linear or _ordinary(layer)):
+            turn_into(layer, LaneLinear if type(layer) is nn.Linear else LaneConv)
             layer.relu, following = True, 1  # type: ignore[assignment]
         for name in names[at + 1 : at + 1 + following]:
             sequence._modules[name] = nn.Identity()
@@ -65,6 +70,13 @@ def _fuse_within(sequence: nn.Sequential, uses: Counter[int]) -> None:
 
 def _is_relu(layers: Sequence[nn.Module]) -> bool:
     return bool(layers) and type(layers[0]) is nn.ReLU and not hooked(layers[0])
+
+
+def _ordinary(layer: nn.Module) -> bool:
+    """A convolution that the kernels know: of every pixel, over all channels."""
+    if type(layer) is not nn.Conv2d:
+        return False
+    return (layer.stride, layer.dilation, layer.groups, layer.padding_mode) == ((1, 1), (1, 1), 1, "zeros")
 
 
 def _single(layer: nn.Module) -> bool:

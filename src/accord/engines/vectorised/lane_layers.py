@@ -22,7 +22,7 @@ def placed(module: nn.Module, layout: Layout) -> dict[int, str]:
     """The parameters, by their number in the layout, whose gradients the module's layers can write to a place that
     comes with the pass, and the buffers that the places are to be handed over as. A gradient that would have to be cast
     has no such place."""
-    made = {name for name, part in module.named_modules() if isinstance(part, LaneLinear | ConvReluPool)}
+    made = {name for name, part in module.named_modules() if isinstance(part, LaneLinear | LaneConv)}
     return {
         number: entry.name + _PLACE
         for number, entry in enumerate(layout.parameters)
@@ -138,27 +138,31 @@ def _places(ctx: Any, weight: Tensor) -> tuple[Tensor, Tensor | None]:
     return dw, weight.new_empty(ctx.bias) if into_bias is None and ctx.bias is not None else into_bias
 
 
-# ----------------------------------------------------------------------------- convolution, ReLU and max-pool
+# ----------------------------------------------------------------------------------------------- convolutions
 
 
-class ConvReluPool(nn.Conv2d):
-    """A convolution, the ReLU and the 2 x 2 max-pool after it."""
+class LaneConv(nn.Conv2d):
+    """A convolution, and the ReLU and the 2 x 2 max-pool after it where there are such."""
+
+    relu = pool = False
 
     def forward(self, input: Tensor) -> Tensor:
         shape = _shape(self, input) if _with_lanes(input) else None
         if shape is not None and shape.fits:
             places = _claimed(self, "weight"), _claimed(self, "bias")
             return _Block.apply(input, self.weight, self.bias, *places, shape)
-        return F.max_pool2d(F.relu(super().forward(input)), 2)
+        output = super().forward(input)
+        output = F.relu(output) if self.relu else output
+        return F.max_pool2d(output, 2) if self.pool else output
 
 
-def _shape(conv: nn.Conv2d, input: Tensor) -> lane_block.Shape | None:
+def _shape(conv: LaneConv, input: Tensor) -> lane_block.Shape | None:
     """Of the block for one lane's input; None where it is no batch of images, or zeros on opposite sides differ."""
     edges = _edges(conv)
     if edges is None or input.ndim != 4:
         return None
     (channels, height, width), (high, wide) = input.shape[1:], conv.kernel_size
-    return lane_block.Shape(channels, height, width, conv.out_channels, high, wide, *edges)
+    return lane_block.Shape(channels, height, width, conv.out_channels, high, wide, *edges, conv.relu, conv.pool)
 
 
 def _edges(conv: nn.Conv2d) -> tuple[int, int] | None:
