@@ -25,7 +25,8 @@ class Kernels:
         torch.cuda.current_stream()  # makes the device's context current, which the module is loaded into
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._module = ctypes.c_void_p()
-        binary = compiled(source.read_text(), [f"--gpu-architecture=sm_{major}{minor}", "-std=c++17", *defined])
+        options = [f"--gpu-architecture=sm_{major}{minor}", "-std=c++17", "-default-device", *defined]
+        binary = compiled(source.read_text(), options)
         self._check(self._driver.cuModuleLoadData(ctypes.byref(self._module), binary))
         self._found: dict[str, ctypes.c_void_p] = {}
 
