@@ -22,6 +22,7 @@ class Causal:
 
     name = "causal"
     lanes_at_once = None
+    ahead = None
     holds_clients = False
 
     def __init__(self, job: Job) -> None:

@@ -21,10 +21,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: `json.dumps` makes one at every call
+
 
 def key(seed: int, purpose: str, *path: int | str) -> int:
     """A 128-bit key for one purpose: `key(0, "batches", round, client)`."""
-    text = json.dumps([seed, purpose, *path], separators=(",", ":"))
+    text = _encode([seed, purpose, *path])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
@@ -42,9 +44,8 @@ def _philox(key: int) -> np.random.Philox:
     if not hasattr(_thread, "philox"):
         _thread.philox = np.random.Philox(key=0)
         _thread.state = _thread.philox.state
-    state = _thread.state
+    state = _thread.state  # a copy, whose counter stays 0
     state["state"]["key"][:] = key & (1 << 64) - 1, key >> 64
-    state["state"]["counter"][:] = 0
     _thread.philox.state = state
     return _thread.philox
 
@@ -56,7 +57,7 @@ def uniform(n: int, seed: int, purpose: str, *path: int | str) -> np.ndarray:
 
 def permutation(n: int, seed: int, purpose: str, *path: int | str) -> np.ndarray:
     """An order of range(n), int64, by sorting raw draws."""
-    return np.argsort(raw(n, seed, purpose, *path), kind="stable")
+    return raw(n, seed, purpose, *path).argsort(kind="stable")
 
 
 def choose(n: int, k: int, seed: int, purpose: str, *path: int | str) -> np.ndarray:

@@ -132,6 +132,8 @@ def total(x: Tensor, weight: Tensor | None = None, kind: Kind = "number") -> Fie
     Clients are added one after another, so however a cohort is cut into blocks the additions are the same.
     """
     wide = torch.promote_types(x.dtype, torch.float32)
+    if not x.shape[-1]:  # the buffers of most models
+        return Field(x.new_zeros(_summed(x), dtype=wide), kind=kind)
     if x.shape[-2] == 1:
         row = x[..., 0, :]
         return Field(

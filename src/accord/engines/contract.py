@@ -89,6 +89,23 @@ class Outcome:
         return [row for row in self.rows if row.left_out_because is None]
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A cohort's round that a device is at work on. `outcome` waits for it. `record` is what the reports add up to if
+    none of them is left out, for whoever builds on it before that is known; None if there is none yet."""
+
+    record: Record | None
+    outcome: Callable[[], Outcome]
+
+
+class Ahead(Protocol):
+    """An engine whose device works by itself."""
+
+    def begin(self, work: Work, cohort: Sequence[Member]) -> Begun:
+        """Begins a round; the next one may begin before its outcome is asked for."""
+        ...
+
+
 Group = tuple[str, str, Tensor]  # (split, client, rows)
 
 
@@ -146,6 +163,11 @@ class Engine(Protocol):
     @property
     def lanes_at_once(self) -> int | None:
         """How many clients it trains together since its device ran out of memory; None if that never happened."""
+        return None
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """The engine itself, if a round can begin before the host knows what came of the one before."""
         return None
 
     def train(self, work: Work, cohort: Sequence[Member]) -> Outcome: ...

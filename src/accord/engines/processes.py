@@ -49,6 +49,7 @@ class Processes:
 
     name = "processes"
     lanes_at_once = None
+    ahead = None
     holds_clients = False
 
     def __init__(self, job: Job, workers: int | None = None, start: str | None = None) -> None:

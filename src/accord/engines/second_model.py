@@ -12,6 +12,8 @@ class SecondModel:
     """An engine, and one of the same kind for the second models: a client whose report counts trains one too, from the
     same batches, and is sent the common model for it."""
 
+    ahead = None  # who trains a second model is known when the reports are
+
     def __init__(self, engine: Engine, second: Engine) -> None:
         self._engine, self._second = engine, second
         self.name, self.holds_clients = engine.name, engine.holds_clients

@@ -31,6 +31,7 @@ class Sequential:
 
     name = "sequential"
     lanes_at_once = None
+    ahead = None
     holds_clients = False
 
     def __init__(self, job: Job) -> None:

@@ -39,6 +39,7 @@ class Fleet:
 
     name = "flower"
     lanes_at_once = None
+    ahead = None
     holds_clients = True
 
     def __init__(

@@ -53,6 +53,7 @@ class Cluster:
 
     name = "ray"
     lanes_at_once = None
+    ahead = None
     holds_clients = False
 
     def __init__(self, job: Job, local: str | None = None) -> None:

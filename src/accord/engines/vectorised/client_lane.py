@@ -9,11 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accord.core import draws
 from accord.core.record import State
 from accord.engines.contract import Job, Member, Work
-from accord.engines.vectorised.planning import Padded
-from accord.engines.vectorised.transfer import sent
 
 
 @dataclass(slots=True)  # not frozen: there are thousands in a round, and such take three times as long to make
@@ -29,19 +26,15 @@ class Lane:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """What all lanes of its run share: of `RATES`, then of its optimiser."""
+        """What all lanes of its run share: `RATES` of `sending`, then its optimiser's."""
         training = self.job.training
         mu, lr = self.job.algorithm.local.mu, self.work.lr
         return training.rule.penalty, training.clip or math.inf, mu, *training.rule.constants(lr).values()
 
     @property
     def counts(self) -> tuple[float, ...]:
-        """What is its own: `COUNTS`."""
+        """What is its own: `COUNTS` of `lanes`."""
         return self.member.samples, len(self.sizes), len(self.rows)
-
-
-COUNTS = ("samples", "steps", "met")
-RATES = ("weight_decay", "clip", "mu")
 
 
 @dataclass(frozen=True)
@@ -50,13 +43,15 @@ class Trained:
 
     delta: Tensor  # [L, P]
     moved: Tensor  # [L, B], change of the buffers
-    loss: Tensor  # [L], mean over the samples met
+    figures: Tensor  # [L, 3], see `lanes.ended`
     weight: Tensor  # [L, 1], training samples
     steps: Tensor  # [L, 1]
     extra: State  # name -> [L, P]
     personal: State  # of what stays with clients: where it ended, `[L, ...]`
 
     def of(self, part: slice) -> "Trained":
+        if part == slice(0, len(self.delta)):
+            return self
         columns: dict[str, Any] = {name: getattr(self, name)[part] for name in _COLUMNS}
         states: dict[str, Any] = {name: {key: t[part] for key, t in getattr(self, name).items()} for name in _STATES}
         return Trained(**columns, **states)
@@ -73,23 +68,5 @@ class Trained:
         return Trained(**columns, **states)
 
 
-_COLUMNS = ("delta", "moved", "loss", "weight", "steps")
+_COLUMNS = ("delta", "moved", "figures", "weight", "steps")
 _STATES = ("extra", "personal")
-
-
-def tops(chosen: Sequence[Lane], device: torch.device) -> Tensor | None:
-    """`[L, 1]`, how lanes read their labels; None if all read them as they are."""
-    from_class = [-1 if lane.job.attack is None else lane.job.attack.flip_from(lane.member.client) for lane in chosen]
-    return None if max(from_class) < 0 else sent(torch.tensor(from_class).unsqueeze(1), device)
-
-
-def draw_keys(purpose: str, part: Padded, chosen: Sequence[Lane], device: torch.device) -> Tensor:
-    """`[S, L]`, a key for the draws of every lane's every step."""
-    keys = [
-        [
-            (draws.device_key(lane.job.seed, purpose, lane.work.round, lane.member.client, int(number)) if count else 0)
-            for lane, count in zip(chosen, counts, strict=True)
-        ]
-        for number, counts in zip(part.number, part.count, strict=True)
-    ]
-    return sent(torch.tensor(keys, dtype=torch.int64), device)

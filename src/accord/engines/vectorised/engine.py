@@ -9,10 +9,13 @@ from itertools import groupby, islice, zip_longest
 import torch
 from torch import Tensor
 
+from accord.core.record import Record
 from accord.engines.compiled import one_by_one
 from accord.engines.contract import (
     SHARDS,
+    Ahead,
     Batch,
+    Begun,
     Group,
     Job,
     Member,
@@ -28,17 +31,18 @@ from accord.engines.contract import (
 from accord.engines.measuring import Values
 from accord.engines.probe import draws_in_evaluation
 from accord.engines.sequential import Sequential
+from accord.engines.transfer import fetched
 from accord.engines.vectorised.batchable import CannotBatch
 from accord.engines.vectorised.client_lane import Lane
 from accord.engines.vectorised.descent import Descent
 from accord.engines.vectorised.evaluation import Evaluation, Look
 from accord.engines.vectorised.planning import Order
 from accord.engines.vectorised.reporting import Reported, measure, part_of, report, report_together
-from accord.engines.vectorised.transfer import fetched
 from accord.rules.algorithm import Algorithm
 from accord.rules.company import takes_runs
 
 _UPDATES = 16 << 30  # bytes that the updates of clients trained at once may take
+_SMALL = 64 << 20  # bytes of updates up to which two rounds are held at once: more keep a device busy by themselves
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,8 @@ class Vectorised:
     def close(self) -> None:
         """Lets go of the device's memory."""
         self.descent.forget()
+        if self._evaluation is not None:
+            self._evaluation.forget()
 
     @property
     def lanes_at_once(self) -> int | None:
@@ -106,10 +112,21 @@ class Vectorised:
         """Trains every client of the cohort from `work` and adds up their reports."""
         return self.train_many([Request(self.job, work, cohort)])[0]
 
+    @property
+    def ahead(self) -> Ahead | None:
+        return self if self.job.device.type == "cuda" else None
+
+    def begin(self, work: Work, cohort: Sequence[Member]) -> Begun:
+        """The same for a host that does not wait for a CUDA device."""
+        (record,), outcomes = self._begin([Request(self.job, work, cohort)])
+        small = len(cohort) * self.job.layout.size * self.job.layout.dtype.itemsize <= _SMALL
+        final = small and not self.job.algorithm.asks_twice
+        return Begun(record if final else None, lambda: outcomes()[0])
+
     def train_shard(self, work: Work, shard: Sequence[Member]) -> Part:
         """Trains one part of a cohort: for whoever adds the parts up."""
         request = Request(self.job, work, shard)
-        return sum((self._begin_parts([request], [some])()[0] for some in self._parts(shard)), start=Part())
+        return sum((self._begin_parts([request], [some])[1]()[0] for some in self._parts(shard)), start=Part())
 
     def train_many(self, requests: Sequence[Request]) -> list[Outcome]:
         """Several runs' cohorts in lockstep. What a run gets does not depend on the others."""
@@ -118,17 +135,23 @@ class Vectorised:
     def begin_many(self, requests: Sequence[Request]) -> Callable[[], list[Outcome]]:
         """The same for a host that has other things to do while a CUDA device trains: what is given back waits for
         it."""
+        return self._begin(requests)[1]
+
+    def _begin(self, requests: Sequence[Request]) -> tuple[list[Record | None], Callable[[], list[Outcome]]]:
+        """Each run's record, if it is known before anyone knows whether a client is left out; and what waits for the
+        device."""
         done = [Part() for _ in requests]
         *before, last = zip_longest(*(self._parts(request.cohort) for request in requests), fillvalue=())
         for parts in before:
-            done = [first + second for first, second in zip(done, self._begin_parts(requests, parts)(), strict=True)]
-        trained = self._begin_parts(requests, last, ahead=True)
+            ended = self._begin_parts(requests, parts)[1]()
+            done = [first + second for first, second in zip(done, ended, strict=True)]
+        records, trained = self._begin_parts(requests, last, ahead=True)
 
         def outcomes() -> list[Outcome]:
             ended = [first + second for first, second in zip(done, trained(), strict=True)]
             return [whole(request.job.algorithm, [part]) for request, part in zip(requests, ended, strict=True)]
 
-        return outcomes
+        return ([None] * len(requests) if before else records), outcomes
 
     def _parts(self, cohort: Sequence[Member]) -> list[list[Sequence[Member]]]:
         """The cohort's shards, as many at a time as their updates are allowed memory. A small cohort is a single
@@ -146,9 +169,9 @@ class Vectorised:
 
     def _begin_parts(
         self, requests: Sequence[Request], parts: Sequence[Sequence[Sequence[Member]]], ahead: bool = False
-    ) -> Callable[[], list[Part]]:
-        """Some shards of every request, and, with `ahead`, a look at the next round. What is given back waits for the
-        device."""
+    ) -> tuple[list[Record | None], Callable[[], list[Part]]]:
+        """Some shards of every request, and, with `ahead`, a look at the next round: what they add up to if nobody is
+        left out, where that is one sum, and what waits for the device."""
         if not self.descent.model.module.training:  # to tell every layer each round takes a while
             self.descent.model.module.train()
         least = self.probed.least_batch
@@ -177,7 +200,9 @@ class Vectorised:
             reports += found
             measured.append(measure(found, of_some))
             at += count
-        seen = fetched(torch.cat(measured)) if measured else None  # one look at the device for all runs
+        seen = None
+        if measured:  # one look at the device for all runs
+            seen = fetched(measured[0] if len(measured) == 1 else torch.cat(measured))
         if ahead:
             self._look_ahead(requests)
 
@@ -194,7 +219,7 @@ class Vectorised:
                 ended.append(part)
             return ended
 
-        return done
+        return [None if reported is None else reported.record for reported in reports], done
 
     def _kind(self, lanes: list[Lane], of_run: Sequence[Sequence[Member]]) -> Hashable:
         """What runs one after another share whose reports can be added up as one; a run that cannot has a kind of its

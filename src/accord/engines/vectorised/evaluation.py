@@ -1,11 +1,13 @@
 """Evaluation of several runs as lanes: one forward pass for a batch of each, and sums by group on the device.
 
 Every batch has one size, whichever runs go along, and a run alone has company, as in training: what a run gets does not
-depend on the others. The host waits for the device once, but for outputs that a metric of a whole group needs.
+depend on the others. The host waits for the device once, but for outputs that a metric of a whole group needs. The
+forward passes of a run that is evaluated alone again and again are replayed as one CUDA graph.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,11 +15,14 @@ from torch import Tensor
 
 from accord.engines.contract import Group, Job, Table
 from accord.engines.measuring import OUTPUT, TARGET, kept, numbers, per_sample, table_of
+from accord.engines.transfer import sent
 from accord.engines.vectorised.lanes import Model, outputs
+from accord.engines.vectorised.replay import beside, graph_of
 from accord.kernels.segments import segment_sums
 
 _BATCH = 1024  # samples of a run at a time
 _PASS = 1 << 30  # bytes that the samples of one pass may take
+_SMALL = 64 << 20  # bytes that samples of a batch, and all outputs, may take in a graph, which keeps them
 
 
 Gathered = tuple[Tensor, Tensor] | None  # all outputs and targets of a run
@@ -55,12 +60,40 @@ class _Read:
         )
 
 
+@dataclass(frozen=True)
+class _Replayed:
+    """The forward passes of one run over all that it reads, as a graph: what it reads of, and what it gives."""
+
+    read: _Read
+    vectors: Tensor  # [2, P]
+    buffers: Tensor  # [2, B]
+    graph: torch.cuda.CUDAGraph
+    outputs: tuple[Tensor, Tensor]  # of all samples, and their targets
+
+    def __call__(self, vectors: Tensor, buffers: Tensor) -> list[tuple[Tensor, Tensor]]:
+        self.vectors.copy_(vectors)
+        self.buffers.copy_(buffers)
+        self.graph.replay()
+        return [self.outputs]
+
+
 class Evaluation:
     """Evaluates runs whose models have one shape, on one device."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self._read: dict[int, _Read] = {}  # by the groups' id, which they keep while they are held here
+        self._before: tuple[_Read, int] | None = None  # what a run alone read last, and how many bytes of outputs
+        self._replayed: _Replayed | None = None
+
+    def forget(self) -> None:
+        """Lets go of the device's memory."""
+        self._before = self._replayed = None
+
+    @cached_property
+    def _sample(self) -> int:
+        """The bytes of one."""
+        return self.model.fed.read(torch.zeros(1, dtype=torch.int64, device=self.model.fed.x.device))[0].nbytes
 
     @torch.no_grad()
     def __call__(self, looks: Sequence[Look]) -> list[Table]:
@@ -68,8 +101,7 @@ class Evaluation:
         device, wanted = self.model.fed.x.device, {id(look.groups): look.groups for look in looks}
         self._read = {at: self._read.get(at) or _Read.of(groups, device) for at, groups in wanted.items()}
         self.model.module.eval()
-        sample = self.model.fed.read(torch.zeros(1, dtype=torch.int64, device=device))[0].nbytes
-        at_once = max(2, _PASS // (sample * _BATCH))
+        at_once = max(2, _PASS // (self._sample * _BATCH))
         sums: list[Tensor] = []
         gathered: list[Gathered] = []
         for first in range(0, len(looks), at_once):
@@ -84,28 +116,24 @@ class Evaluation:
     def _sums(self, looks: Sequence[Look]) -> tuple[list[Tensor], list[Gathered]]:
         """For each run, `[M, G]`: every number per sample summed over each group; and, where a metric of a whole group
         is asked for, its outputs and targets on the host."""
-        job, layout, device = looks[0].job, self.model.layout, self.model.fed.x.device
+        job, device = looks[0].job, self.model.fed.x.device
         reads = [self._read[id(look.groups)] for look in looks]
-        parameters = layout.pieces(torch.stack([look.vector for look in looks]))
-        buffers = layout.unpack_buffers(torch.stack([look.buffers for look in looks]).to(device))
         length = max(len(read.rows) for read in reads)
-        # a run that has fewer samples repeats its first one; no group holds them
-        rows = torch.stack([torch.cat([r.rows, r.rows[:1].expand(length - len(r.rows))]) for r in reads])
         names, held = per_sample(job), dict[str, list[Tensor]]({OUTPUT: [], TARGET: []})
         values = torch.empty(len(looks), len(names), length, dtype=torch.float64, device=device)
-        for first in range(0, length, _BATCH):
-            x, y = self.model.fed.read(rows[:, first : first + _BATCH])
-            output, target = outputs(self.model, parameters, buffers, x).flatten(0, 1), y.flatten(0, 1)
-            measured = numbers(job, output, target)
+        first = 0
+        for output, target in self._passes(looks, reads, length):
+            measured, end = numbers(job, output, target), first + len(target) // len(looks)
             for number, name in enumerate(names):
-                values[:, number, first : first + _BATCH] = measured[name].view(len(looks), _BATCH)
+                values[:, number, first:end] = measured[name].view(len(looks), -1)
             for what, some in kept(output, target).items() if job.of_group else ():
-                held[what].append(some.unflatten(0, (len(looks), _BATCH)).cpu())
+                held[what].append(some.unflatten(0, (len(looks), -1)).cpu())
+            first = end
         sums: dict[int, Tensor] = {}
         for read in {id(read): read for read in reads}.values():
             chosen = [at for at, other in enumerate(reads) if other is read]
-            found = self._by_group(values[torch.tensor(chosen, device=device)], read)
-            sums |= dict(zip(chosen, found.unbind(0), strict=True))
+            mine = values if len(chosen) == len(reads) else values[sent(np.array(chosen), device)]
+            sums |= dict(zip(chosen, self._by_group(mine, read).unbind(0), strict=True))
         gathered: list[Gathered] = [None] * len(looks)
         if job.of_group:
             all_outputs, targets = torch.cat(held[OUTPUT], 1), torch.cat(held[TARGET], 1)
@@ -113,6 +141,54 @@ class Evaluation:
                 # copies: a run's own must not hold on to all runs'
                 gathered[at] = all_outputs[at, :count].clone(), targets[at, :count].clone()
         return [sums[at] for at in range(len(looks))], gathered
+
+    def _passes(self, looks: Sequence[Look], reads: Sequence[_Read], length: int) -> Iterable[tuple[Tensor, Tensor]]:
+        """Outputs and targets of one batch of every run after another; of a run alone that read the same before, of all
+        samples at once."""
+        vectors, buffers = (torch.stack([getattr(look, name) for look in looks]) for name in ("vector", "buffers"))
+        if looks[0] is not looks[-1]:
+            # a run that has fewer samples repeats its first one; no group holds them
+            rows = torch.stack([torch.cat([r.rows, r.rows[:1].expand(length - len(r.rows))]) for r in reads])
+            return self._batches(vectors, buffers, rows)
+        read = reads[0]
+        if self._replayed is None or self._replayed.read is not read:
+            if not self._worth_a_graph(read):
+                return self._noted(read, self._batches(vectors, buffers, read.rows.expand(len(looks), -1)))
+            self._replayed = self._captured(read, vectors, buffers)
+        return self._replayed(vectors, buffers)
+
+    def _worth_a_graph(self, read: _Read) -> bool:
+        """Whether a run alone read this the last time, and a graph of it would not keep much memory."""
+        before, size = self._before or (None, 0)
+        return before is read and self.model.tuned and max(size, 2 * _BATCH * self._sample) <= _SMALL
+
+    def _noted(self, read: _Read, passes: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+        size = 0
+        for output, target in passes:
+            size += output.nbytes
+            yield output, target
+        self._before = read, size
+
+    def _captured(self, read: _Read, vectors: Tensor, buffers: Tensor) -> _Replayed:
+        vectors, buffers = vectors.clone(), buffers.clone()
+
+        def passes() -> tuple[Tensor, Tensor]:
+            parts = self._batches(vectors, buffers, read.rows.expand(len(vectors), -1))
+            found, wanted = zip(*parts, strict=True)
+            return _together(found, len(vectors)), _together(wanted, len(vectors))
+
+        with beside():
+            passes()
+        return _Replayed(read, vectors, buffers, *graph_of(passes))
+
+    def _batches(self, vectors: Tensor, buffers: Tensor, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Outputs and targets of models `[R, P]` with buffers `[R, B]` on samples `[R, N]`, a batch of each after
+        another."""
+        parameters, layout = self.model.layout.pieces(vectors), self.model.layout
+        own = layout.unpack_buffers(buffers.to(rows.device))
+        for some in rows.split(_BATCH, 1):
+            x, y = self.model.fed.read(some)
+            yield outputs(self.model, parameters, own, x).flatten(0, 1), y.flatten(0, 1)
 
     def _by_group(self, values: Tensor, read: _Read) -> Tensor:
         if self.model.tuned:
@@ -126,3 +202,8 @@ class Evaluation:
         read, names = self._read[id(look.groups)], per_sample(look.job)
         by_name = dict(zip(names, sums.reshape(len(names), len(read.sizes)), strict=True))
         return table_of(look.job, read.names, read.sizes, by_name, gathered)
+
+
+def _together(parts: Sequence[Tensor], runs: int) -> Tensor:
+    """Batches `[R * B, ...]` of so many runs as one, `[R * N, ...]`."""
+    return torch.cat([part.unflatten(0, (runs, -1)) for part in parts], 1).flatten(0, 1)

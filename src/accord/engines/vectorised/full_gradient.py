@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from accord.engines.vectorised.client_lane import Lane, draw_keys, tops
+from accord.engines.transfer import sent
+from accord.engines.vectorised.client_lane import Lane
 from accord.engines.vectorised.lanes import Model, gradients
 from accord.engines.vectorised.planning import padded, waves
-from accord.engines.vectorised.transfer import numbers_sent, sent
+from accord.engines.vectorised.sending import arrays_of, draw_keys, tops
 
 _BATCH = 512  # samples at a time
 
@@ -30,11 +32,13 @@ def full_gradient(
         gradient, loss = (torch.cat(parts)[place] for parts in zip(*pieces, strict=True))
         return gradient, loss
     orders = [(lane.member.rows.numpy(), near_equal(len(lane.member.rows), _BATCH)) for lane in chosen]
-    samples = sent(torch.tensor([[lane.member.samples] for lane in chosen], dtype=at.dtype), at.device)
-    total, value, top = torch.zeros_like(at), torch.zeros_like(at[:, :1]), tops(chosen, at.device)
+    samples = sent(np.array([[lane.member.samples] for lane in chosen], dtype=np.int64), at.device).to(at.dtype)
+    total, value, flips = torch.zeros_like(at), torch.zeros_like(at[:, :1]), tops(chosen)
+    top = None if flips is None else sent(flips, at.device)
     for part in waves(padded(orders), pads):
-        arrays = (numbers_sent(values, at.dtype, at.device) for values in (part.rows, part.share, part.count))
-        keys = draw_keys(f"dropout at the {where}", part, chosen, at.device) if drops_out else [None] * len(part.count)
+        arrays = (sent(values, at.device) for values in arrays_of(part, at.dtype).values())
+        purpose, nothing = f"dropout at the {where}", [None] * len(part.count)
+        keys = sent(draw_keys(purpose, part, chosen), at.device) if drops_out else nothing
         for rows, share, count, key in zip(*arrays, keys, strict=True):
             own = model.layout.unpack_buffers(buffers.to(at.device))
             gradient, loss = gradients(model, at, own, rows, share, dropout=key, top=top)

@@ -24,8 +24,11 @@ from accord.data.federated import Federation
 from accord.engines import speed
 from accord.engines.vectorised.convolve import Unfolded
 from accord.engines.vectorised.lane_layers import placed
+from accord.kernels.lane_norms import lane_norms
 from accord.rules.local import Optimiser
 from accord.rules.local.step import Piece, clipping, step_
+
+COUNTS = ("samples", "steps", "met")  # of a lane: its training samples, its steps, and the samples it meets in them
 
 
 @dataclass(frozen=True)
@@ -67,40 +70,58 @@ class Model:
 
 @dataclass
 class Plan:
-    """The batches of `S` steps of every lane."""
+    """What the host sends for `S` steps of every lane. Numbers per lane are columns `[L, 1]`."""
 
     rows: Tensor  # [S, L, B], filled up with rows of the lane's own
     share: Tensor  # [S, L, B], of a sample in its lane's mean loss; 0 where it only fills up
     count: Tensor  # [S, L], how many samples count; 0: nothing to do for this lane
+    columns: State  # numbers that all steps have in common: see `client_lane`
+    numbers: State = field(default_factory=dict)  # [S, L, 1], of the optimiser's steps, where they differ by step
     dropout: Tensor | None = None  # [S, L], keys
     augment: Tensor | None = None  # [S, L], keys
-    numbers: State = field(default_factory=dict)  # [S, L, 1], of the optimiser's steps, where they differ by step
+    top: Tensor | None = None  # where some lane flips its labels: see `accord.attack.flipped`
     rests: bool = True  # some lane has nothing to do in some step
 
 
 @dataclass
 class Lanes:
-    """What differs by lane, and how far a round has come. Numbers per lane are columns `[L, 1]`."""
+    """Where lanes start, and how far a round has come."""
 
     start: Tensor  # [L, P]
     buffers: State  # name -> [L, ...]
     optimiser: Optimiser  # of the class that all lanes' are of
-    numbers: State  # of the optimiser, that all steps have in common
-    weight_decay: Tensor | None = None
-    clip: Tensor | None = None
-    mu: Tensor | None = None
     drift: Tensor | None = None  # [L, P]
-    gradients: Tensor | None = None  # [L, P], where the sum of the steps' gradients is wanted
-    last: Tensor | None = None  # [L, P], where the gradient of the last step is wanted
-    top: Tensor | None = None  # where some lane flips its labels: see `accord.attack.flipped`
+    needs: frozenset[str] = frozenset()  # what is reported besides an update: see `accord.core.protocols.NEEDS`
+    begun: bool = field(default=False, init=False)
     w: Tensor = field(init=False)
-    kept: State = field(init=False)  # name -> [L, P], by the optimiser
     loss: Tensor = field(init=False)  # [L], summed over samples
+    kept: list[Tensor] = field(init=False)  # [L, P] each, by the optimiser
+    gradients: Tensor | None = field(init=False)  # [L, P], where the sum of the steps' gradients is wanted
+    last: Tensor | None = field(init=False)  # [L, P], where the gradient of the last step is wanted
 
-    def __post_init__(self) -> None:
-        self.w = self.start.clone()
-        self.kept = {str(number): torch.zeros_like(self.w) for number in range(self.optimiser.vectors)}
-        self.loss = torch.zeros(len(self.start), device=self.start.device)
+    def begin(self) -> None:
+        """Puts every lane where it starts. Memory is taken the first time, and is the same from then on."""
+        if not self.begun:
+            self.begun = True
+            self.w = torch.empty_like(self.start, memory_format=torch.contiguous_format)
+            self.loss = torch.empty(len(self.start), device=self.start.device)
+            self.kept = [torch.empty_like(self.w) for _ in range(self.optimiser.vectors)]
+            self.gradients = torch.empty_like(self.w) if "mean_gradient" in self.needs else None
+            self.last = torch.empty_like(self.w) if "last_gradient" in self.needs else None
+        _, *zero = self.moved
+        self.w.copy_(self.start)
+        for value in zero:
+            value.zero_()
+
+    @property
+    def given(self) -> list[Tensor]:
+        """What there is before the first step."""
+        return [self.start, *([] if self.drift is None else [self.drift]), *self.buffers.values()]
+
+    @property
+    def moved(self) -> list[Tensor]:
+        """What steps change besides buffers, of lanes that have begun."""
+        return [value for value in (self.w, self.loss, *self.kept, self.gradients, self.last) if value is not None]
 
 
 def advance(model: Model, lanes: Lanes, plan: Plan, step: Tensor) -> None:
@@ -110,7 +131,7 @@ def advance(model: Model, lanes: Lanes, plan: Plan, step: Tensor) -> None:
         None if keys is None else keys.index_select(0, step)[0] for keys in (plan.augment, plan.dropout)
     )
     before = {name: value.clone() for name, value in lanes.buffers.items()}
-    gradient, loss = gradients(model, lanes.w, lanes.buffers, rows, share, augment, dropout, lanes.top)
+    gradient, loss = gradients(model, lanes.w, lanes.buffers, rows, share, augment, dropout, plan.top)
     if before:
         active = count > 0
         for name, value in before.items():
@@ -121,14 +142,14 @@ def advance(model: Model, lanes: Lanes, plan: Plan, step: Tensor) -> None:
     if lanes.last is not None:
         lanes.last.copy_(torch.where(count.unsqueeze(1) > 0, gradient, lanes.last))
     fused = lanes.optimiser.fused if model.tuned and lanes.w.dtype == torch.float32 else None
+    columns = {name: column for name, column in plan.columns.items() if name not in COUNTS}
+    clip = columns.pop("clip", None)
     (fused or partial(lanes_step_, lanes.optimiser))(
         gradient,
-        Piece(lanes.w, lanes.start, lanes.drift, lanes.gradients, list(lanes.kept.values())),
+        Piece(lanes.w, lanes.start, lanes.drift, lanes.gradients, lanes.kept),
         count=count.unsqueeze(1),
-        factor=None if lanes.clip is None else clipping(gradient, lanes.clip),
-        weight_decay=lanes.weight_decay,
-        mu=lanes.mu,
-        **lanes.numbers,
+        factor=None if clip is None else clipping(gradient, clip),
+        **columns,
         **{name: values.index_select(0, step)[0] for name, values in plan.numbers.items()},
     )
     step += 1
@@ -248,12 +269,13 @@ def losses_apart(
     return torch.stack(losses)
 
 
-# ------------------------------------------------------------------------------------------------ whole plans
+# ---------------------------------------------------------------------------------------------- what it comes to
 
 
-def run(model: Model, lanes: Lanes, plan: Plan, steps: int) -> Lanes:
-    """The first `steps` steps of the plan, one call after another."""
-    step = torch.zeros(1, dtype=torch.int64, device=lanes.start.device)
-    for _ in range(steps):
-        advance(model, lanes, plan, step)
-    return lanes
+def ended(lanes: Lanes, plan: Plan, shared: int) -> tuple[Tensor, Tensor]:
+    """The lanes' updates, of the first `shared` parameters, `[L, shared]`, and of each `[L, 3]` its mean loss over the
+    samples it met and twice the update's norm, which is finite only if the update is."""
+    # contiguous, as kernels take them; where all is shared, that is what they are
+    delta = (lanes.w - lanes.start)[:, :shared].contiguous()
+    norms = lane_norms(delta)
+    return delta, torch.stack([lanes.loss / plan.columns["met"].squeeze(1), norms, norms], 1)

@@ -11,11 +11,18 @@ Order = tuple[np.ndarray, list[int]]  # the rows of a lane's batches, one after 
 @dataclass(frozen=True)
 class Padded:
     """`rows: [S, L, B]`, filled up with a row of the lane's own; `count: [S, L]` says how many are real, 0 where a lane
-    has nothing to do, in floats. `number: [S]` is the local step that each of the S is, for keyed draws."""
+    has nothing to do, in floats. `number: [S]` is the local step that each of the S is, for keyed draws. The first
+    `steps` of them are real."""
 
     rows: np.ndarray
     count: np.ndarray
     number: np.ndarray
+    steps: int
+
+    @property
+    def rests(self) -> bool:
+        """Whether some lane has nothing to do in some step."""
+        return bool((self.count[: self.steps] == 0).any())
 
     @property
     def share(self) -> np.ndarray:
@@ -36,7 +43,7 @@ def padded(orders: Sequence[Order], width: int = 1) -> Padded:
         place = dict(zip(different, range(len(different)), strict=True))
         which = np.array([place[id(rows)] for rows, _ in orders])
         once = padded(list(different.values()), width)
-        return Padded(once.rows[:, which], once.count[:, which], once.number)
+        return Padded(once.rows[:, which], once.count[:, which], once.number, once.steps)
     steps, width = (
         max(len(sizes) for _, sizes in orders),
         max(width, max(size for _, sizes in orders for size in sizes)),
@@ -56,7 +63,7 @@ def padded(orders: Sequence[Order], width: int = 1) -> Padded:
             rows[step, lane, : sizes[step]] = own[start : start + sizes[step]]
             start += sizes[step]
         count[: len(sizes), lane] = sizes
-    return Padded(rows, count, np.arange(steps))
+    return Padded(rows, count, np.arange(steps), steps)
 
 
 def waves(plan: Padded, pads: bool) -> list[Padded]:
@@ -82,16 +89,19 @@ def waves(plan: Padded, pads: bool) -> list[Padded]:
 def _of_size(steps: list[int], size: int, plan: Padded) -> Padded:
     counts = plan.count[steps]
     return Padded(
-        np.ascontiguousarray(plan.rows[steps, :, :size]), np.where(counts == size, float(size), 0.0), plan.number[steps]
+        np.ascontiguousarray(plan.rows[steps, :, :size]),
+        np.where(counts == size, float(size), 0.0),
+        plan.number[steps],
+        len(steps),
     )
 
 
-def lengthened(plan: Padded, steps: int) -> Padded:
-    """The plan with idle steps at its end, so that plans of different lengths have one shape."""
-    more = steps - len(plan.count)
-    if more <= 0:
+def lengthened(plan: Padded) -> Padded:
+    """The plan with idle steps at its end, so that plans of different lengths have few shapes."""
+    more = (1 << (plan.steps - 1).bit_length()) - plan.steps
+    if not more:
         return plan
     rows, number = (
         np.concatenate([values, np.repeat(values[-1:], more, axis=0)]) for values in (plan.rows, plan.number)
     )
-    return Padded(rows, np.concatenate([plan.count, np.zeros((more, plan.count.shape[1]))]), number)
+    return Padded(rows, np.concatenate([plan.count, np.zeros((more, plan.count.shape[1]))]), number, plan.steps)

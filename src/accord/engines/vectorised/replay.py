@@ -1,80 +1,117 @@
-"""Steps of lanes on CUDA: captured once as a graph and replayed, so that hundreds of small kernels are launched by one
-call."""
+"""Steps of lanes, one call after another, or, on CUDA, captured once as a graph and replayed, so that hundreds of small
+kernels are launched by one call."""
 
-import copy
-from dataclasses import fields
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from accord.engines.vectorised.lanes import Lanes, Model, Plan, advance
+from accord.engines.vectorised.lanes import Lanes, Model, advance, ended
+from accord.engines.vectorised.sending import Shipment
 
-_Part = TypeVar("_Part", Lanes, Plan)
+Result = TypeVar("Result")
+
+_SMALL = 64 << 20  # bytes of updates up to which a graph keeps a copy of them: more would be missing elsewhere
+
+
+class Eager:
+    """Steps one call after another."""
+
+    def __init__(self, model: Model, shared: int) -> None:
+        self.model, self.shared = model, shared
+
+    def run(self, lanes: Lanes, sent: Shipment, steps: int) -> Lanes:
+        """The first `steps` steps of what was sent."""
+        self.lanes, self.plan = lanes, sent.plan()
+        if not lanes.begun:
+            lanes.begin()
+        step = torch.zeros(1, dtype=torch.int64, device=lanes.start.device)
+        for _ in range(steps):
+            advance(self.model, lanes, self.plan, step)
+        return lanes
+
+    def ended(self) -> tuple[Tensor, Tensor]:
+        """What the steps came to: see `lanes.ended`."""
+        return ended(self.lanes, self.plan, self.shared)
 
 
 class Captured:
-    """A step as a CUDA graph, for lanes and plans of the shapes it was captured with. (Several steps in one graph were
-    no faster.)"""
+    """The same as CUDA graphs, for lanes and plans of the shapes they were captured with: one that begins a round, one
+    for each step (several in one were no faster) and one that ends it."""
 
-    def __init__(self, model: Model, lanes: Lanes, plan: Plan) -> None:
-        self.lanes, self.plan = _cloned(lanes), _cloned(plan)
+    def __init__(self, model: Model, shared: int, lanes: Lanes, sent: Shipment) -> None:
+        self._memory = sent.parcel.memory.clone()
+        self.lanes, self.shared = _cloned(lanes), shared
+        self.plan = replace(sent, parcel=replace(sent.parcel, memory=self._memory)).plan()
         self.step = torch.zeros(1, dtype=torch.int64, device=lanes.start.device)
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # libraries set themselves up in their first calls, which cannot be captured
+        self.lanes.begin()  # takes memory, which must not be the other stream's
+        with beside():
             for _ in range(3):
-                self.step.zero_()
+                self._begin()
                 advance(model, self.lanes, self.plan, self.step)
-        torch.cuda.current_stream().wait_stream(aside)
-        self.graph = torch.cuda.CUDAGraph()
-        self.step.zero_()
-        with torch.cuda.graph(self.graph):
-            advance(model, self.lanes, self.plan, self.step)
+            self._ended()
+        self._begins, _ = graph_of(self._begin)
+        self._steps, _ = graph_of(lambda: advance(model, self.lanes, self.plan, self.step))
+        self._end = graph_of(self._ended) if lanes.start.nbytes <= _SMALL else None
 
-    def run(self, lanes: Lanes, plan: Plan, steps: int) -> Lanes:
-        """The first `steps` steps of the plan. The lanes given back are this object's own: the next call overwrites
-        them."""
-        _fill(self.lanes, lanes)
-        _fill(self.plan, plan)
-        self.step.zero_()
+    def run(self, lanes: Lanes, sent: Shipment, steps: int) -> Lanes:
+        """The first `steps` steps of what was sent. The lanes given back are this object's own: the next call
+        overwrites them."""
+        self._memory.copy_(sent.parcel.memory, non_blocking=True)
+        torch._foreach_copy_(self.lanes.given, lanes.given, non_blocking=True)
+        if lanes.begun:
+            torch._foreach_copy_(self.lanes.moved, lanes.moved, non_blocking=True)
+            self.step.zero_()
+        else:
+            self._begins.replay()
         for _ in range(steps):
-            self.graph.replay()
+            self._steps.replay()
         return self.lanes
 
+    def ended(self) -> tuple[Tensor, Tensor]:
+        """What the steps came to, in memory of its own."""
+        if self._end is None:
+            return self._ended()
+        graph, (delta, figures) = self._end
+        graph.replay()
+        return delta.clone(), figures.clone()
 
-def shapes(*parts: Lanes | Plan) -> tuple[object, ...]:
-    """What a captured step depends on: which tensors there are, and their shapes."""
-    tensors = [
-        (name, None if value is None else tuple(value.shape)) for part in parts for name, value in _tensors(part)
-    ]
-    still = (part.rests if isinstance(part, Plan) else type(part.optimiser) for part in parts)
-    return (*tensors, *still)
+    def _begin(self) -> None:
+        self.lanes.begin()
+        self.step.zero_()
 
-
-def _tensors(part: Lanes | Plan) -> list[tuple[str, Tensor | None]]:
-    named: list[tuple[str, Tensor | None]] = []
-    for entry in fields(part):
-        value = getattr(part, entry.name)
-        if isinstance(value, dict | Tensor | None):
-            named += list(value.items()) if isinstance(value, dict) else [(entry.name, value)]
-    return named
+    def _ended(self) -> tuple[Tensor, Tensor]:
+        return ended(self.lanes, self.plan, self.shared)
 
 
-def _cloned(part: _Part) -> _Part:
-    twin = copy.copy(part)
-    for entry in fields(part):
-        value = getattr(part, entry.name)
-        if isinstance(value, dict):
-            setattr(twin, entry.name, {name: tensor.clone() for name, tensor in value.items()})
-        elif isinstance(value, Tensor):
-            setattr(twin, entry.name, value.clone())
-    return twin
+@contextmanager
+def beside() -> Iterator[None]:
+    """Within it a stream of its own, for what goes before a capture: libraries set themselves up in their first calls,
+    which cannot be captured."""
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        yield
+    torch.cuda.current_stream().wait_stream(aside)
 
 
-def _fill(mine: Lanes | Plan, theirs: Lanes | Plan) -> None:
-    """Copies values into tensors that a graph reads."""
-    pairs = zip(_tensors(mine), _tensors(theirs), strict=True)
-    changed = [(to, given) for (_, to), (_, given) in pairs if to is not None and given is not None and to is not given]
-    if changed:
-        torch._foreach_copy_([to for to, _ in changed], [given for _, given in changed], non_blocking=True)
+def graph_of(work: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """A graph of what `work` does, and what it gives back, which every replay overwrites."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = work()
+    return graph, result
+
+
+def _cloned(lanes: Lanes) -> Lanes:
+    """Lanes that have not begun, in memory of their own."""
+    return Lanes(
+        lanes.start.clone(memory_format=torch.contiguous_format),
+        {name: value.clone() for name, value in lanes.buffers.items()},
+        lanes.optimiser,
+        None if lanes.drift is None else lanes.drift.clone(memory_format=torch.contiguous_format),
+        lanes.needs,
+    )

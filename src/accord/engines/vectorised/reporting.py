@@ -18,11 +18,9 @@ from accord.rules.company import unstacked
 
 @dataclass(frozen=True)
 class Reported:
-    """What one run's clients report, their mean losses `[K]`, and the record it comes to if none of them is left
-    out."""
+    """What one run's clients report, and the record it comes to if none of them is left out."""
 
     reports: Reports
-    loss: Tensor
     record: Record | None
     unchecked: frozenset[str]
 
@@ -47,7 +45,7 @@ def report(lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Train
     # Made before anyone knows whether a client is left out: a CUDA device adds up by itself, while the host looks
     # ahead.
     record = job.algorithm.lift(reports, work.memory) if len(of_run) == 1 else None
-    return Reported(reports, trained.loss, record, job.unchecked)
+    return Reported(reports, record, job.unchecked)
 
 
 def report_together(runs: Sequence[list[Lane]], trained: Trained) -> list[Reported]:
@@ -58,29 +56,31 @@ def report_together(runs: Sequence[list[Lane]], trained: Trained) -> list[Report
     delta, weight, steps, moved = (column.unflatten(0, shape) for column in columns)
     apart = {name: value.unflatten(0, shape) for name, value in extra.items()}
     record = job.algorithm.lift(Reports(delta, weight, steps, moved, apart), work.memory)
-    of_run = zip(*(part.unbind(0) for part in (delta, weight, steps, moved, trained.loss.view(shape))), strict=True)
+    of_run = zip(*(part.unbind(0) for part in (delta, weight, steps, moved)), strict=True)
     mine = {name: value.unbind(0) for name, value in apart.items()}
     found = []
     records = unstacked(record, len(runs))
-    for run, (own, samples, taken, change, loss) in enumerate(of_run):
+    for run, (own, samples, taken, change) in enumerate(of_run):
         reports = Reports(own, samples, taken, change, {name: value[run] for name, value in mine.items()})
-        found.append(Reported(reports, loss, records[run], frozenset()))
+        found.append(Reported(reports, records[run], frozenset()))
     return found
 
 
 def measure(of_runs: Sequence[Reported], together: Trained) -> Tensor:
     """`[L, 3]`: each client's loss, the norm of its update, and a number that is finite only if all else it reports
     is. Of several runs, whose clients report an update and nothing that they made of it, all at once."""
-    if len(of_runs) > 1:
-        delta, loss, others = together.delta, together.loss, [together.moved, *together.extra.values()]
-    else:
-        reports, loss = of_runs[0].reports, of_runs[0].loss
+    delta, others = together.delta, [together.moved, *together.extra.values()]
+    if len(of_runs) == 1:
+        reports = of_runs[0].reports
         delta, others = reports.delta, [reports.buffers, *of_runs[0].kept.values(), *reports.extra.values()]
+    others = [value for value in others if value.shape[-1]]
+    if delta is together.delta and not others:
+        return together.figures
+    loss, norms, _ = together.figures.unbind(1)
     rest = torch.zeros_like(loss)
     for value in others:
-        if value.shape[-1]:
-            rest = rest + value.abs().sum(-1).to(loss)
-    return torch.stack([loss, lane_norms(delta), rest], 1)
+        rest = rest + value.abs().sum(-1).to(loss)
+    return torch.stack([loss, norms if delta is together.delta else lane_norms(delta), rest], 1)
 
 
 def part_of(
