@@ -10,7 +10,9 @@ import accord
 from accord import and_mask, gma, mean
 from accord.attacks import ATTACKS
 from accord.data import SHIFTS, AsIs, CropFlip, Scale, deal, shifted
+from accord.engines.vectorised import Vectorised
 from accord.rules.combine import combine
+from accord.training.hooks import Event
 from conftest import blobs, mlp
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -133,3 +135,31 @@ def test_shifted_and_augmented_pictures_are_the_same_bits(shift: str | None) -> 
     model = accord.models.logistic(features=here[0].numel(), classes=fed.outputs)
     runs = [accord.fit(model, fed, rounds=2, batch=4, device=device) for device in ("cpu", "cuda")]
     assert torch.allclose(runs[1].last.vector.cpu(), runs[0].last.vector, atol=1e-4)
+
+
+@pytest.mark.parametrize("algorithm", [accord.fedavg(), accord.fedadam(mask=gma())], ids=lambda a: a.name)
+def test_nothing_in_a_round_waits_for_the_device_but_for_its_reports(algorithm: accord.Algorithm) -> None:
+    """The host waits for an event, once a round. A number that is read from the device, or a copy that is waited for,
+    is an error here."""
+
+    def hook(event: Event) -> None:
+        torch.cuda.set_sync_debug_mode("error" if 3 <= event.round < 10 else "default")
+
+    try:
+        run = accord.fit(mlp(), blobs(), algorithm, rounds=14, batch=8, evaluate_every=100, device="cuda", hooks=[hook])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert run.rounds == 14
+
+
+def test_rounds_that_begin_ahead_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One client fails in the rounds that it takes part in: what was begun from a model with its report is dropped."""
+    fed = blobs()
+    x = fed.x.clone()
+    x[fed.train[fed.clients[2]]] = float("nan")
+    settings = {"rounds": 12, "sample": 5, "batch": 8, "evaluate_every": 3, "device": "cuda"}
+    ahead = accord.fit(mlp(), replace(fed, x=x), accord.fedavg(mask=gma()), **settings)
+    monkeypatch.setattr(Vectorised, "ahead", None)
+    straight = accord.fit(mlp(), replace(fed, x=x), accord.fedavg(mask=gma()), **settings)
+    assert ahead.rows == straight.rows and any(row["left_out"] for row in straight.rows)
+    assert torch.equal(ahead.last.vector, straight.last.vector)

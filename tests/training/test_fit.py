@@ -523,7 +523,7 @@ def test_agreement_of_a_large_layer_is_exact() -> None:
     votes = Record(votes=Field(torch.full((layout.size,), 8.0)), count=Field(torch.tensor([10.0])))
     ones = torch.ones(layout.size)
     seen = algorithm.mask.agreement(votes, {}, Round(1, layout, 10))
-    [(sound, told)] = told_of(ones, ones, [ones], seen, layout)
+    [(sound, told)] = told_of(ones, ones, [ones], seen, layout)()
     assert sound
     assert told["agreement"] == pytest.approx(0.8, rel=1e-6) and told["below_tau"] == 1.0
 

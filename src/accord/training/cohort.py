@@ -81,18 +81,19 @@ class Cohorts:
     def __init__(self, job: Job, sample: int | None, conditions: Conditions, own: Callable[[str], State]) -> None:
         self._job, self._how, self._own = job, (sample, conditions, job.seed), own
         self._clients, self._remembers = job.fed.clients, job.remembers
-        self._last: tuple[int, list[Member]] = 0, []  # a round, and who trains in it
+        self._asked: dict[int, list[Member]] = {}  # by round: who trains in it
 
     def invited(self, number: int) -> list[Invited]:
         """Who is invited to that round."""
         return self._drawn(number)[0]
 
     def members(self, number: int) -> list[Member]:
-        """Who trains in that round: a client whose report will be lost need not. The last answer is kept: an engine
+        """Who trains in that round: a client whose report will be lost need not. The last answers are kept: an engine
         that looks ahead asks before its time."""
-        if self._last[0] != number:
-            self._last = number, self._members(number)
-        return self._last[1]
+        if number not in self._asked:
+            self._asked = {other: members for other, members in self._asked.items() if abs(other - number) == 1}
+            self._asked[number] = self._members(number)
+        return self._asked[number]
 
     def took_part(self, row: RoundRow) -> set[str]:
         """The clients whose reports made a round's step. Told by its row alone, so that a resumed run tells the

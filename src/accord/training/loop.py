@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from accord.core.record import State
 from accord.core.schedule import as_schedule
 from accord.data.preparation import Preparation
-from accord.engines.contract import Engine, Job, Member, Outcome, Table, Work
+from accord.engines.contract import Engine, Job, Outcome, Table, Work
 from accord.rules.label import label_of
 from accord.runs.environment import environment
 from accord.runs.evaluation import Evaluation, by_population, by_turn, per_client, summarise
@@ -20,13 +20,14 @@ from accord.runs.rows import RoundRow, Rows
 from accord.runs.run import Run
 from accord.training.checkpoint import Progress
 from accord.training.client_store import ClientStore
-from accord.training.cohort import Cohorts, Invited, cohort_row
+from accord.training.cohort import Cohorts, cohort_row
 from accord.training.early_stopping import EarlyStopping
 from accord.training.evaluator import Evaluator
 from accord.training.hooks import Ending, Event, Hook, cut_short
 from accord.training.personal_models import client_models
 from accord.training.plan import Plan
-from accord.training.server_step import Stepped, take_step
+from accord.training.rounds_ahead import Asked, RoundsAhead
+from accord.training.server_step import Step, Stepped, begin_step
 
 _CHECKPOINT_SECONDS = 10.0
 Learned = tuple[Progress, RoundRow]  # where a run stands after a round, and the round's row
@@ -34,15 +35,6 @@ Learned = tuple[Progress, RoundRow]  # where a run stands after a round, and the
 
 class SkippedRound(UserWarning):
     """A round changed nothing: too few reports, or a step that is not finite."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A round as its engine gets it, and who was invited to it."""
-
-    work: Work
-    cohort: Sequence[Member]
-    invited: Sequence[Invited]
 
 
 class Loop:
@@ -73,10 +65,11 @@ class Loop:
     def go(self) -> Run:
         """Runs the rounds that are left."""
         try:
+            ahead = RoundsAhead(self)
             for asked in self.rounds():
                 started = time.monotonic()
-                outcome = self.engine.train(asked.work, asked.cohort)
-                self.absorb(asked, outcome, time.monotonic() - started)
+                outcome, step = ahead.train(asked)
+                self.absorb(asked, outcome, time.monotonic() - started, step)
             return self.result()
         except BaseException as error:
             self.end(cut_short(error))
@@ -98,7 +91,7 @@ class Loop:
         if self.progress.round > self.plan.rounds:
             self.stopped = f"it had run {self.progress.round} rounds already"
         while not self.complete and self.stopped is None:
-            yield self._ask(self.progress.round + 1)
+            yield self.ask(self.progress)
         if self.stopped is None and self.folder:
             last = self.rows.last
             if last is not None and last.evaluation is None:  # it had been stopped here, and is asked for no more
@@ -107,30 +100,34 @@ class Loop:
             self._finish(self.folder)
         self.end("finished" if self.stopped is None else "stopped")
 
-    def _ask(self, number: int) -> Asked:
-        now, cohorts = self.progress, self.cohorts
+    def ask(self, now: Progress) -> Asked:
+        """The round after those that the progress has."""
+        number, cohorts = now.round + 1, self.cohorts
         stage = partial(self.store.stage, round=number)
         ahead = partial(cohorts.members, number + 1) if number < self.plan.rounds else list
         work = Work(number, now.vector, now.buffers, now.memory, self._lr.at(number), stage, ahead)
         return Asked(work, cohorts.members(number), cohorts.invited(number))
 
-    def absorb(self, asked: Asked, outcome: Outcome, seconds: float) -> None:
-        """Takes in a round that took its engine so many seconds: the step, the evaluation if it is due, and all that is
-        recorded."""
+    def absorb(self, asked: Asked, outcome: Outcome, seconds: float, step: Step | None = None) -> None:
+        """Takes in a round that took its engine so many seconds: the step, which may have been begun, the evaluation if
+        it is due, and all that is recorded."""
         started = time.monotonic()
-        self.progress, row = self.learn(asked, outcome)
+        self.progress, row = self.learn(asked, outcome, step)
         trained = time.monotonic()
         table = self.evaluated() if self.plan.is_due(asked.work.round) else None
         self.record(row, table, seconds + trained - started, time.monotonic() - trained)
 
-    def learn(self, asked: Asked, outcome: Outcome) -> Learned:
-        """Applies what enough reports agree on: where the run stands then, and the round's row."""
+    def learn(self, asked: Asked, outcome: Outcome, step: Step | None = None) -> Learned:
+        """Applies what enough reports agree on: where the run stands then, and the round's row. A step that was begun
+        before the reports were known counts if it was for the record that they make."""
         job, now = self.job, self.progress
         if outcome.record is None and self._needed == 0:
             outcome = replace(outcome, record=job.algorithm.record_of_nobody(job.layout, now.vector.device))
         if outcome.record is None or self.skips(outcome):
             return self.settle(asked, outcome, (None, {}))
-        return self.settle(asked, outcome, take_step(job, self.plan.sample, asked.work.round, now, outcome.record))
+        if step is None or step.record is not outcome.record:
+            step = begin_step(job, self.plan.sample, asked.work.round, now, outcome.record)
+        return self.settle(asked, outcome, step.taken())
 
     def skips(self, outcome: Outcome) -> bool:
         """Whether too few reports were accepted for the round to change anything."""
@@ -192,6 +189,11 @@ class Loop:
         if self.plan.checkpoint_every is not None:
             return number % self.plan.checkpoint_every == 0
         return now - self._saved >= self.checkpoint_seconds
+
+    def next_is_free(self, number: int) -> bool:
+        """Whether the round after this one depends on nothing of it but the model, and is sure to come unless a hook or
+        the budget ends the run."""
+        return not (self._remembers or self.plan.is_due(number))
 
     @property
     def complete(self) -> bool:

@@ -2,8 +2,8 @@
 must know of it, it learns in one look at the device."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -14,6 +14,7 @@ from accord.core.layout import Layout
 from accord.core.record import Record
 from accord.core.round import Round
 from accord.engines.contract import Job
+from accord.engines.transfer import fetched
 from accord.rules.algorithm import Memory
 from accord.rules.company import stacked, stacked_memory, unstacked_memory
 from accord.training.checkpoint import Progress
@@ -22,11 +23,25 @@ Told = tuple[bool, dict[str, Any]]  # whether another round can build on a step,
 Stepped = tuple[Progress | None, dict[str, Any]]  # where the step led, None if nowhere, and what a row tells of it
 
 
-def take_step(job: Job, sample: int | None, number: int, before: Progress, record: Record) -> Stepped:
-    """Where a run stands after a round, and what is told of its step. None where no round could build on it."""
+@dataclass(frozen=True)
+class Step:
+    """The step that a record leads to. A device takes it by itself; `told` waits until it has."""
+
+    record: Record
+    after: Progress  # if another round can build on it
+    told: Callable[[], Told]
+
+    def taken(self) -> Stepped:
+        sound, row = self.told()
+        return (self.after if sound else None), row
+
+
+def begin_step(job: Job, sample: int | None, number: int, before: Progress, record: Record) -> Step:
+    """Where a run will stand after a round."""
     start = before.vector, before.buffers, before.memory
-    vector, buffers, memory, [(sound, told)] = _step(job, sample, number, record, *start)
-    return replace(before, round=number, vector=vector, buffers=buffers, memory=memory) if sound else None, told
+    vector, buffers, memory, told = _step(job, sample, number, record, *start)
+    after = replace(before, round=number, vector=vector, buffers=buffers, memory=memory)
+    return Step(record, after, lambda: told()[0])
 
 
 def take_steps(
@@ -36,16 +51,16 @@ def take_steps(
     vectors, buffers = torch.stack([p.vector for p in before]), torch.stack([p.buffers for p in before])
     start = vectors, buffers, stacked_memory([p.memory for p in before])
     vectors, buffers, memory, told = _step(job, sample, number, stacked(records), *start)
-    ends = zip(before, vectors.unbind(0), buffers.unbind(0), unstacked_memory(memory, len(before)), told, strict=True)
+    parts = vectors.unbind(0), buffers.unbind(0), unstacked_memory(memory, len(before)), told()
     return [
         (replace(p, round=number, vector=vector, buffers=own, memory=mine) if sound else None, row)
-        for p, vector, own, mine, (sound, row) in ends
+        for p, vector, own, mine, (sound, row) in zip(before, *parts, strict=True)
     ]
 
 
 def _step(
     job: Job, sample: int | None, number: int, record: Record, vector: Tensor, buffers: Tensor, memory: Memory
-) -> tuple[Tensor, Tensor, Memory, list[Told]]:
+) -> tuple[Tensor, Tensor, Memory, Callable[[], list[Told]]]:
     """Model, buffers and memory after the step, of one run or, `[R, ...]`, of several; and what is told of each."""
     algorithm = job.algorithm
     round = Round(number, job.layout, len(job.fed.train), job.seed, sample)
@@ -60,36 +75,45 @@ def _step(
 
 def told_of(
     update: Tensor, change: Tensor, kept: Sequence[Tensor], seen: tuple[Tensor, Tensor] | None, layout: Layout
-) -> list[Told]:
+) -> Callable[[], list[Told]]:
     """Of one run or, `[R, ...]`, of several: whether all that is `kept` is finite, since one infinity in a moment would
     freeze its coordinate for good; norms of the averaged update and of the server's step; and, where a mask has `seen`
     it, the clients' mean agreement, overall and by parameter, and the share of coordinates under tau."""
     runs = update.numel() // layout.size
 
-    def each(values: Sequence[Tensor], kind: float) -> Tensor:
-        """A norm of every value of every run, `[values, R]`, from one kernel."""
+    def each(values: Sequence[Tensor], kind: float) -> list[Tensor]:
+        """A norm of every value of every run, from one kernel."""
         rows = chain.from_iterable(value.reshape(runs, -1).unbind(0) for value in values)
-        norms = torch._foreach_norm(list(rows), kind)
-        return torch.stack([norm.to(update.device, torch.float64) for norm in norms]).view(-1, runs)
+        return list(torch._foreach_norm(list(rows), kind))
 
     numbers = [value for value in kept if value.numel() and value.is_floating_point()]  # whole ones are finite
-    largest = each(numbers, math.inf)  # NaN, if there is one
-    columns = [largest.isfinite().all(0).double(), *each([update, change], 2)]
+    norms = each([update, change], 2) + each(numbers, math.inf)  # NaN, if there is one
+    if seen is not None or len({(norm.dtype, norm.device) for norm in norms}) > 1:
+        norms = [norm.to(update.device, torch.float64) for norm in norms]
+    columns = torch.stack(norms)
     if seen is not None:
         agreement, enough = (value.reshape(runs, -1) for value in seen)
         parts = agreement.split([entry.size for entry in layout.parameters], -1)
-        columns += [enough.sum(-1).double(), *map(_sums, parts)]
-    told = []
-    for sound, update_norm, step_norm, *more in torch.stack(columns, 1).tolist():
-        row: dict[str, Any] = {"update_norm": update_norm, "step_norm": step_norm}
-        if seen is not None:
-            passed, *sums = more
-            row["agreement"] = sum(sums) / layout.size
-            row["below_tau"] = 1.0 - passed / layout.size
-            by_layer = zip(layout.parameters, sums, strict=True)
-            row["agreement_by_layer"] = {entry.name: total / entry.size for entry, total in by_layer if entry.size}
-        told.append((bool(sound), row))
+        columns = torch.cat([columns, enough.sum(-1).double(), *map(_sums, parts)])
+    arrived = fetched(columns)
+
+    def told() -> list[Told]:
+        return [_told(row, 2 + len(numbers), layout) for row in arrived().view(-1, runs).T.tolist()]
+
     return told
+
+
+def _told(found: list[float], norms: int, layout: Layout) -> Told:
+    """Of one run: so many norms, then what a mask has seen."""
+    (update_norm, step_norm, *largest), agreed = found[:norms], found[norms:]
+    row: dict[str, Any] = {"update_norm": update_norm, "step_norm": step_norm}
+    if agreed:
+        passed, *sums = agreed
+        row["agreement"] = sum(sums) / layout.size
+        row["below_tau"] = 1.0 - passed / layout.size
+        by_layer = zip(layout.parameters, sums, strict=True)
+        row["agreement_by_layer"] = {entry.name: total / entry.size for entry, total in by_layer if entry.size}
+    return all(map(math.isfinite, largest)), row
 
 
 def _sums(part: Tensor) -> Tensor:
