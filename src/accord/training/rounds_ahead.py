@@ -41,7 +41,6 @@ class Asks(Protocol):
 class _Flight:
     """A round that was begun, and the step that follows if nobody is left out."""
 
-    asked: Asked
     begun: Begun
     step: Step | None
 
@@ -52,34 +51,28 @@ class RoundsAhead:
     def __init__(self, run: Asks) -> None:
         self._run = run
         self._next: _Flight | None = None
-        self._sound = True  # whether all reports of the last round were accepted
+        self._last: Step | None = None  # of the round before
 
     def train(self, asked: Asked) -> tuple[Outcome, Step | None]:
         """What came of a round, and its step, if that was begun. Where the engine can, the next round begins before the
         host waits for them."""
         if self._run.engine.ahead is None:
             return self._run.engine.train(asked.work, asked.cohort), None
+        # where clients fail round after round, or the model diverges, every other round would be trained twice
+        held = self._last is None or self._last.after.vector is asked.work.vector
         flight, self._next = self._next, None
-        if flight is None or not _same(flight.asked, asked):
+        if flight is None or not held:
             flight = self._begin(asked, self._run.progress)
-        # where clients fail round after round, every other round would be trained twice
-        if flight.step is not None and self._sound and self._run.next_is_free(asked.work.round):
+        if flight.step is not None and held and self._run.next_is_free(asked.work.round):
             after = flight.step.after
             self._next = self._begin(self._run.ask(after), after)
-        outcome = flight.begun.outcome()
-        self._sound = flight.step is None or outcome.record is flight.step.record
-        return outcome, flight.step
+        self._last = flight.step
+        return flight.begun.outcome(), flight.step
 
     def _begin(self, asked: Asked, before: Progress) -> _Flight:
         run, ahead = self._run, self._run.engine.ahead
         assert ahead is not None
         begun = ahead.begin(asked.work, asked.cohort)
         if begun.record is None:
-            return _Flight(asked, begun, None)
-        step = begin_step(run.job, run.plan.sample, asked.work.round, before, begun.record)
-        return _Flight(asked, begun, step)
-
-
-def _same(one: Asked, other: Asked) -> bool:
-    """Whether both are one round from one model."""
-    return one.work.round == other.work.round and one.work.vector is other.work.vector
+            return _Flight(begun, None)
+        return _Flight(begun, begin_step(run.job, run.plan.sample, asked.work.round, before, begun.record))

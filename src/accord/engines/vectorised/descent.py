@@ -163,7 +163,7 @@ class Descent:
         """How steps of these shapes are run."""
         if self.device.type != "cuda":
             return self._eager
-        key = *sent.kind, len(lanes.start), lanes.drift is None, lanes.needs, type(lanes.optimiser)
+        key = *sent.kind, lanes.drift is None, lanes.needs, type(lanes.optimiser)
         if key not in self._captured:
             self._captured[key] = Captured(self.model, self._shared, lanes, sent)
         return self._captured[key]

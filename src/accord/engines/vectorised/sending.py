@@ -17,6 +17,7 @@ from accord.engines.vectorised.planning import Padded
 RATES = {"weight_decay": 0.0, "clip": math.inf, "mu": 0.0}  # and what says that a lane has none
 _KEYS = ("dropout", "augment")
 _COLUMNS = "columns"
+_TOGETHER = 4  # numbers of 4 bytes are 16 bytes
 
 
 @dataclass(frozen=True)
@@ -26,16 +27,18 @@ class Shipment:
 
     parcel: Parcel
     columns: tuple[str, ...]
+    lanes: int
     rests: bool
 
     @property
     def kind(self) -> tuple[object, ...]:
         """What a captured step depends on."""
-        return self.parcel.form, self.columns, self.rests
+        return self.parcel.form, self.columns, self.lanes, self.rests
 
     def numbers(self) -> State:
         """The columns, `[L, 1]` each."""
-        return dict(zip(self.columns, self.parcel.tensor(_COLUMNS).unbind(0), strict=True))
+        columns = self.parcel.tensor(_COLUMNS)[:, : self.lanes].unsqueeze(-1)
+        return dict(zip(self.columns, columns.unbind(0), strict=True))
 
     def plan(self) -> Plan:
         tensors = {name: self.parcel.tensor(name) for name, _, _ in self.parcel.form if name != _COLUMNS}
@@ -68,21 +71,25 @@ def shipped(
     others = {} if top is None else {"top": top}
     by_step = {name: in_precision(values, dtype) for name, values in _by_step(part, chosen).items()}
     parcel = Parcel.sent({_COLUMNS: in_precision(table, dtype), **arrays, **keys, **others, **by_step}, device)
-    return Shipment(parcel, names, part.rests)
+    return Shipment(parcel, names, len(chosen), part.rests)
 
 
 def _columns(chosen: Sequence[Lane]) -> tuple[tuple[str, ...], np.ndarray]:
-    """Names and `[C, L, 1]` of `COUNTS`, of those of `RATES` that any lane has, and of the optimiser's numbers."""
+    """Names and `[C, L']` of `COUNTS`, of those of `RATES` that any lane has, and of the optimiser's numbers. A column
+    is filled up so that the next one begins where kernels like memory to begin: they are compiled anew for others."""
     first, rates = chosen[0], dict[int, tuple[float, ...]]()
     for lane in chosen:
         if id(lane.work) not in rates:
             rates[id(lane.work)] = lane.rates
-    names = *COUNTS, *RATES, *first.job.training.rule.constants(first.work.lr)
-    table = np.array([(*lane.counts, *rates[id(lane.work)]) for lane in chosen], dtype=np.float64).T[..., None]
-    there = {
-        name: row for name, row in zip(names, table, strict=True) if name not in RATES or (row != RATES[name]).any()
-    }
-    return tuple(there), np.stack(list(there.values()))
+    names = *RATES, *first.job.training.rule.constants(first.work.lr)
+    there = [
+        at for at, name in enumerate(names) if name not in RATES or any(of[at] != RATES[name] for of in rates.values())
+    ]
+    table = np.zeros((len(COUNTS) + len(there), -(-len(chosen) // _TOGETHER) * _TOGETHER))
+    for number, lane in enumerate(chosen):
+        own = rates[id(lane.work)]
+        table[:, number] = *lane.counts, *(own[at] for at in there)
+    return (*COUNTS, *(names[at] for at in there)), table
 
 
 def _by_step(part: Padded, chosen: Sequence[Lane]) -> dict[str, np.ndarray]:
