@@ -137,6 +137,7 @@ def test_shifted_and_augmented_pictures_are_the_same_bits(shift: str | None) -> 
     assert torch.allclose(runs[1].last.vector.cpu(), runs[0].last.vector, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature")
 @pytest.mark.parametrize("algorithm", [accord.fedavg(), accord.fedadam(mask=gma())], ids=lambda a: a.name)
 def test_nothing_in_a_round_waits_for_the_device_but_for_its_reports(algorithm: accord.Algorithm) -> None:
     """The host waits for an event, once a round. A number that is read from the device, or a copy that is waited for,

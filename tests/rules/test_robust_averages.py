@@ -158,7 +158,7 @@ def test_records_of_parts_of_a_cohort_add_up(rule: Average) -> None:
     torch.manual_seed(0)
     deltas, ones = torch.randn(7, 30), torch.ones(7, 1)
     reports = Reports(deltas, ones, ones, ones[:, :0])
-    parts = [rule.lift(reports.of(torch.tensor(some)), {}) for some in ([0, 1], [2], [3, 4, 5, 6])]
+    parts = [rule.lift(reports.of(some), {}) for some in ([0, 1], [2], [3, 4, 5, 6])]
     where = Round(1, Layout.flat(30), 7)
     assert torch.allclose(rule.lower(parts[0] + parts[1] + parts[2], {}, where)[0], update(rule, deltas), atol=1e-6)
 

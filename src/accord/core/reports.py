@@ -1,6 +1,6 @@
 """What clients report, stacked, and the check every report passes before any arithmetic."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -27,11 +27,18 @@ class Reports:
     # sums that were asked for before
     _added: dict[str, Field] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def of(self, chosen: Tensor) -> "Reports":
-        """The reports of these clients alone: `chosen` are their numbers among the K."""
+    def of(self, chosen: Sequence[int]) -> "Reports":
+        """The reports of these clients alone: `chosen` are their numbers among the K. Consecutive ones are not
+        copied."""
+        numbers = list(chosen)
+        first, count = numbers[0], len(numbers)
+        consecutive = numbers == list(range(first, first + count))
+        if consecutive and count == self.delta.shape[-2]:
+            return self
+        places = None if consecutive else torch.tensor(numbers, device=self.delta.device)
 
         def some(value: Tensor) -> Tensor:
-            return value.index_select(-2, chosen)
+            return value.narrow(-2, first, count) if places is None else value.index_select(-2, places)
 
         def each(state: dict[str, Tensor]) -> dict[str, Tensor]:
             return {name: some(value) for name, value in state.items()}

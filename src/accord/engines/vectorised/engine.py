@@ -171,7 +171,7 @@ class Vectorised:
         self, requests: Sequence[Request], parts: Sequence[Sequence[Sequence[Member]]], ahead: bool = False
     ) -> tuple[list[Record | None], Callable[[], list[Part]]]:
         """Some shards of every request, and, with `ahead`, a look at the next round: what they add up to if nobody is
-        left out, where that is one sum, and what waits for the device."""
+        left out, and what waits for the device."""
         if not self.descent.model.module.training:  # to tell every layer each round takes a while
             self.descent.model.module.train()
         least = self.probed.least_batch
@@ -219,7 +219,7 @@ class Vectorised:
                 ended.append(part)
             return ended
 
-        return [None if reported is None else reported.record for reported in reports], done
+        return [None if reported is None else reported.total[0] for reported in reports], done
 
     def _kind(self, lanes: list[Lane], of_run: Sequence[Sequence[Member]]) -> Hashable:
         """What runs one after another share whose reports can be added up as one; a run that cannot has a kind of its

@@ -2,7 +2,7 @@
 client."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,18 +10,20 @@ from torch import Tensor
 
 from accord.core.record import Record, State
 from accord.core.reports import Reports, why_leave_out
-from accord.engines.contract import ClientRow, Member, Part
+from accord.engines.contract import ClientRow, Member, Part, added
 from accord.engines.vectorised.client_lane import Lane, Trained
 from accord.kernels.lane_norms import lane_norms
 from accord.rules.company import unstacked
 
+Total = tuple[Record | None, list[State]]  # a record, and what clients keep for a second exchange
+
 
 @dataclass(frozen=True)
 class Reported:
-    """What one run's clients report, and the record it comes to if none of them is left out."""
+    """What one run's clients report, and what it comes to if none of them is left out."""
 
     reports: Reports
-    record: Record | None
+    total: Total
     unchecked: frozenset[str]
 
     @property
@@ -44,8 +46,7 @@ def report(lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Train
         reports = job.attack.reported(reports, [lane.member.client for lane in lanes], work.round)
     # Made before anyone knows whether a client is left out: a CUDA device adds up by itself, while the host looks
     # ahead.
-    record = job.algorithm.lift(reports, work.memory) if len(of_run) == 1 else None
-    return Reported(reports, record, job.unchecked)
+    return Reported(reports, _added_up(lanes, of_run, reports), job.unchecked)
 
 
 def report_together(runs: Sequence[list[Lane]], trained: Trained) -> list[Reported]:
@@ -62,7 +63,9 @@ def report_together(runs: Sequence[list[Lane]], trained: Trained) -> list[Report
     records = unstacked(record, len(runs))
     for run, (own, samples, taken, change) in enumerate(of_run):
         reports = Reports(own, samples, taken, change, {name: value[run] for name, value in mine.items()})
-        found.append(Reported(reports, records[run], frozenset()))
+        found.append(
+            Reported(reports, (records[run], [reports.extra] if job.algorithm.asks_twice else []), frozenset())
+        )
     return found
 
 
@@ -89,7 +92,7 @@ def part_of(
     """One run's record, with a row for each of its clients; what accepted clients will remember is staged."""
     job, work, reports = lanes[0].job, lanes[0].work, reported.reports
     rows: list[ClientRow] = []
-    accepted: dict[str, int] = {}
+    accepted: set[str] = set()
     for k, (lane, (loss, norm, rest)) in enumerate(zip(lanes, measured, strict=True)):
         row = ClientRow(lane.member.client, lane.member.samples, len(lane.sizes), loss, norm)
         if not (math.isfinite(norm) and math.isfinite(rest)):
@@ -98,18 +101,27 @@ def part_of(
             row = replace(row, left_out_because=why_leave_out(*parts, *also))
         rows.append(row)
         if row.left_out_because is None:
-            accepted[row.client] = k
+            accepted.add(row.client)
             if reports.after:
                 work.stage(row.client, {name: value[k] for name, value in reports.after.items()})
+    record, held = reported.total if len(accepted) == len(lanes) else _added_up(lanes, of_run, reports, accepted)
+    return Part(record, rows, held)
+
+
+def _added_up(
+    lanes: list[Lane], of_run: Sequence[Sequence[Member]], reports: Reports, accepted: Container[str] | None = None
+) -> Total:
+    """The sum over shards of what clients report, those that are accepted or all."""
+    job, work = lanes[0].job, lanes[0].work
+    clients = [lane.member.client for lane in lanes]
+    number = {client: k for k, client in enumerate(clients) if accepted is None or client in accepted}
     record: Record | None = None
     held: list[State] = []
     for shard in of_run:
-        chosen = [accepted[member.client] for member in shard if member.client in accepted]
+        chosen = [number[member.client] for member in shard if member.client in number]
         if chosen:
-            everyone = len(chosen) == len(lanes)
-            some = reports if everyone else reports.of(torch.tensor(chosen, device=job.device))
-            lifted = (reported.record if everyone else None) or job.algorithm.lift(some, work.memory)
-            record = lifted if record is None else record + lifted
+            some = reports.of(chosen)
+            record = added(record, job.algorithm.lift(some, work.memory))
             if job.algorithm.asks_twice:
                 held.append(some.extra)
-    return Part(record, rows, held)
+    return record, held
