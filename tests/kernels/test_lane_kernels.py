@@ -1,18 +1,15 @@
 """Kernels made for lanes, and the modules that use them. Those in Triton need a CUDA device or Triton's interpreter;
 those in CUDA C++ are emulated where there is no device."""
 
-import functools
 import importlib.util
 import itertools
 import os
-import shutil
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from emulation import Emulated
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -27,6 +24,7 @@ from accord.models import lenet
 from accord.rules.local.optimisers import SGD, Adam
 from accord.rules.local.step import Optimiser, Piece
 from conftest import blobs, mlp
+from emulation import emulate
 
 CUDA = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
@@ -50,19 +48,8 @@ def emulated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     """Where there is no CUDA device, kernels in CUDA C++ are emulated."""
     if CUDA:
         return
-    if shutil.which("g++") is None:
-        pytest.skip("neither a CUDA device nor a C++ compiler to emulate it with")
-
-    @functools.cache
-    def steps(device: torch.device) -> Emulated:
-        return Emulated(lane_step.SOURCE, {}, tmp_path_factory.mktemp("emulated"))
-
-    @functools.cache
-    def blocks(shape: lane_block.Shape, device: torch.device) -> Emulated:
-        return Emulated(lane_block.SOURCE, lane_block.constants(shape), tmp_path_factory.mktemp("emulated"))
-
-    monkeypatch.setattr(lane_step, "kernels", steps)
-    monkeypatch.setattr(lane_block, "_kernels", blocks)
+    for module in (lane_step, lane_block):
+        emulate(module, monkeypatch, tmp_path_factory)
 
 
 def block(channels: int, size: int, kernels: int, taps: int, edge: int = 0, **after: bool) -> lane_block.Shape:

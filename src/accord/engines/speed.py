@@ -59,8 +59,3 @@ def forward_pass(module: nn.Module, speed: frozenset[str]) -> Callable[[Tensor],
         return widened(speed, output)
 
     return narrowed
-
-
-def channels_last(value: Tensor) -> Tensor:
-    """Pictures and the weights of convolutions; others stay as they are."""
-    return value.contiguous(memory_format=torch.channels_last) if value.ndim == 4 else value

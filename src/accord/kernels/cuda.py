@@ -30,9 +30,9 @@ class Kernels:
         self._check(self._driver.cuModuleLoadData(ctypes.byref(self._module), binary))
         self._found: dict[str, ctypes.c_void_p] = {}
 
-    def launch(self, name: str, grid: tuple[int, int], threads: int, *given: Tensor | int | None) -> None:
+    def launch(self, name: str, grid: tuple[int, int], threads: int, *given: Tensor | float | None) -> None:
         """Launches a kernel on torch's current stream. A tensor is handed over as its address, None as no address, a
-        number as it is declared: int for Python's int, long long for an `Int64`."""
+        number as it is declared: float and int for Python's, long long for an `Int64`."""
         if name not in self._found:
             function = ctypes.c_void_p()
             self._check(self._driver.cuModuleGetFunction(ctypes.byref(function), self._module, name.encode()))
@@ -53,16 +53,20 @@ class Int64(int):
     """A number that a kernel takes as a long long."""
 
 
-def values_in_c(given: Sequence[Tensor | int | None]) -> list[ctypes.c_void_p | ctypes.c_int64 | ctypes.c_int]:
+InC = ctypes.c_void_p | ctypes.c_float | ctypes.c_int64 | ctypes.c_int
+
+
+def values_in_c(given: Sequence[Tensor | float | None]) -> list[InC]:
     """What a kernel's parameters are set to."""
-    return [
-        ctypes.c_void_p(None if value is None else value.data_ptr())
-        if value is None or isinstance(value, Tensor)
-        else ctypes.c_int64(value)
-        if isinstance(value, Int64)
-        else ctypes.c_int(value)
-        for value in given
-    ]
+    return [_in_c(value) for value in given]
+
+
+def _in_c(value: Tensor | float | None) -> InC:
+    if value is None or isinstance(value, Tensor):
+        return ctypes.c_void_p(None if value is None else value.data_ptr())
+    if isinstance(value, Int64):
+        return ctypes.c_int64(value)
+    return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_float(value)
 
 
 def compiled(source: str, options: list[str]) -> bytes:

@@ -89,7 +89,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> tup
     out = x.new_empty(lanes, batch, shape.kernels, *shape.output)
     which = torch.empty_like(out, dtype=torch.uint8)
     cut = _forward_cut(shape)
-    _kernels(shape, x.device).launch(
+    kernels(shape, x.device).launch(
         "forward",
         (lanes * -(-batch // cut.samples) * cut.tiles, -(-shape.kernels // cut.some)),
         cut.threads,
@@ -103,7 +103,7 @@ def image_gradient(weight: Tensor, g: Tensor, which: Tensor, shape: Shape) -> Te
     lanes, batch = g.shape[:2]
     dx = g.new_empty(lanes, batch, shape.channels, shape.height, shape.width)
     cut = _backward_cut(shape)
-    _kernels(shape, g.device).launch(
+    kernels(shape, g.device).launch(
         "image_gradient",
         (lanes * -(-batch // cut.samples) * cut.tiles, -(-shape.channels // cut.some)),
         cut.threads,
@@ -121,12 +121,12 @@ def weight_gradients(x: Tensor, g: Tensor, which: Tensor, shape: Shape, into: Te
     parts = -(-batch // samples)
     size = shape.kernels * (shape.channels * shape.taps + 1)
     partial = x.new_empty(lanes, parts, size)
-    kernels = _kernels(shape, x.device)
-    kernels.launch(
+    compiled = kernels(shape, x.device)
+    compiled.launch(
         "weight_gradients", (lanes * parts, groups), cut.threads, x, g, which, partial, batch, parts, samples
     )
     lane, bias_lane = Int64(into.stride(0)), Int64(0 if into_bias is None else into_bias.stride(0))
-    kernels.launch("add_parts", (lanes, -(-size // _ADDED)), _ADDED, partial, into, into_bias, lane, bias_lane, parts)
+    compiled.launch("add_parts", (lanes, -(-size // _ADDED)), _ADDED, partial, into, into_bias, lane, bias_lane, parts)
 
 
 # ------------------------------------------------------------------------------------------ how work is cut
@@ -215,6 +215,7 @@ SOURCE = Path(__file__).with_suffix(".cu")
 
 
 @functools.cache
-def _kernels(shape: Shape, device: torch.device) -> Kernels:
+def kernels(shape: Shape, device: torch.device) -> Kernels:
+    """Compiled when they are first asked for."""
     with torch.cuda.device(device):
         return Kernels(SOURCE, constants(shape))

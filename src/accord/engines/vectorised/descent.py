@@ -5,6 +5,7 @@ import copy
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 
@@ -18,6 +19,7 @@ from accord.data.federated import Federation
 from accord.engines.contract import Job
 from accord.engines.transfer import sent
 from accord.engines.vectorised.batchable import check_batchable, pads
+from accord.engines.vectorised.channels_last import with_channels_last
 from accord.engines.vectorised.client_lane import Lane, Trained
 from accord.engines.vectorised.full_gradient import full_gradient
 from accord.engines.vectorised.fuse import made_for_lanes
@@ -50,19 +52,25 @@ class Descent:
     def __init__(self, job: Job, fed: Federation, drops_out: bool, at_once: int | None = None) -> None:
         self.device, self.drops_out, self.at_once = job.device, drops_out, at_once
         self.halved_to: int | None = None
-        cuda = job.device.type == "cuda"
-        large = cuda and job.whole.size > _LARGE
+        cuda, streams = job.device.type == "cuda", _streams(job)
+        large = streams is not None
         tuned = cuda and _compiles(job.device)
         fed = fed.prepared(_READY) if cuda else fed
-        plain = copy.deepcopy(job.module).to(job.device)
+        module, innermost = copy.deepcopy(job.module).to(job.device), large and "channels-last" in job.speed
+        if tuned and not large and "bf16" not in job.speed:
+            module = made_for_lanes(module, fed)
+        elif tuned and large and "compile" not in job.speed:  # torch's compiler makes kernels of its own
+            turned = with_channels_last(module, fed)
+            module, innermost = (module, innermost) if turned is None else (turned, True)
         self.model = Model(
-            made_for_lanes(plain, fed) if tuned and not large and "bf16" not in job.speed else plain,
+            module,
             job.whole,
             fed,
             job.loss,
             tuned=tuned,
             speed=job.speed,
-            streams=tuple(torch.cuda.Stream() for _ in range(_STREAMS)) if large else None,
+            streams=streams,
+            innermost=innermost,
         )
         if not large:
             check_batchable(self.model, drops_out)
@@ -71,8 +79,8 @@ class Descent:
         self.width = width_of(job)
         draws = {"dropout": drops_out, "augment": fed.augment is not None}
         self._keyed = [purpose for purpose, drawn in draws.items() if drawn]
-        self._shared = job.layout.size
-        self._eager = Eager(self.model, self._shared)
+        self._shared = replace(self.model.arrangement, layout=job.layout)  # what is not personal comes first
+        self._eager = Eager(self.model, self._shared.size)
         self._captured: dict[tuple[object, ...], Captured] = {}
         self._ready: tuple[Sequence[Order], Batches] | None = None
 
@@ -142,22 +150,26 @@ class Descent:
             steps = self._steps(lanes, sent)
             lanes = steps.run(lanes, sent, part.steps)
         delta, figures = steps.ended()
-        extra = {} if lanes.gradients is None else {"mean_gradient": lanes.gradients / numbers["steps"]}
+        gradients = {} if lanes.gradients is None else {"mean_gradient": lanes.gradients / numbers["steps"]}
         if lanes.last is not None:
-            extra["last_gradient"] = lanes.last.clone()  # lanes that are replayed are overwritten by the next ones
+            gradients["last_gradient"] = lanes.last.clone()  # lanes that are replayed are overwritten by the next ones
         if "start_gradient" in needs:
-            extra["start_gradient"], _ = self._full_gradient(chosen, "start", lanes.start, begun)
+            gradients["start_gradient"], _ = self._full_gradient(chosen, "start", lanes.start, begun)
         moved = after = begun
         if layout.buffers:
             after = layout.pack_buffers(lanes.buffers, lead=(len(chosen),))
             moved = change_of_buffers(begun, after)
+        losses: State = {}
         if needs & {"end_gradient", "end_loss"}:
-            extra["end_gradient"], extra["end_loss"] = self._full_gradient(chosen, "end", lanes.w, after)
-        job = chosen[0].job
-        personal = {name: value.clone() for name, value in job.personal_part(lanes.w, after).items()}
+            gradients["end_gradient"], losses["end_loss"] = self._full_gradient(chosen, "end", lanes.w, after)
+        job, shared = chosen[0].job, self._shared
+        own = job.personal_part(self.model.arrangement.restored(lanes.w), after) if job.algorithm.personal else {}
+        personal = {name: value.clone() for name, value in own.items()}
         moved = moved[:, : job.layout.buffer_size].contiguous()
-        extra = {name: value[:, : job.layout.size].contiguous() for name, value in extra.items()}
-        return Trained(delta, moved, figures, numbers["samples"], numbers["steps"], extra, personal)
+        extra = {name: shared.restored(value[:, : shared.size].contiguous()) for name, value in gradients.items()}
+        return Trained(
+            shared.restored(delta), moved, figures, numbers["samples"], numbers["steps"], extra | losses, personal
+        )
 
     def _steps(self, lanes: Lanes, sent: Shipment) -> Eager | Captured:
         """How steps of these shapes are run."""
@@ -165,7 +177,7 @@ class Descent:
             return self._eager
         key = *sent.kind, lanes.drift is None, lanes.needs, type(lanes.optimiser)
         if key not in self._captured:
-            self._captured[key] = Captured(self.model, self._shared, lanes, sent)
+            self._captured[key] = Captured(self.model, self._shared.size, lanes, sent)
         return self._captured[key]
 
     def _lanes(self, chosen: Sequence[Lane], needs: frozenset[str]) -> tuple[Lanes, Tensor]:
@@ -182,7 +194,16 @@ class Descent:
         if any(each is not None for each in drifts):
             drift = _stacked([torch.zeros_like(start[0]) if each is None else each for each in drifts])
         buffers = self.model.layout.unpack_buffers(begun.to(self.device))
+        arranged = self.model.arrangement.arranged
+        start, drift = arranged(start), None if drift is None else arranged(drift)
         return Lanes(start, buffers, chosen[0].job.training.rule, drift, needs & _OF_STEPS), begun
+
+
+def _streams(job: Job) -> tuple[torch.cuda.Stream, ...] | None:
+    """Those that the lanes of a large model run on, side by side; None where all lanes are one batched computation."""
+    if job.device.type != "cuda" or job.whole.size <= _LARGE:
+        return None
+    return tuple(torch.cuda.Stream() for _ in range(_STREAMS))
 
 
 def _compiles(device: torch.device) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import chain, islice
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from accord.core.losses import PerSample
 from accord.core.record import State
 from accord.data.federated import Federation
 from accord.engines import speed
+from accord.engines.vectorised.channels_last import Arrangement, last
 from accord.engines.vectorised.convolve import Unfolded
 from accord.engines.vectorised.lane_layers import placed
 from accord.kernels.lane_norms import lane_norms
@@ -47,6 +49,12 @@ class Model:
     tuned: bool = False
     speed: frozenset[str] = frozenset()
     streams: tuple[torch.cuda.Stream, ...] | None = None
+    innermost: bool = False  # channels, of lanes that run by themselves: see `channels_last`
+
+    @cached_property
+    def arrangement(self) -> Arrangement:
+        """How every lane's parameters lie in memory."""
+        return Arrangement(self.layout, self.streams is not None, self.innermost)
 
     @cached_property
     def placed(self) -> dict[int, str]:
@@ -59,10 +67,8 @@ class Model:
         """The losses `[B]` of one lane's samples, given its parameters and buffers."""
 
         def losses(state: State, x: Tensor, y: Tensor) -> Tensor:
-            if "channels-last" in self.speed:
-                state, x = {name: speed.channels_last(value) for name, value in state.items()}, speed.channels_last(x)
             with speed.precision(self.speed, x.device):
-                output = functional_call(self.module, state, (x,))
+                output = functional_call(self.module, state, (last(x) if self.innermost else x,))
             return self.loss(speed.widened(self.speed, output), y)
 
         return torch.compile(losses, dynamic=False) if "compile" in self.speed else losses
@@ -206,9 +212,12 @@ def gradients(
         # What fills a batch up is a sample of the lane's own, so a share of 0 never meets an infinity that is not the
         # lane's anyway.
         if model.streams is not None:
-            leaf = w.detach().requires_grad_()
-            losses = losses_apart(model, leaf, buffers, x, y, dropout)
-            (gradient,) = torch.autograd.grad(losses, leaf, share)
+            gradient = torch.zeros_like(w)
+            of_lanes = leaves_apart(model, w)
+            losses = losses_apart(model, of_lanes, buffers, x, y, dropout)
+            found = iter(torch.autograd.grad(losses, list(chain(*of_lanes)), share, materialize_grads=True))
+            for leaves, into in zip(of_lanes, gradient.unbind(0), strict=True):
+                model.arrangement.gather(list(islice(found, len(leaves))), into)
         else:
             leaves = [piece.requires_grad_() for piece in model.layout.pieces(w.detach())]
             gradient = torch.empty_like(w)
@@ -250,19 +259,37 @@ def outputs(
     return speed.widened(model.speed, output)
 
 
+def leaves_apart(model: Model, w: Tensor) -> list[list[Tensor]]:
+    """The parameters of every lane of `w: [L, P]`, to be differentiated by. In bfloat16, the weights of all
+    convolutions are cast at once."""
+    w, entries = w.detach(), model.layout.parameters
+    pieces = [piece.to(e.dtype) for e, piece in zip(entries, model.arrangement.pieces(w), strict=True)]
+    if "bf16" in model.speed:
+        for number, narrow in enumerate(model.arrangement.pieces(w.to(torch.bfloat16))):
+            if len(entries[number].shape) > 2:
+                pieces[number] = narrow
+    return [[piece[lane].requires_grad_() for piece in pieces] for lane in range(len(w))]
+
+
 def losses_apart(
-    model: Model, w: Tensor, buffers: State, x: Tensor, y: Tensor, dropout: Tensor | None = None
+    model: Model,
+    of_lanes: Sequence[Sequence[Tensor]],
+    buffers: State,
+    x: Tensor,
+    y: Tensor,
+    dropout: Tensor | None = None,
 ) -> Tensor:
-    """`[L, B]`, the loss of every sample, lane by lane. Where streams are given, lanes run side by side, forwards and
-    backwards."""
+    """`[L, B]`, the loss of every sample, lane by lane, given each lane's parameters. Where streams are given, lanes
+    run side by side, forwards and backwards."""
     streams = model.streams or ()
     for stream in streams:
         stream.wait_stream(torch.cuda.current_stream())
     losses = []
-    for lane, vector in enumerate(w.unbind(0)):
+    for lane, leaves in enumerate(of_lanes):
         mine = streams[lane % len(streams)] if streams else None
         with torch.cuda.stream(mine), nullcontext() if dropout is None else draws.Routed(dropout[lane]):
-            state = {**model.layout.unpack(vector), **{name: value[lane] for name, value in buffers.items()}}
+            state = {name: value[lane] for name, value in buffers.items()}
+            state |= {e.name: leaf for e, leaf in zip(model.layout.parameters, leaves, strict=True)}
             losses.append(model.losses_of_one(state, x[lane], y[lane]))
     for stream in streams:
         torch.cuda.current_stream().wait_stream(stream)

@@ -2,11 +2,16 @@
 anywhere. They are slow there, and races do not show."""
 
 import ctypes
+import functools
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import pytest
 from torch import Tensor
 
 from accord.kernels.cuda import values_in_c
@@ -29,7 +34,21 @@ class Emulated:
         subprocess.run([*command, "-o", str(folder / "kernels.so")], check=True)
         self._library = ctypes.CDLL(str(folder / "kernels.so"))
 
-    def launch(self, name: str, grid: tuple[int, int], threads: int, *given: Tensor | int | None) -> None:
+    def launch(self, name: str, grid: tuple[int, int], threads: int, *given: Tensor | float | None) -> None:
         values = values_in_c(given)
         addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         self._library[f"launch_{name}"](*grid, threads, addresses)
+
+
+def emulate(module: ModuleType, monkeypatch: pytest.MonkeyPatch, folders: pytest.TempPathFactory) -> None:
+    """Has a module of `accord.kernels` emulate its kernels. Its `kernels` are asked for by device, or by shape and
+    device."""
+    if shutil.which("g++") is None:
+        pytest.skip("neither a CUDA device nor a C++ compiler to emulate it with")
+
+    @functools.cache
+    def kernels(*shape_and_device: Any) -> Emulated:
+        constants = {} if len(shape_and_device) == 1 else module.constants(shape_and_device[0])
+        return Emulated(module.SOURCE, constants, folders.mktemp("emulated"))
+
+    monkeypatch.setattr(module, "kernels", kernels)

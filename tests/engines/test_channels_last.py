@@ -1,0 +1,162 @@
+"""Large models of pictures with their channels innermost compute what they did before."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import accord
+from accord.core.layout import Layout
+from accord.core.losses import cross_entropy
+from accord.data import deal
+from accord.engines.vectorised import descent
+from accord.engines.vectorised.channels_last import Arrangement, LastBlock, LastNorm, with_channels_last
+from accord.engines.vectorised.lanes import Model, gradients
+from accord.kernels import group_norm
+from accord.models.resnet import Block
+from emulation import emulate
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where there is no CUDA device, kernels in CUDA C++ are emulated."""
+    if CUDA:
+        return
+    emulate(group_norm, monkeypatch, tmp_path_factory)
+    monkeypatch.setattr(group_norm, "takes", lambda x: True)
+
+
+def pictures() -> accord.data.Federation:
+    torch.manual_seed(0)
+    return deal(torch.randn(12, 3, 8, 8), torch.arange(12) % 3, clients=2, unseen=0, seed=0).to(DEVICE)
+
+
+def small_resnet() -> nn.Module:
+    torch.manual_seed(1)
+
+    def norm(width: int) -> nn.Module:
+        made = nn.GroupNorm(2, width)
+        nn.init.normal_(made.weight, 1.0, 0.5)
+        return made
+
+    blocks = Block(8, 8, 1, norm), Block(8, 16, 2, norm)
+    head = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), norm(8), nn.ReLU(), *blocks, *head).to(DEVICE)
+
+
+@pytest.mark.parametrize("innermost", [True, False])
+def test_vectors_are_put_into_another_order_and_back(innermost: bool) -> None:
+    layout = Layout.of(small_resnet())
+    there = Arrangement(layout, apart=True, innermost=innermost)
+    vectors = torch.randn(3, layout.size)
+    arranged = there.arranged(vectors)
+    assert arranged.shape == (3, there.size) and torch.equal(there.restored(arranged), vectors)
+    assert arranged.abs().sum().item() == pytest.approx(vectors.abs().sum().item()), "the rest is 0"
+    for piece, wanted in zip(there.pieces(arranged), layout.pieces(vectors), strict=True):
+        assert torch.equal(piece, wanted) and piece.data_ptr() % 256 == arranged.data_ptr() % 256
+        assert not innermost or piece.ndim < 5 or piece[0].is_contiguous(memory_format=torch.channels_last)
+    into = torch.zeros(there.size)
+    there.gather([piece.contiguous() for piece in layout.pieces(vectors[1])], into)
+    assert torch.equal(into, arranged[1])
+    there.gather([piece.to(torch.bfloat16) for piece in layout.pieces(vectors[2])], into)
+    assert torch.equal(into, arranged[2].to(torch.bfloat16).float())
+
+
+def test_small_models_stay_as_their_layout_has_them() -> None:
+    layout = Layout.of(small_resnet())
+    vectors = torch.randn(3, layout.size)
+    assert Arrangement(layout).arranged(vectors) is vectors and Arrangement(layout).restored(vectors) is vectors
+
+
+def plainly(layout: Layout, w: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, float]:
+    """Gradient and loss by plain torch, in double precision."""
+    module = layout.load(small_resnet().double(), w.double(), torch.zeros(0))
+    loss = cross_entropy(module(x.double()), y).mean()
+    loss.backward()
+    return layout.flatten([p.grad for p in module.parameters() if p.grad is not None]), loss.item()
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("innermost", [True, False])
+def test_gradients_of_lanes_one_after_another_are_those_of_plain_layers(innermost: bool) -> None:
+    fed, module = pictures(), small_resnet()
+    layout = Layout.of(module)
+    twin = with_channels_last(module, fed) if innermost else module
+    assert twin is not None
+    model = Model(twin, layout, fed, cross_entropy, streams=(), innermost=innermost)
+    start = layout.pack(module)
+    w = torch.stack([start, start + 0.05 * torch.randn_like(start)])
+    rows = torch.tensor([[0, 1, 2, 3], [4, 5, 6, 7]], device=DEVICE)
+    share = torch.full((2, 4), 0.25, device=DEVICE)
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        found, loss = gradients(model, model.arrangement.arranged(w), {}, rows, share)
+    found = model.arrangement.restored(found)
+    for lane in range(2):
+        x, y = fed.read(rows[lane])
+        wanted, value = plainly(layout, w[lane], x, y)
+        assert (found[lane] - wanted).norm() <= 1e-5 * wanted.norm()
+        assert loss[lane].item() == pytest.approx(value, rel=1e-3)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_the_residual_nets_norms_take_over_sums_and_relus() -> None:
+    twin = with_channels_last(accord.models.resnet18().to(DEVICE), pictures_of_cifars_size())
+    assert twin is not None
+    assert sum(isinstance(part, LastNorm) for part in twin.modules()) == 20
+    assert sum(isinstance(part, LastBlock) for part in twin.modules()) == 8
+    assert not any(isinstance(part, nn.ReLU) for part in twin.modules())
+
+
+def pictures_of_cifars_size() -> accord.data.Federation:
+    return deal(torch.randn(4, 3, 32, 32), torch.arange(4) % 2, clients=2, unseen=0, seed=0).to(DEVICE)
+
+
+class Rows(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(len(x), -1)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [nn.Flatten(), nn.Linear(192, 3)],
+        [nn.Conv2d(3, 8, 3), nn.GroupNorm(4, 8), nn.Flatten(), nn.Linear(288, 3)],
+        [nn.Conv2d(3, 8, 3), Rows(), nn.Linear(288, 3)],
+    ],
+    ids=["no convolution", "two channels a group", "a view of a picture as a row"],
+)
+def test_models_that_gain_nothing_or_do_not_take_such_pictures_stay_as_they_are(layers: list[nn.Module]) -> None:
+    assert with_channels_last(nn.Sequential(*layers).to(DEVICE), pictures()) is None
+
+
+def test_a_layer_that_somebody_listens_to_is_left_alone() -> None:
+    module = small_resnet()
+    module[1].register_forward_hook(lambda *_: None)
+    assert with_channels_last(module, pictures()) is None, "a GroupNorm without a kernel"
+
+
+ALGORITHMS = {
+    "fedavg": accord.fedavg(mask=accord.gma(0.4)),
+    "drift": accord.scaffold(),
+    "last gradients": accord.fedgma(),
+    "gradients of all data": accord.Algorithm(average=accord.corrective(0.2)),
+    "pull": accord.fedprox(mu=0.1),
+    "personal head": accord.fedavg().with_personal("7.*"),
+}
+
+
+@pytest.mark.parametrize("speed", [[], ["channels-last"]])
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
+def test_rounds_of_lanes_one_after_another_are_the_reference_engines(
+    algorithm: accord.Algorithm, speed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descent, "_streams", lambda job: ())
+    train = partial(accord.fit, rounds=2, lr=0.05, momentum=0.0, batch=4, clip=1.0, device="cpu", verbose=False)
+    fed = pictures().to("cpu")
+    found = train(small_resnet().cpu(), fed, algorithm, engine="vectorised", speed=speed)
+    wanted = train(small_resnet().cpu(), fed, algorithm, engine="sequential")
+    assert (found.last.vector - wanted.last.vector).norm() <= 1e-5 * wanted.last.vector.norm()
