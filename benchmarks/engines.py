@@ -33,10 +33,10 @@ PEERS = {"flower": ("flower", "flower", []), "pfl": ("pfl", "pfl", ["--processes
 PEERS["pfl-processes"] = ("pfl", "pfl", ["--processes", str(os.cpu_count() or 1)])
 
 
-def contestants(engines: list[str], peers: list[str], venvs: Path) -> list[Contestant]:
-    """The naive loop first: it is what others are compared with."""
+def contestants(engines: list[str], peers: list[str], venvs: Path, naive: bool) -> list[Contestant]:
+    """The naive loop first, if it takes part: it is what others are compared with."""
     module = [sys.executable, "-m"]
-    everyone = [Contestant("naive", [*module, "contestants.naive"])]
+    everyone = [Contestant("naive", [*module, "contestants.naive"])] if naive else []
     for engine in engines:
         how, *speed = engine.split("+")
         name, _, optimiser = how.partition(":")
@@ -90,7 +90,7 @@ def ratio(one: Contestant, other: Contestant) -> float | None:
 def table(work: Work, everyone: list[Contestant], engines: list[str]) -> str:
     """Medians; `/ x` is the time as a multiple of x's. Who failed has its error in place of numbers."""
     by_name = {one.name: one for one in everyone}
-    against = [by_name[name] for name in ("naive", *engines) if by_name[name].error is None]
+    against = [by_name[name] for name in ("naive", *engines) if name in by_name and by_name[name].error is None]
     header = [
         "contestant",
         "s/round",
@@ -153,6 +153,9 @@ def main() -> None:
         ),
     )
     parser.add_argument("--peers", help=f"of {', '.join(PEERS)}; on a CPU all if left out, else none")
+    parser.add_argument(
+        "--no-naive", dest="naive", action="store_false", help="without the naive loop, which takes long"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--limit", type=float, default=900.0, help="seconds a contestant may take for one answer")
     parser.add_argument(
@@ -189,7 +192,7 @@ def main() -> None:
     print("round is done, the process and its children, mapped files left out\n")
     results: dict[str, Any] = {"machine": here, "works": {}}
     for name in chosen["works"]:
-        everyone = contestants(chosen["engines"], chosen["peers"], asked.venvs)
+        everyone = contestants(chosen["engines"], chosen["peers"], asked.venvs, asked.naive)
         compare(EVERY[name], everyone, asked.device, asked.repeats, asked.limit)
         print(table(EVERY[name], everyone, chosen["engines"]) + "\n", flush=True)
         results["works"][name] = {
