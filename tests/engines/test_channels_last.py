@@ -160,3 +160,19 @@ def test_rounds_of_lanes_one_after_another_are_the_reference_engines(
     found = train(small_resnet().cpu(), fed, algorithm, engine="vectorised", speed=speed)
     wanted = train(small_resnet().cpu(), fed, algorithm, engine="sequential")
     assert (found.last.vector - wanted.last.vector).norm() <= 1e-5 * wanted.last.vector.norm()
+
+
+@pytest.mark.skipif(not CUDA, reason="no CUDA device here")
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
+def test_rounds_of_lanes_side_by_side_are_the_reference_engines(
+    algorithm: accord.Algorithm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descent, "_LARGE", 0)
+    train = partial(accord.fit, rounds=3, lr=0.05, momentum=0.5, batch=4, clip=1.0, verbose=False)
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        found = train(small_resnet(), pictures(), algorithm, engine="vectorised", device="cuda")
+        near = train(small_resnet(), pictures(), algorithm, engine="vectorised", device="cuda", speed=["bf16"])
+    wanted = train(small_resnet().cpu(), pictures().to("cpu"), algorithm, engine="sequential", device="cpu")
+    whole = wanted.last.vector.norm()
+    assert (found.last.vector.cpu() - wanted.last.vector).norm() <= 1e-4 * whole
+    assert 1e-6 * whole < (near.last.vector.cpu() - wanted.last.vector).norm() <= 3e-2 * whole
