@@ -33,7 +33,7 @@ PEERS = {"flower": ("flower", "flower", []), "pfl": ("pfl", "pfl", ["--processes
 PEERS["pfl-processes"] = ("pfl", "pfl", ["--processes", str(os.cpu_count() or 1)])
 
 
-def contestants(engines: list[str], peers: list[str], venvs: Path, naive: bool) -> list[Contestant]:
+def contestants(engines: list[str], peers: list[str], venvs: Path, naive: bool = True) -> list[Contestant]:
     """The naive loop first, if it takes part: it is what others are compared with."""
     module = [sys.executable, "-m"]
     everyone = [Contestant("naive", [*module, "contestants.naive"])] if naive else []
