@@ -1,5 +1,8 @@
 """Random draws: keyed, frozen, and the same on every device."""
 
+import hashlib
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -29,6 +32,50 @@ def test_every_part_of_a_key_counts() -> None:
         draws.key(0, "a", 1, 1),
     ]
     assert len(set(keys)) == len(keys)
+
+
+def test_a_key_is_a_hash_of_json() -> None:
+    path = [1, -2, 'client "é" \n of 日本']
+    text = json.dumps([2**80, "batches", *path], separators=(",", ":"))
+    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+    assert draws.key(2**80, "batches", *path) == int.from_bytes(digest, "little")
+    with pytest.raises(TypeError):
+        draws.key(0, "batches", 0.5)  # type: ignore[arg-type]
+
+
+def test_a_stream_starts_anew_whatever_was_drawn_before() -> None:
+    fresh = np.random.Philox(key=draws.key(7, "x", 1)).random_raw(9)
+    for before in (1, 2, 3, 4, 5):
+        draws.raw(before, 0, "another")
+        assert (draws.raw(9, 7, "x", 1) == fresh).all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 499, 500, 512, 5000])
+def test_the_order_of_equal_draws_is_kept(count: int) -> None:
+    """Also of draws that differ in their last bits alone, where many are sorted with their places in those."""
+    drawn = draws.raw(count, 0, "x")
+    few, close = drawn % np.uint64(7), drawn % np.uint64(1024) + np.uint64(1 << 40)
+    equal = np.full(count, np.iinfo(np.uint64).max)
+    late = drawn.copy()
+    late[-2:] = late[0]
+    for values in (drawn, few, close, equal, late):
+        order = draws.stable_order(values)
+        assert order.dtype == np.int64 and (order == values.argsort(kind="stable")).all()
+
+
+@pytest.mark.parametrize("counts", [[], [5], [3, 1, 8, 8], [499, 2], [500, 3, 1500], [400] + [2] * 400])
+def test_permutations_together_are_those_alone(counts: list[int]) -> None:
+    paths = [(round, f"c{round}") for round in range(len(counts))]
+    found = draws.permutations(counts, 4, "x", paths)
+    alone = [draws.permutation(n, 4, "x", *path) for n, path in zip(counts, paths, strict=True)]
+    assert [order.tolist() for order in found] == [order.tolist() for order in alone]
+
+
+def test_a_draw_as_large_as_what_fills_up_comes_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    largest = np.iinfo(np.uint64).max
+    monkeypatch.setattr(draws, "raw", lambda n, *key: np.array([largest, 1, 0, 2], dtype=np.uint64)[:n])
+    found = draws.permutations([2, 4], 0, "x", [(1,), (2,)])
+    assert [order.tolist() for order in found] == [[1, 0], [2, 1, 3, 0]]
 
 
 def test_permutation_and_choice_are_what_they_say() -> None:

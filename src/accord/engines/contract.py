@@ -21,8 +21,10 @@ from accord.core.record import Record, State
 from accord.engines.group_values import Exact, GroupValues, Outputs, Settled
 from accord.engines.job import Job as Job
 from accord.rules.algorithm import Algorithm, Memory
+from accord.rules.local import Training
 
 _READ = 2**28  # samples that a client may read in a round, as often as they are: their numbers take 2 GB
+Order = tuple[np.ndarray, list[int]]  # the rows of a client's batches, one after another, and the batches' sizes
 SHARDS = 16  # a cohort is summed in at most so many parts; part of the experiment, not of the machine
 # on a CPU a larger batch falls out of the cache: 1000 took twice as long per sample
 EVALUATION_BATCH = {"cpu": 250, "cuda": 4096}
@@ -60,6 +62,11 @@ class Member:
     def samples(self) -> int:
         """How many rows it has; to ask a tensor for its length takes as long as much else of a round."""
         return len(self.rows)
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """Its rows as numpy has them, kept for the same reason."""
+        return self.rows.numpy()
 
 
 @dataclass(frozen=True)
@@ -214,15 +221,43 @@ def whole(algorithm: Algorithm, parts: Iterable[Part]) -> Outcome:
     return Outcome(algorithm.again(done.record, done.kept), done.rows)
 
 
-def order(job: Job, round: int, member: Member, least: int = 1) -> tuple[np.ndarray, list[int]]:
-    """The rows of a client's local steps, one after another, and how many each step takes: shuffled anew each epoch,
+def orders(job: Job, round: int, members: Sequence[Member], least: int = 1) -> list[Order]:
+    """The rows of each client's local steps, one after another, and how many each step takes: shuffled anew each epoch,
     the last batch of an epoch as short as it comes. Where a model cannot train on fewer than `least` samples (BatchNorm
     on one), a shorter rest joins the batch before it."""
-    rows, training = member.rows.numpy(), job.training
-    count = len(rows)
-    if not count or job.algorithm.local.full_batch:
-        return rows, [count] if count else []
-    sizes = _sizes(count, training.batch or count, least)
+    if job.algorithm.local.full_batch:
+        return [(member.numbers, [member.samples] if member.samples else []) for member in members]
+    sizes = [_sizes(job.training, member, least) for member in members]
+    reads = [sum(own) for own in sizes]
+    counts: list[int] = []
+    paths: list[tuple[int | str, ...]] = []
+    for member, read in zip(members, reads, strict=True):
+        for epoch in range(math.ceil(read / max(member.samples, 1))):
+            counts.append(member.samples)
+            paths.append((round, member.client, epoch))
+    drawn = iter(draws.permutations(counts, job.seed, "batches", paths))
+    found = []
+    for member, own, read in zip(members, sizes, reads, strict=True):
+        epochs = [next(drawn) for _ in range(math.ceil(read / max(member.samples, 1)))]
+        rows = member.numbers[np.concatenate(epochs)[:read]] if epochs else member.numbers
+        found.append((rows, own))
+    return found
+
+
+def batches(job: Job, round: int, member: Member, least: int = 1) -> list[Tensor]:
+    """The rows of every local step of one client."""
+    ((rows, sizes),) = orders(job, round, [member], least)
+    return list(torch.from_numpy(rows).split(sizes)) if sizes else []
+
+
+def _sizes(training: Training, member: Member, least: int) -> list[int]:
+    """How many samples each local step takes."""
+    count, batch = member.samples, training.batch or member.samples
+    if not count:
+        return []
+    sizes = [batch] * (count // batch) + [count % batch] * (count % batch > 0)
+    if len(sizes) > 1 and sizes[-1] < least:
+        sizes[-2:] = [sum(sizes[-2:])]
     steps = min(len(sizes) * training.epochs, training.steps or len(sizes) * training.epochs)
     steps = max(1, math.ceil(member.share * steps))
     if steps / len(sizes) * count > _READ:
@@ -230,25 +265,7 @@ def order(job: Job, round: int, member: Member, least: int = 1) -> tuple[np.ndar
             f"epochs: {training.epochs:,} passes over the {count:,} samples of client {member.client} are more than a"
             f" round's {_READ:,} samples: give fewer, or a number of steps"
         )
-    epochs = [
-        draws.permutation(count, job.seed, "batches", round, member.client, e)
-        for e in range(math.ceil(steps / len(sizes)))
-    ]
-    taken = (sizes * len(epochs))[:steps]
-    return rows[np.concatenate(epochs)[: sum(taken)]], taken
-
-
-def batches(job: Job, round: int, member: Member, least: int = 1) -> list[Tensor]:
-    """The rows of every local step of one client."""
-    rows, sizes = order(job, round, member, least)
-    return list(torch.from_numpy(rows).split(sizes)) if sizes else []
-
-
-def _sizes(count: int, batch: int, least: int) -> list[int]:
-    sizes = [batch] * (count // batch) + [count % batch] * (count % batch > 0)
-    if len(sizes) > 1 and sizes[-1] < least:
-        sizes[-2:] = [sum(sizes[-2:])]
-    return sizes
+    return (sizes * math.ceil(steps / len(sizes)))[:steps]
 
 
 @dataclass(frozen=True)

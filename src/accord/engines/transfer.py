@@ -10,12 +10,12 @@ from torch import Tensor
 
 _SMALL = 1 << 16  # bytes that a copy to the device need not wait for
 _ALIGNED = 16  # bytes: where an array of a parcel may begin
-_NUMPY: dict[torch.dtype, np.dtype] = {
+NUMPY: dict[torch.dtype, np.dtype] = {
     torch.int64: np.dtype(np.int64),
     torch.float32: np.dtype(np.float32),
     torch.float64: np.dtype(np.float64),
 }
-_TORCH = {here: there for there, here in _NUMPY.items()}
+_TORCH = {here: there for there, here in NUMPY.items()}
 
 Form = tuple[tuple[str, np.dtype, tuple[int, ...]], ...]  # name, type and shape of arrays
 
@@ -57,7 +57,7 @@ def _room(size: int) -> int:
 
 def in_precision(values: np.ndarray, dtype: torch.dtype) -> np.ndarray:
     """Row numbers and keys as they are, other numbers in the model's precision."""
-    return values if values.dtype == np.int64 else values.astype(_NUMPY[dtype], copy=False)
+    return values if values.dtype == np.int64 else values.astype(NUMPY[dtype], copy=False)
 
 
 def sent(values: np.ndarray, device: torch.device) -> Tensor:

@@ -81,7 +81,9 @@ class Cohorts:
     def __init__(self, job: Job, sample: int | None, conditions: Conditions, own: Callable[[str], State]) -> None:
         self._job, self._how, self._own = job, (sample, conditions, job.seed), own
         self._clients, self._remembers = job.fed.clients, job.remembers
+        self._rounds = _invited.setdefault(job.fed, {}).setdefault(self._how, {})
         self._asked: dict[int, list[Member]] = {}  # by round: who trains in it
+        self._known: dict[str, Member] = {}  # clients that get all their steps done: the same in every round
 
     def invited(self, number: int) -> list[Invited]:
         """Who is invited to that round."""
@@ -113,17 +115,21 @@ class Cohorts:
     def _drawn(self, number: int) -> tuple[list[Invited], list[Member]]:
         """Who is invited to that round, and the clients of which a report will come, as those of a rule that remembers
         nothing: the same in all runs of a seed over one federation, so they draw once."""
-        rows = self._job.fed.train
-        drawn = _invited.setdefault(self._job.fed, {}).setdefault(self._how, {})
+        drawn = self._rounds
         if number not in drawn:
             for old in [other for other in drawn if other < number - _KEPT]:
                 del drawn[old]
             guests = invite(self._clients, *self._how, number)
-            present = [
-                Member(guest.client, rows[guest.client], share=guest.share) for guest in guests if not guest.lost
-            ]
-            drawn[number] = guests, present
+            drawn[number] = guests, [self._member(guest) for guest in guests if not guest.lost]
         return drawn[number]
+
+    def _member(self, guest: Invited) -> Member:
+        client, rows = guest.client, self._job.fed.train[guest.client]
+        if guest.share < 1.0:
+            return Member(client, rows, share=guest.share)
+        if client not in self._known:
+            self._known[client] = Member(client, rows)
+        return self._known[client]
 
 
 def cohort_row(

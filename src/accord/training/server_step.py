@@ -83,7 +83,7 @@ def told_of(
 
     def each(values: Sequence[Tensor], kind: float) -> list[Tensor]:
         """A norm of every value of every run, from one kernel."""
-        rows = chain.from_iterable(value.reshape(runs, -1).unbind(0) for value in values)
+        rows = chain.from_iterable(value.reshape(runs, -1).unbind(0) for value in values) if runs > 1 else values
         return list(torch._foreach_norm(list(rows), kind))
 
     numbers = [value for value in kept if value.numel() and value.is_floating_point()]  # whole ones are finite

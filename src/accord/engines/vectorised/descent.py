@@ -16,7 +16,7 @@ from torch import Tensor
 from accord.core.layout import change_of_buffers
 from accord.core.record import State
 from accord.data.federated import Federation
-from accord.engines.contract import Job
+from accord.engines.contract import Job, Order
 from accord.engines.transfer import sent
 from accord.engines.vectorised.batchable import check_batchable, pads
 from accord.engines.vectorised.channels_last import with_channels_last
@@ -24,7 +24,7 @@ from accord.engines.vectorised.client_lane import Lane, Trained
 from accord.engines.vectorised.full_gradient import full_gradient
 from accord.engines.vectorised.fuse import made_for_lanes
 from accord.engines.vectorised.lanes import Lanes, Model
-from accord.engines.vectorised.planning import Order, Padded, lengthened, padded, waves
+from accord.engines.vectorised.planning import Padded, padded, waves
 from accord.engines.vectorised.replay import Captured, Eager
 from accord.engines.vectorised.sending import Shipment, arrays_of, shipped
 from accord.kernels import lane_step
@@ -99,9 +99,8 @@ class Descent:
         return self._batches(orders)
 
     def _batches(self, orders: Sequence[Order]) -> Batches:
-        parts = waves(padded(orders, self.width), self.pads)
-        if self.device.type == "cuda":  # where every shape is captured
-            parts = [lengthened(part) for part in parts]
+        spare = self.device.type == "cuda"  # where every shape is captured: plans then have few of them
+        parts = waves(padded(orders, self.width, spare), self.pads, spare)
         return [(part, arrays_of(part, self.model.layout.dtype)) for part in parts]
 
     def twin(self) -> "Descent":

@@ -19,11 +19,12 @@ from accord.engines.contract import (
     Group,
     Job,
     Member,
+    Order,
     Outcome,
     Part,
     Table,
     Work,
-    order,
+    orders,
     shards,
     too_few,
     whole,
@@ -36,7 +37,6 @@ from accord.engines.vectorised.batchable import CannotBatch
 from accord.engines.vectorised.client_lane import Lane
 from accord.engines.vectorised.descent import Descent
 from accord.engines.vectorised.evaluation import Evaluation, Look
-from accord.engines.vectorised.planning import Order
 from accord.engines.vectorised.reporting import Reported, measure, part_of, report, report_together
 from accord.rules.algorithm import Algorithm
 from accord.rules.company import takes_runs
@@ -72,7 +72,7 @@ class Vectorised:
         lanes_pay = job.device.type == "cuda" and self.descent.model.streams is None and not draws_in_evaluation(job)
         self._evaluation = Evaluation(self.descent.model) if lanes_pay else None
         # batches that were drawn before they are asked for, or for another run; rows are kept, so their id is theirs
-        self._orders: dict[Hashable, tuple[Tensor, Order]] = {}
+        self._orders: dict[tuple[Hashable, ...], dict[Hashable, tuple[Tensor, Order]]] = {}  # by round and settings
         self._as_one: dict[Algorithm, bool] = {}
 
     def twin(self) -> "Vectorised":
@@ -244,24 +244,24 @@ class Vectorised:
 
     def _drawn(self, job: Job, round: int, members: Sequence[Member]) -> list[Order]:
         """The clients' batches. Runs of one seed over one federation draw the same, which is drawn once."""
-        training, found = job.training, []
+        training = job.training
         how = round, job.seed, training.epochs, training.batch, training.steps, job.algorithm.local.full_batch
-        for member in members:
-            key = how, member.client, id(member.rows), member.share
-            known = self._orders.get(key)
-            if known is None:
-                known = self._orders[key] = member.rows, order(job, round, member, self.probed.least_batch)
-            found.append(known[1])
-        return found
+        known = self._orders.setdefault(how, {})
+        keys = [(member.client, id(member.rows), member.share) for member in members]
+        new = {key: member for key, member in zip(keys, members, strict=True) if key not in known}
+        drawn = orders(job, round, list(new.values()), self.probed.least_batch) if new else []
+        for (key, member), order in zip(new.items(), drawn, strict=True):
+            known[key] = member.rows, order
+        return [known[key][1] for key in keys]
 
     def _look_ahead(self, requests: Sequence[Request]) -> None:
         """While a device works, which CUDA's does by itself, the host draws the next round's batches and lays them
         out."""
         self._orders = {}
-        orders: list[Order] = []
+        drawn: list[Order] = []
         for request in requests:
-            orders += self._drawn(request.job, request.work.round + 1, request.work.ahead())
-        self.descent.lay_out(orders)
+            drawn += self._drawn(request.job, request.work.round + 1, request.work.ahead())
+        self.descent.lay_out(drawn)
 
 
 def batched_if_possible(job: Job) -> tuple[Vectorised | Sequential, str | None]:

@@ -31,7 +31,7 @@ def full_gradient(
         place = torch.tensor([lane for group in groups for lane in group]).argsort()
         gradient, loss = (torch.cat(parts)[place] for parts in zip(*pieces, strict=True))
         return gradient, loss
-    orders = [(lane.member.rows.numpy(), near_equal(len(lane.member.rows), _BATCH)) for lane in chosen]
+    orders = [(lane.member.numbers, near_equal(lane.member.samples, _BATCH)) for lane in chosen]
     samples = sent(np.array([[lane.member.samples] for lane in chosen], dtype=np.int64), at.device).to(at.dtype)
     total, value, flips = torch.zeros_like(at), torch.zeros_like(at[:, :1]), tops(chosen)
     top = None if flips is None else sent(flips, at.device)

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 
-Order = tuple[np.ndarray, list[int]]  # the rows of a lane's batches, one after another, and the batches' sizes
+from accord.engines.contract import Order
 
 
 @dataclass(frozen=True)
@@ -24,16 +25,19 @@ class Padded:
         """Whether some lane has nothing to do in some step."""
         return bool((self.count[: self.steps] == 0).any())
 
-    @property
-    def share(self) -> np.ndarray:
+    def share(self, dtype: np.dtype) -> np.ndarray:
         """`[S, L, B]`: 1 / count for what is real, 0 for the rest."""
-        each = 1.0 / np.maximum(self.count, 1.0)[..., None]
-        return np.where(np.arange(self.rows.shape[-1]) < self.count[..., None], each, 0.0)
+        width = self.rows.shape[-1]
+        share = np.full(self.rows.shape, 1.0 / width, dtype)
+        short = self.count < width  # few of them are
+        count = self.count[short][:, None]
+        share[short] = np.where(np.arange(width) < count, 1.0 / np.maximum(count, 1.0), 0.0)
+        return share
 
 
-def padded(orders: Sequence[Order], width: int = 1) -> Padded:
-    """One array of all lanes' batches, `width` wide or as wide as the largest. Lanes of different runs may have one
-    order, which is laid out once.
+def padded(orders: Sequence[Order], width: int = 1, spare: bool = False) -> Padded:
+    """One array of all lanes' batches, `width` wide or as wide as the largest; with `spare`, idle steps at its end make
+    it as long as a power of two. Lanes of different runs may have one order, which is laid out once.
 
     >>> padded([(np.array([4, 5, 6]), [2, 1]), (np.array([7]), [1])]).rows.tolist()
     [[[4, 5], [7, 7]], [[6, 6], [7, 7]]]
@@ -42,34 +46,33 @@ def padded(orders: Sequence[Order], width: int = 1) -> Padded:
     if len(different) < len(orders):
         place = dict(zip(different, range(len(different)), strict=True))
         which = np.array([place[id(rows)] for rows, _ in orders])
-        once = padded(list(different.values()), width)
+        once = padded(list(different.values()), width, spare)
         return Padded(once.rows[:, which], once.count[:, which], once.number, once.steps)
-    steps, width = (
-        max(len(sizes) for _, sizes in orders),
-        max(width, max(size for _, sizes in orders for size in sizes)),
-    )
-    rows = np.zeros((steps, len(orders), width), dtype=np.int64)
-    count = np.zeros((steps, len(orders)))
-    for lane, (own, sizes) in enumerate(orders):
-        # batches up to here fill the width
-        whole = next((i for i, size in enumerate(sizes) if size != width), len(sizes))
+    steps, width = max(len(sizes) for _, sizes in orders), max(width, max(max(sizes) for _, sizes in orders))
+    length = _length(steps, spare)
+    count = np.zeros((length, len(orders)))
+    count[:steps] = list(zip_longest(*(sizes for _, sizes in orders), fillvalue=0))
+    rows = np.zeros((length, len(orders), width), dtype=np.int64)
+    filled = np.logical_and.accumulate(count == width).sum(0).tolist()  # of each lane: batches before a shorter one
+    for lane, ((own, sizes), whole) in enumerate(zip(orders, filled, strict=True)):
         rows[:whole, lane] = own[: whole * width].reshape(whole, width)
-        rows[whole:, lane] = own[0]
+        if whole == steps:
+            continue
+        # Where a lane has nothing to do, or a batch is short, a row is repeated: a real sample, so that nothing
+        # infinite or undefined comes of it.
+        rows[whole:steps, lane] = own[0]
         start = whole * width
         for step in range(whole, len(sizes)):
-            # Where a batch is short its first row is repeated: a real sample, so that nothing infinite or undefined
-            # comes of it.
             rows[step, lane] = own[start]
             rows[step, lane, : sizes[step]] = own[start : start + sizes[step]]
             start += sizes[step]
-        count[: len(sizes), lane] = sizes
-    return Padded(rows, count, np.arange(steps), steps)
+    return Padded(rows, count, np.minimum(np.arange(length), steps - 1), steps)
 
 
-def waves(plan: Padded, pads: bool) -> list[Padded]:
+def waves(plan: Padded, pads: bool, spare: bool = False) -> list[Padded]:
     """The plan in parts that can be run one after another. A model for which padding is harmless (`pads`) takes it
     whole. For others, such as those with BatchNorm, every part has batches of one size: where lanes differ, those of
-    another size wait."""
+    another size wait. `spare` as in `padded`."""
     if pads:
         return [plan]
     sizes = [
@@ -83,25 +86,17 @@ def waves(plan: Padded, pads: bool) -> list[Padded]:
             parts[-1].append((step, size))
         else:
             parts.append([(step, size)])
-    return [_of_size([step for step, _ in part], part[0][1], plan) for part in parts]
+    return [_of_size([step for step, _ in part], part[0][1], plan, spare) for part in parts]
 
 
-def _of_size(steps: list[int], size: int, plan: Padded) -> Padded:
-    counts = plan.count[steps]
-    return Padded(
-        np.ascontiguousarray(plan.rows[steps, :, :size]),
-        np.where(counts == size, float(size), 0.0),
-        plan.number[steps],
-        len(steps),
-    )
+def _of_size(steps: list[int], size: int, plan: Padded, spare: bool) -> Padded:
+    idle = _length(len(steps), spare) - len(steps)
+    chosen = steps + idle * steps[-1:]
+    count = np.where(plan.count[chosen] == size, float(size), 0.0)
+    count[len(steps) :] = 0.0
+    return Padded(np.ascontiguousarray(plan.rows[chosen, :, :size]), count, plan.number[chosen], len(steps))
 
 
-def lengthened(plan: Padded) -> Padded:
-    """The plan with idle steps at its end, so that plans of different lengths have few shapes."""
-    more = (1 << (plan.steps - 1).bit_length()) - plan.steps
-    if not more:
-        return plan
-    rows, number = (
-        np.concatenate([values, np.repeat(values[-1:], more, axis=0)]) for values in (plan.rows, plan.number)
-    )
-    return Padded(rows, np.concatenate([plan.count, np.zeros((more, plan.count.shape[1]))]), number, plan.steps)
+def _length(steps: int, spare: bool) -> int:
+    """Steps that a plan is made for. With idle ones at their end, plans of different lengths have few shapes."""
+    return 1 << (steps - 1).bit_length() if spare else steps

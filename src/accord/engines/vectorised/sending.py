@@ -9,7 +9,7 @@ import torch
 
 from accord.core import draws
 from accord.core.record import State
-from accord.engines.transfer import Parcel, in_precision
+from accord.engines.transfer import NUMPY, Parcel, in_precision
 from accord.engines.vectorised.client_lane import Lane
 from accord.engines.vectorised.lanes import COUNTS, Plan
 from accord.engines.vectorised.planning import Padded
@@ -51,7 +51,7 @@ def arrays_of(part: Padded, dtype: torch.dtype) -> dict[str, np.ndarray]:
     """The batches as they are sent, with numbers in the model's precision."""
     return {
         "rows": part.rows,
-        "share": in_precision(part.share, dtype),
+        "share": part.share(NUMPY[dtype]),
         "count": in_precision(part.count, dtype),
     }
 
@@ -85,10 +85,9 @@ def _columns(chosen: Sequence[Lane]) -> tuple[tuple[str, ...], np.ndarray]:
     there = [
         at for at, name in enumerate(names) if name not in RATES or any(of[at] != RATES[name] for of in rates.values())
     ]
+    wanted = {run: [of[at] for at in there] for run, of in rates.items()}
     table = np.zeros((len(COUNTS) + len(there), -(-len(chosen) // _TOGETHER) * _TOGETHER))
-    for number, lane in enumerate(chosen):
-        own = rates[id(lane.work)]
-        table[:, number] = *lane.counts, *(own[at] for at in there)
+    table[:, : len(chosen)] = np.array([(*lane.counts, *wanted[id(lane.work)]) for lane in chosen]).T
     return (*COUNTS, *(names[at] for at in there)), table
 
 
