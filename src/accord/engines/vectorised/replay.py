@@ -4,7 +4,7 @@ kernels are launched by one call."""
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from accord.engines.vectorised.sending import Shipment
 
 Result = TypeVar("Result")
 
+_FEW = 16  # steps of a round that are one graph: to launch it costs the host no more than to launch one of a step
 _SMALL = 64 << 20  # bytes of updates up to which a graph keeps a copy of them: more would be missing elsewhere
 
 
@@ -40,21 +41,22 @@ class Eager:
 
 class Captured:
     """The same as CUDA graphs, for lanes and plans of the shapes they were captured with: one that begins a round, one
-    for each step (several in one were no faster) and one that ends it."""
+    for each step and one that ends it; where steps are few, one that begins it and takes them all."""
 
     def __init__(self, model: Model, shared: int, lanes: Lanes, sent: Shipment) -> None:
         self._memory = sent.parcel.memory.clone()
-        self.lanes, self.shared = _cloned(lanes), shared
+        self.model, self.lanes, self.shared = model, _cloned(lanes), shared
         self.plan = replace(sent, parcel=replace(sent.parcel, memory=self._memory)).plan()
         self.step = torch.zeros(1, dtype=torch.int64, device=lanes.start.device)
         self.lanes.begin()  # takes memory, which must not be the other stream's
         with beside():
             for _ in range(3):
                 self._begin()
-                advance(model, self.lanes, self.plan, self.step)
+                self._advance()
             self._ended()
         self._begins, _ = graph_of(self._begin)
-        self._steps, _ = graph_of(lambda: advance(model, self.lanes, self.plan, self.step))
+        self._steps, _ = graph_of(self._advance)
+        self._whole: dict[int, torch.cuda.CUDAGraph] = {}  # by how many steps it takes
         self._end = graph_of(self._ended) if lanes.start.nbytes <= _SMALL else None
 
     def run(self, lanes: Lanes, sent: Shipment, steps: int) -> Lanes:
@@ -65,6 +67,12 @@ class Captured:
         if lanes.begun:
             torch._foreach_copy_(self.lanes.moved, lanes.moved, non_blocking=True)
             self.step.zero_()
+        elif steps <= _FEW and lanes.start.nbytes <= _SMALL:
+            if steps not in self._whole:
+                # nothing of a step is left in its graph's memory, so that others may use it
+                self._whole[steps], _ = graph_of(lambda: self._begin_and_advance(steps), self._steps.pool())
+            self._whole[steps].replay()
+            return self.lanes
         else:
             self._begins.replay()
         for _ in range(steps):
@@ -83,6 +91,14 @@ class Captured:
         self.lanes.begin()
         self.step.zero_()
 
+    def _advance(self) -> None:
+        advance(self.model, self.lanes, self.plan, self.step)
+
+    def _begin_and_advance(self, steps: int) -> None:
+        self._begin()
+        for _ in range(steps):
+            self._advance()
+
     def _ended(self) -> tuple[Tensor, Tensor]:
         return ended(self.lanes, self.plan, self.shared)
 
@@ -98,10 +114,11 @@ def beside() -> Iterator[None]:
     torch.cuda.current_stream().wait_stream(aside)
 
 
-def graph_of(work: Callable[[], Result]) -> tuple[torch.cuda.CUDAGraph, Result]:
-    """A graph of what `work` does, and what it gives back, which every replay overwrites."""
+def graph_of(work: Callable[[], Result], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """A graph of what `work` does, in a `pool` of memory of its own or another graph's, and what it gives back, which
+    every replay overwrites."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, pool=pool):
         result = work()
     return graph, result
 
