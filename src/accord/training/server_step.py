@@ -66,9 +66,9 @@ def _step(
     round = Round(number, job.layout, len(job.fed.train), job.seed, sample)
     record = algorithm.released(record, round)
     lowered, moved, memory = algorithm.lower(record, memory, round)
+    seen = algorithm.mask.agreement(record.part("mask"), memory["mask"], round) if algorithm.mask else None
     change, memory = algorithm.step(lowered, memory)
     vector, buffers = vector + change, buffers + moved
-    seen = algorithm.mask.agreement(record.part("mask"), memory["mask"], round) if algorithm.mask else None
     kept = [vector, *(value for state in memory.values() for value in state.values())]
     return vector, buffers, memory, told_of(lowered.update, change, kept, seen, job.layout)
 
