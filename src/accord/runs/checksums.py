@@ -121,7 +121,11 @@ def read_done(path: Path) -> Json:
 
 def read_state(path: Path) -> Json:
     """A checkpoint's mark: the round it is of, and its tensors' file."""
-    state = read_sealed(path)
+    return checked_state(read_sealed(path), path)
+
+
+def checked_state(state: Json, path: Path) -> Json:
+    """A checkpoint's mark that was read from `path`, if it says what one says."""
     if type(state.get("round")) is not int or not isinstance(state.get("tensors"), str):
         raise AccordError(f"{path} is damaged: it does not say which round it is of, and where its tensors are")
     return state

@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from torch import Tensor
 
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, check_bounds
 from accord.core.layout import Entry, Layout
 from accord.core.protocols import Mask, check_part
 from accord.core.record import Record, State
@@ -59,6 +59,7 @@ class Masked(FlowerStrategy):
         if not isinstance(inner, FlowerStrategy):
             raise AccordError(f"inner must be a Flower strategy, such as FedAvg(), got {inner!r}")
         check_part("mask", mask, "a mask such as accord.gma(0.4)")
+        check_bounds(mask, "mask")
         kind = type(inner).__name__
         if kind.startswith("DifferentialPrivacy"):
             raise AccordError(
