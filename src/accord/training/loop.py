@@ -65,10 +65,10 @@ class Loop:
     def go(self) -> Run:
         """Runs the rounds that are left."""
         try:
-            ahead = RoundsAhead(self)
+            ahead = RoundsAhead(self, self.engine.ahead) if self.engine.ahead else None
             for asked in self.rounds():
                 started = time.monotonic()
-                outcome, step = ahead.train(asked)
+                outcome, step = ahead.train(asked) if ahead else (self.engine.train(asked.work, asked.cohort), None)
                 self.absorb(asked, outcome, time.monotonic() - started, step)
             return self.result()
         except BaseException as error:
