@@ -1,5 +1,5 @@
 # CausalFed between processes: a server and two clients, each with its own samples, and nothing between them but
-# messages as bytes. The clients' pictures are turned by different angles. In earnest the lines would be sockets between
+# messages as bytes. The clients' pictures are turned by different angles. In a deployment the lines would be sockets between
 # machines, with TLS around them. Run it with: python examples/causal.py
 
 import multiprocessing

@@ -69,7 +69,7 @@ def read(arms: Sequence[Arm], rule: str, target: float | None) -> Result:
     target = 0.95 * plain if target is None else target
     table, points, lengths = [], [], {}
     for one in arms:
-        found = [selected(history, rule, "test", "accuracy") for history in histories[one.name]]
+        accuracies = [selected(history, rule, "test", "accuracy") for history in histories[one.name]]
         rounds = [reached(history, target) for history in histories[one.name]]
         there = [number for number in rounds if number is not None]
         norms = [[(row.step_norm, row.update_norm) for row in rows] for rows in one.rows()]
@@ -79,9 +79,9 @@ def read(arms: Sequence[Arm], rule: str, target: float | None) -> Result:
         table.append(
             {
                 "rule": one.name,
-                "seeds": len(found),
-                "test accuracy (%)": mean(found),
-                "sd": deviation(found),
+                "seeds": len(accuracies),
+                "test accuracy (%)": mean(accuracies),
+                "sd": deviation(accuracies),
                 "rounds to target": mean(there) if len(there) == len(rounds) else None,
                 "step of the update (%)": mean([mean(run) for run in lengths[one.name]]),
             }

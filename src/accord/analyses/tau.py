@@ -55,12 +55,12 @@ def plan(given: Sequence[str], taus: Sequence[float], mask: str) -> list[Arm]:
 def read(arms: Sequence[Arm], rule: str, split: str) -> Result:
     """Accuracy and loss by the selection rule, against tau."""
     table, points = [], []
-    found: dict[str, list[list[float]]] = {"accuracy": [], "loss": []}
+    by_metric: dict[str, list[list[float]]] = {"accuracy": [], "loss": []}
     for one in arms:
         histories = one.histories()
-        for metric, values in found.items():
+        for metric, values in by_metric.items():
             values.append([selected(history, rule, split, metric) for history in histories])
-        accuracy, loss = found["accuracy"][-1], found["loss"][-1]
+        accuracy, loss = by_metric["accuracy"][-1], by_metric["loss"][-1]
         table.append(
             {
                 "tau": one.values["algorithm.mask.tau"],
@@ -85,14 +85,14 @@ def read(arms: Sequence[Arm], rule: str, split: str) -> Result:
         "tau",
         table,
         points,
-        lambda: _draw(taus, found, split, rule),
+        lambda: _draw(taus, by_metric, split, rule),
         (f"figures by {rule}; tau = 0 is plain averaging",),
     )
 
 
-def _draw(taus: list[float], found: dict[str, list[list[float]]], split: str, rule: str) -> Any:
+def _draw(taus: list[float], by_metric: dict[str, list[list[float]]], split: str, rule: str) -> Any:
     figure, axes = style.panels(2)
-    for one, (metric, values), colour in zip(axes, found.items(), style.COLOURS, strict=False):
+    for one, (metric, values), colour in zip(axes, by_metric.items(), style.COLOURS, strict=False):
         style.band(one, taus, list(zip(*values, strict=True)), f"{split} {metric}", colour, marker="o")
         if taus[0] == 0:
             one.axhline(
@@ -104,5 +104,5 @@ def _draw(taus: list[float], found: dict[str, list[list[float]]], split: str, ru
             ylabel=f"{split} {'accuracy (%)' if metric == 'accuracy' else 'loss (nats)'}",
         )
         one.legend()
-    figure.suptitle(f"Effect of tau, by {rule} ({style.seeds_text(len(found['loss'][0]))})")
+    figure.suptitle(f"Effect of tau, by {rule} ({style.seeds_text(len(by_metric['loss'][0]))})")
     return figure

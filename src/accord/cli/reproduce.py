@@ -233,16 +233,16 @@ def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> N
         ready(folder / analysis.name, kind)
     result = analysis.carry_out(folder / POOL, train)
     files = write(result, folder / analysis.name, kind)
-    told = written(analysis, result, files, this_command())
-    write_results(folder / f"{analysis.name}.json", told)
+    results = written(analysis, result, files, this_command())
+    write_results(folder / f"{analysis.name}.json", results)
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(results, indent=2))
         return
     print(analysis.title)
     print_analysis(result, files)
     if analysis.printed:
         print("\nas printed")
-        print_table(printed_cells(told["printed"]))
+        print_table(printed_cells(results["printed"]))
 
 
 def _axes(only: str | None) -> dict[str, list[str]]:

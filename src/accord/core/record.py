@@ -111,10 +111,10 @@ class Record:
 
     def fields(self, path: str = "") -> "dict[str, Field]":
         """All fields by their path: `average.delta`."""
-        found: dict[str, Field] = {}
+        by_path: dict[str, Field] = {}
         for name, entry in self:
-            found |= entry.fields(f"{path}{name}.") if isinstance(entry, Record) else {f"{path}{name}": entry}
-        return found
+            by_path |= entry.fields(f"{path}{name}.") if isinstance(entry, Record) else {f"{path}{name}": entry}
+        return by_path
 
     def __iter__(self) -> Iterator[tuple[str, "Field | Record"]]:
         return iter(self._fields.items())

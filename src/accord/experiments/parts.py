@@ -99,8 +99,8 @@ def _made(what: str, table: Table, path: str, own: Any, folder: Path | None) -> 
     except AccordError as error:
         raise blamed(error, path, fields=settings_of(make)) from None
     except (Exception, SystemExit) as error:  # a class of the user's may complain in its own way
-        told = str(error) if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: {error}"
-        raise AccordError(f"{path}: {' '.join(told.split())}") from None
+        reason = str(error) if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: {error}"
+        raise AccordError(f"{path}: {' '.join(reason.split())}") from None
     if not is_dataclass(part) or isinstance(part, type):
         raise AccordError(
             f"{path}.name must be the name of a dataclass, got {name!r}, which makes {part!r}: its fields are its"
@@ -205,8 +205,8 @@ def code_of(part: Any, path: str = "algorithm") -> dict[str, str]:
     """Where the parts of an algorithm are from that are not accord's own: a class of the same name may do something
     else."""
     module = type(part).__module__
-    found = {} if module.partition(".")[0] == "accord" else {path: f"{module}:{type(part).__qualname__}"}
+    named = {} if module.partition(".")[0] == "accord" else {path: f"{module}:{type(part).__qualname__}"}
     for field in fields(part):
         if is_dataclass(value := getattr(part, field.name)):
-            found |= code_of(value, f"{path}.{field.name}")
-    return found
+            named |= code_of(value, f"{path}.{field.name}")
+    return named

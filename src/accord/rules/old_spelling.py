@@ -135,7 +135,7 @@ def modern_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
     where only the other settings say which mask is meant."""
     mask = named(settings.get("algorithm.mask.name", settings.get("algorithm.mask")))
     own = [key.removeprefix("algorithm.") for key in settings if key.startswith("algorithm.")]
-    found, places = dict[str, Any](), dict[str, str]()
+    values, places = dict[str, Any](), dict[str, str]()
     for key, value in settings.items():
         section, _, path = key.partition(".")
         words = value if isinstance(value, list) else [value]
@@ -146,10 +146,10 @@ def modern_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
             places[key] = key = RENAMED[key]
         elif section == "algorithm" and path in _KEYS and all(isinstance(word, str) for word in words):
             key = canonical(key)
-        found.pop(key, None)  # the last one counts, in its own place
-        found[key] = value
+        values.pop(key, None)  # the last one counts, in its own place
+        values[key] = value
     tell(places)
-    return found
+    return values
 
 
 def tell(places: Mapping[str, str]) -> None:

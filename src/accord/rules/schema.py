@@ -83,7 +83,7 @@ def _read(make: Callable[..., Any]) -> dict[str, Setting]:
     made = made_by(make)
     hints = {} if made is None else get_type_hints(made, include_extras=True)
     factories = {field.name: field.default_factory for field in fields(made)} if is_dataclass(made) else {}
-    found = {}
+    settings = {}
     for name, parameter in inspect.signature(make).parameters.items():
         kind, about = hints.get(name, Any), ""
         if get_origin(kind) is Annotated:
@@ -91,8 +91,8 @@ def _read(make: Callable[..., Any]) -> dict[str, Setting]:
             about = next((note for note in notes if isinstance(note, str)), "")
         factory = factories.get(name, MISSING)
         default = MISSING if parameter.default is parameter.empty else parameter.default
-        found[name] = Setting(kind, about, default if factory is MISSING else factory())
-    return found
+        settings[name] = Setting(kind, about, default if factory is MISSING else factory())
+    return settings
 
 
 _kept = cache(_read)

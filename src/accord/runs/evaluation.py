@@ -93,11 +93,11 @@ class Evaluation(Jsonable):
     def gaps(self) -> dict[str, dict[str, Figures]]:
         """Both gaps by metric, as far as there are the splits for them."""
         there = {name: gap for name, gap in GAPS.items() if {gap.first, gap.second} <= self.splits.keys()}
-        found = {}
+        by_gap = {}
         for name, gap in there.items():
             first, second = self.splits[gap.first].metrics, self.splits[gap.second].metrics
-            found[name] = {metric: first[metric].minus(second[metric]) for metric in first}
-        return found
+            by_gap[name] = {metric: first[metric].minus(second[metric]) for metric in first}
+        return by_gap
 
     def fields_in_json(self) -> Json:
         gaps = {

@@ -91,11 +91,11 @@ def _mean(rows: Sequence[SplitRow | None], metric: str) -> float:
 
 def by_rules(history: History, *rules: str) -> list[Selected]:
     """The run's figures by each of the rules that its data allow, named once."""
-    found = []
+    selected = []
     for rule in dict.fromkeys(rules):
         with suppress(AccordError):
-            found.append(select(history, rule))
-    return found
+            selected.append(select(history, rule))
+    return selected
 
 
 def rule_for(histories: Sequence[History], rule: str | None) -> str:

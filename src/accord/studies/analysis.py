@@ -59,12 +59,12 @@ class Analysis:
 
     def place(self, printed: Printed) -> dict[str, Any]:
         """Which row and `column` of the analysis a printed number belongs to; empty if the file does not say."""
-        found: dict[str, Any] = {}
+        named: dict[str, Any] = {}
         for column, names in self.places.items():
             if printed.columns[column] not in names:
                 return {}
-            found |= names[printed.columns[column]]
-        return found
+            named |= names[printed.columns[column]]
+        return named
 
     def ours(self, printed: Printed, result: Result) -> float | None:
         """The analysis's own number in the place of a printed one: of its table or, where that has no such row, of a
@@ -72,12 +72,12 @@ class Analysis:
         row = self.place(printed)
         column = row.pop("column", None)
         rows = result.table if all(key in result.table[0] for key in row) else result.points
-        found = [
+        matches = [
             each[column]
             for each in rows
             if column in each and all(each.get(key) == value for key, value in row.items())
         ]
-        return found[0] if found else None
+        return matches[0] if matches else None
 
     def changed(self, overrides: Sequence[str]) -> "Analysis":
         """With settings that go before its own."""
@@ -165,16 +165,16 @@ def written(analysis: Analysis, result: Result, files: Sequence[Path], command: 
         columns = {key: value for key, value in number.columns.items() if value}
         ours = analysis.ours(number, result)
         printed.append({**columns, "value": number.value, **({} if ours is None else {"ours": ours})})
-    told = {
+    about = {
         key: value
         for key, value in asdict(analysis).items()
         if key in ("name", "title", "paper", "table", "options", "settings")
     }
-    found = {
+    figures = {
         "rows": list(result.table),
         "points": list(result.points) if analysis.trains else [],
         "notes": list(result.notes),
         "files": [str(file) for file in files],
         "printed": printed,
     }
-    return plain({"analysis": analysis.analysis, "protocol": PROTOCOL, **told, "command": command, **found})
+    return plain({"analysis": analysis.analysis, "protocol": PROTOCOL, **about, "command": command, **figures})

@@ -135,7 +135,7 @@ class Loop:
 
     def settle(self, asked: Asked, outcome: Outcome, step: Stepped) -> Learned:
         """Where the run stands after a round whose step is known, and the round's row."""
-        (after, told), attack, privacy = step, self.job.attack, self.job.algorithm.privacy
+        (after, row_fields), attack, privacy = step, self.job.attack, self.job.algorithm.privacy
         row = cohort_row(asked.work.round, asked.invited, outcome, attack.clients if attack else None)
         if outcome.record is None or row.accepted < self._needed:
             return self._skipped(row, f"{row.accepted} of the {self._needed} reports it needs")
@@ -144,8 +144,11 @@ class Loop:
         if self._remembers:
             self.store.accept()
         if privacy:
-            told = {**told, "privacy": privacy.of_round(outcome.record, [client.norm for client in outcome.accepted])}
-        return after, replace(row, **told)
+            row_fields = {
+                **row_fields,
+                "privacy": privacy.of_round(outcome.record, [client.norm for client in outcome.accepted]),
+            }
+        return after, replace(row, **row_fields)
 
     def _skipped(self, row: RoundRow, why: str) -> Learned:
         """A round that changes nothing, and says so."""
@@ -216,8 +219,8 @@ class Loop:
     def end(self, how: str) -> None:
         """Tells whoever asked for it that the run is over, and how it ended."""
         endings, self._endings = self._endings, []
-        for told in endings:
-            told(how)
+        for ending in endings:
+            ending(how)
 
     def _own(self, client: str) -> State:
         """What a client remembers, of a rule whose clients do."""
