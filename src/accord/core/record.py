@@ -76,7 +76,8 @@ class Record:
             raise ValueError(
                 f"records of different rules do not add: {sorted(self._fields)} and {sorted(other._fields)}"
             )
-        return Record(**{name: entry + other._fields[name] for name, entry in self._fields.items()})  # type: ignore[operator]
+        added = {name: entry + other._fields[name] for name, entry in self._fields.items()}  # type: ignore[operator]
+        return Record(**added)
 
     def add_(self, other: "Record") -> "Record":
         """Adds `other` into this record, sums in place: for a running total that `copy` or `+` made and nobody else
