@@ -36,10 +36,10 @@ class Arm:
 Train = Callable[[Sequence[Arm]], None]  # trains what is left of the arms' runs, or does not come back
 
 
-def arm(name: str, base: str, given: Sequence[str], values: Mapping[str, Any]) -> Arm:
+def arm(name: str, base: str, texts: Sequence[str], values: Mapping[str, Any]) -> Arm:
     """The study's settings, with what the user gave, with what sets this arm apart. The last are not the user's to
     give."""
-    overrides = [override(text) for text in given]
+    overrides = [override(text) for text in texts]
     varied = set(map(canonical, values))
     for section, key, _ in overrides:
         if canonical(f"{section}.{key}") in varied:

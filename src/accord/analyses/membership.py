@@ -33,10 +33,10 @@ LOSS = "attacker's loss (nats)"
 
 
 def carry_out(
-    given: Sequence[str], train: Train, *, tau: float = 0.4, against: str = "test", steps: int = 5000
+    overrides: Sequence[str], train: Train, *, tau: float = 0.4, against: str = "test", steps: int = 5000
 ) -> Result:
     """Trains a model by plain averaging, by the soft mask and by its control, and attacks each."""
-    arms = plan(BASE, given, masks(tau)[:3])
+    arms = plan(BASE, overrides, masks(tau)[:3])
     first = arms[0].runs[0]
     against = group(first.experiment.federation(first.seed), against)
     train(arms)

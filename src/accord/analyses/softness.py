@@ -28,10 +28,10 @@ folder = "runs/analyse/softness"
 
 
 def carry_out(
-    given: Sequence[str], train: Train, *, tau: float = 0.4, target: float | None = None, select: str = "last10"
+    overrides: Sequence[str], train: Train, *, tau: float = 0.4, target: float | None = None, select: str = "last10"
 ) -> Result:
     """Trains with every mask, and compares."""
-    arms = plan(BASE, given, masks(tau))
+    arms = plan(BASE, overrides, masks(tau))
     rehearse(select, arms[0].runs[0].experiment)
     train(arms)
     return read(arms, select, target)
@@ -49,9 +49,9 @@ def masks(tau: float) -> list[dict[str, Any]]:
     return [{"algorithm.mask": "none"}, soft, control, {"algorithm.mask": "and", "algorithm.mask.tau": tau}]
 
 
-def plan(base: str, given: Sequence[str], chosen: Sequence[dict[str, Any]]) -> list[Arm]:
+def plan(base: str, overrides: Sequence[str], chosen: Sequence[dict[str, Any]]) -> list[Arm]:
     """An arm for each of some masks, by the name of its rule."""
-    arms = [arm("", base, given, values) for values in chosen]
+    arms = [arm("", base, overrides, values) for values in chosen]
     check_apart(arms)
     return [Arm(one.runs[0].experiment.label, one.values, one.runs) for one in arms]
 

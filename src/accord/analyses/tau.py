@@ -28,7 +28,7 @@ folder = "runs/analyse/tau"
 
 
 def carry_out(
-    given: Sequence[str],
+    overrides: Sequence[str],
     train: Train,
     *,
     taus: Sequence[float] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
@@ -39,15 +39,17 @@ def carry_out(
     """Trains with every tau, and compares."""
     if split not in TITLES:
         raise AccordError(f"--split must be one of {', '.join(TITLES)}, got {split!r}")
-    arms = plan(given, taus, mask)
+    arms = plan(overrides, taus, mask)
     rehearse(select, arms[0].runs[0].experiment)
     train(arms)
     return read(arms, select, split)
 
 
-def plan(given: Sequence[str], taus: Sequence[float], mask: str) -> list[Arm]:
+def plan(overrides: Sequence[str], taus: Sequence[float], mask: str) -> list[Arm]:
     """An arm for every tau."""
-    arms = [arm(f"{tau:g}", BASE, given, {"algorithm.mask": mask, "algorithm.mask.tau": tau}) for tau in sorted(taus)]
+    arms = [
+        arm(f"{tau:g}", BASE, overrides, {"algorithm.mask": mask, "algorithm.mask.tau": tau}) for tau in sorted(taus)
+    ]
     check_apart(arms)
     return arms
 

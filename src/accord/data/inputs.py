@@ -50,9 +50,9 @@ def flat_arrays(who: str, x: Any, fields: Fields | None = None) -> tuple[Tensor,
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise AccordError(f"the inputs of {who} have different numbers of samples: {counts}")
-    given: Any = tensors if isinstance(x, Mapping) else list(tensors.values())
-    fields = fields or Fields.of(given)
-    return fields.pack(given, who), fields
+    samples: Any = tensors if isinstance(x, Mapping) else list(tensors.values())
+    fields = fields or Fields.of(samples)
+    return fields.pack(samples, who), fields
 
 
 def flat_dataset(who: str, data: Any, fields: Fields | None = None) -> tuple[Any, Fields | None]:

@@ -61,13 +61,13 @@ class Algorithm:
 
     def _check_personal(self) -> None:
         """Refuses what cannot have parameters that stay with clients."""
-        given = (self.personal,) if isinstance(self.personal, str) else self.personal
-        if not all(isinstance(pattern, str) and pattern for pattern in given):
-            raise AccordError(f"personal must be names or patterns of parameters, such as 'head.*', got {given!r}")
-        object.__setattr__(self, "personal", tuple(given))
+        patterns = (self.personal,) if isinstance(self.personal, str) else self.personal
+        if not all(isinstance(pattern, str) and pattern for pattern in patterns):
+            raise AccordError(f"personal must be names or patterns of parameters, such as 'head.*', got {patterns!r}")
+        object.__setattr__(self, "personal", tuple(patterns))
         local = self.local
         alone = local.own_models or local.beside is not None or local.engine is not None
-        if given and (self.pools or alone or not local.reports_updates):
+        if patterns and (self.pools or alone or not local.reports_updates):
             raise AccordError(f"personal has no meaning with {self.name}: its clients keep whole models, or share none")
 
     def _check_privacy(self, privacy: Privacy) -> None:

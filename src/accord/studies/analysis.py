@@ -83,16 +83,16 @@ class Analysis:
         """With settings that go before its own."""
         if overrides and not self.trains:
             raise AccordError(f"{self.name} trains nothing, so it has no settings: leave out {overrides[0]!r}")
-        given = {f"{section}.{key}": value for section, key, value in map(override, overrides)}
-        return replace(self, settings={**self.settings, **given})
+        changes = {f"{section}.{key}": value for section, key, value in map(override, overrides)}
+        return replace(self, settings={**self.settings, **changes})
 
     def carry_out(self, folder: Path, train: Train) -> Result:
         """The analysis, with its runs, if there are any, in this folder."""
         work = ANALYSES[self.analysis]
         if not self.trains:
             return work(**self.options)
-        given = [f"{key}={toml(value)}" for key, value in {**self.settings, "run.folder": str(folder)}.items()]
-        return work(given, train, **self.options)
+        overrides = [f"{key}={toml(value)}" for key, value in {**self.settings, "run.folder": str(folder)}.items()]
+        return work(overrides, train, **self.options)
 
 
 def make(name: str, tables: dict[str, Any]) -> Analysis:
