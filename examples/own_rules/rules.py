@@ -61,11 +61,11 @@ class dynamic(Local):
     remembers = ("h",)
     mu = property(lambda self: self.alpha)
 
-    def drift(self, sent, own):
-        return -own["h"]
+    def drift(self, sent, client_state):
+        return -client_state["h"]
 
-    def keep(self, sent, own, reports, lr):
-        return {"h": own["h"] - self.alpha * reports.delta}
+    def keep(self, sent, client_state, reports, lr):
+        return {"h": client_state["h"] - self.alpha * reports.delta}
 
 
 @dataclass(frozen=True)

@@ -218,17 +218,17 @@ class Local(Protocol):
         with."""
         return {name: torch.zeros_like(vector) for name in self.remembers}
 
-    def start(self, vector: Tensor, buffers: Tensor, own: State) -> tuple[Tensor, Tensor]:
-        """Where a client begins: `[P]` and `[B]`. `own` is what it remembers."""
+    def start(self, vector: Tensor, buffers: Tensor, client_state: State) -> tuple[Tensor, Tensor]:
+        """Where a client begins: `[P]` and `[B]`. `client_state` is what it remembers."""
         return vector, buffers
 
-    def drift(self, sent: State, own: State) -> Tensor | None:
-        """What one client adds to every step, `[P]`; None for nothing. `sent` is the server's memory, `own` the
-        client's."""
+    def drift(self, sent: State, client_state: State) -> Tensor | None:
+        """What one client adds to every step, `[P]`; None for nothing. `sent` is the server's memory, `client_state`
+        the client's."""
         return None
 
-    def keep(self, sent: State, own: State, reports: Reports, lr: float) -> State:
-        """What K clients will remember if their reports are accepted, `[..., K, P]` each; `own` is what they
+    def keep(self, sent: State, client_state: State, reports: Reports, lr: float) -> State:
+        """What K clients will remember if their reports are accepted, `[..., K, P]` each; `client_state` is what they
         remembered, of that shape. Asked for only where there is something to remember: see `remembers`."""
         return {}
 

@@ -94,14 +94,14 @@ class Sequential:
     def _train_client(self, work: Work, member: Member) -> tuple[Reports, ClientRow]:
         """One client's round: local steps, its report (K = 1) and its row."""
         job, local, needs, samples = self.job, self.job.algorithm.local, self._needs, len(member.rows)
-        own = member.own()
-        before = {name: value[None] for name, value in own.items()}
+        client_state = member.own()
+        before = {name: value[None] for name, value in client_state.items()}
         plan = contract.batches(job, work.round, member, self.probed.least_batch)
         draws.seed_torch(job.device, job.seed, "torch", work.round, member.client)
-        start, buffers = local.start(work.vector, work.buffers, own)
-        drift = local.drift(work.memory["local"], own)
+        start, buffers = local.start(work.vector, work.buffers, client_state)
+        drift = local.drift(work.memory["local"], client_state)
         if job.algorithm.personal:  # of which a local rule knows nothing
-            start, buffers = job.assembled(start, buffers, own)
+            start, buffers = job.assembled(start, buffers, client_state)
             drift = job.widened(drift)
         w, extra, loss = self._descend(work, member, plan, start, buffers, drift)
         ended, moved = buffers, torch.zeros_like(buffers)

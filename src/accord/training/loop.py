@@ -46,7 +46,7 @@ class Loop:
         self._clients, self._remembers = job.fed.clients, job.remembers
         self._lr, self.store = as_schedule(job.training.lr), ClientStore(self._clients)
         self._needed = plan.reports_needed(job)
-        self.cohorts = Cohorts(job, plan.sample, plan.conditions, self._own)
+        self.cohorts = Cohorts(job, plan.sample, plan.conditions, self._state_of)
         vector, buffers = job.packed(job.layout)
         self.progress = Progress(0, vector, buffers, job.algorithm.init(job.layout, len(self._clients), vector))
         self._personal = personal = job.personal_at_first()
@@ -222,7 +222,7 @@ class Loop:
         for ending in endings:
             ending(how)
 
-    def _own(self, client: str) -> State:
+    def _state_of(self, client: str) -> State:
         """What a client remembers, of a rule whose clients do."""
         kept = self.store.get(client)
         return self._fresh() if kept is None else {name: value.to(self.job.device) for name, value in kept.items()}
@@ -244,14 +244,14 @@ class Loop:
 
     def evaluated(self) -> Table:
         """The model as it is on all that the run evaluates."""
-        return self.evaluator.table(self.engine, self.progress, self._own)
+        return self.evaluator.table(self.engine, self.progress, self._state_of)
 
     # ------------------------------------------------------------------------------------------------ on disk
 
     def _checkpoint(self, folder: RunFolder) -> None:
-        own = {"own_models": self._client_models.to_json()} if self._client_models else {}
+        models = {"own_models": self._client_models.to_json()} if self._client_models else {}
         tensors = {**self.progress.tensors(), **self._personal}  # which nothing else in the folder has until it is done
-        folder.checkpoint(tensors, {**self.progress.numbers(), **self.store.sync(), **own})
+        folder.checkpoint(tensors, {**self.progress.numbers(), **self.store.sync(), **models})
         self.store.committed()
         self._saved = time.monotonic()
 

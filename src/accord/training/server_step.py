@@ -53,8 +53,8 @@ def take_steps(
     vectors, buffers, memory, checked = _step(job, sample, number, stacked(records), *start)
     parts = vectors.unbind(0), buffers.unbind(0), unstacked_memory(memory, len(before)), checked()
     return [
-        (replace(p, round=number, vector=vector, buffers=own, memory=mine) if sound else None, row)
-        for p, vector, own, mine, (sound, row) in zip(before, *parts, strict=True)
+        (replace(p, round=number, vector=vector, buffers=held, memory=mine) if sound else None, row)
+        for p, vector, held, mine, (sound, row) in zip(before, *parts, strict=True)
     ]
 
 
