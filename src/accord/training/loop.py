@@ -144,10 +144,7 @@ class Loop:
         if self._remembers:
             self.store.accept()
         if privacy:
-            row_fields = {
-                **row_fields,
-                "privacy": privacy.of_round(outcome.record, [client.norm for client in outcome.accepted]),
-            }
+            row = replace(row, privacy=privacy.of_round(outcome.record, [client.norm for client in outcome.accepted]))
         return after, replace(row, **row_fields)
 
     def _skipped(self, row: RoundRow, why: str) -> Learned:
