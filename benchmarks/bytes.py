@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parent)  # where workers find `contestants`
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -56,7 +57,7 @@ def engine(clients: int, rounds: int) -> Counted:
     def count(event: Event) -> None:
         seen.append(loopback())
 
-    options = {
+    options: dict[str, Any] = {
         "batch": None,
         "momentum": 0.0,
         "lr": LR,
@@ -65,7 +66,7 @@ def engine(clients: int, rounds: int) -> Counted:
         "device": "cpu",
         "verbose": False,
     }
-    run = accord.fit(model(), federation(clients), ALGORITHM, rounds=rounds, hooks=[count], **options)  # type: ignore[arg-type]
+    run = accord.fit(model(), federation(clients), ALGORITHM, rounds=rounds, hooks=[count], **options)
     return seen, run.last.vector
 
 

@@ -11,7 +11,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,7 +28,7 @@ from accord.rules.combine import combine
 REPEATS = 9
 
 
-def medians(variants: dict[str, Callable[[], object]], device: torch.device) -> dict[str, float]:
+def medians(variants: Mapping[str, Callable[[], object]], device: torch.device) -> dict[str, float]:
     """Median seconds of each variant, timed in turn."""
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(REPEATS + 2):
@@ -43,8 +44,13 @@ def medians(variants: dict[str, Callable[[], object]], device: torch.device) -> 
 def aggregation(device: torch.device, clients: int, parameters: int) -> dict[str, float]:
     deltas = torch.randn(clients, parameters, device=device)
     weights = torch.arange(1, clients + 1)
-    rules = {"mean": accord.mean(), "gma": accord.gma(), "and_mask": accord.and_mask()}
-    times = medians({name: lambda rule=rule: combine(rule, deltas, weights) for name, rule in rules.items()}, device)  # type: ignore[misc]
+    rules: dict[str, accord.Average | accord.Mask] = {
+        "mean": accord.mean(),
+        "gma": accord.gma(),
+        "and_mask": accord.and_mask(),
+    }
+    calls = {name: partial(combine, rule, deltas, weights) for name, rule in rules.items()}
+    times = medians(calls, device)
     print(f"combine, {clients} clients x {parameters:,} parameters on {device}:")
     for name, seconds in times.items():
         print(f"  {name:9s} {1e3 * seconds:8.2f} ms   {seconds / times['mean']:.2f} times mean")

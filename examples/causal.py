@@ -1,6 +1,6 @@
 # CausalFed between processes: a server and two clients, each with its own samples, and nothing between them but
-# messages as bytes. The clients' pictures are turned by different angles. In earnest the lines would be sockets between
-# machines, with TLS around them. Run it with: python examples/causal.py
+# messages as bytes. The clients' pictures are turned by different angles. In a deployment the lines would be sockets
+# between machines, with TLS around them. Run it with: python examples/causal.py
 
 import multiprocessing
 from multiprocessing.connection import Connection

@@ -1,5 +1,4 @@
-"""Parts that accord does not bring. experiment.toml beside this file names them, as `rules:cosine`; a part's fields are
-its settings."""
+"""Parts that accord does not bring. experiment.toml names them, as `rules:cosine`; a part's fields are its settings."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,15 +15,13 @@ class cosine(Mask):
     tau: Annotated[float, "agreement a layer needs to pass whole"] = 0.4
 
     def init(self, layout, clients):
-        return {
-            "layer": torch.cat([torch.full((entry.size,), number) for number, entry in enumerate(layout.parameters)])
-        }
+        sizes = torch.tensor([entry.size for entry in layout.parameters])
+        return {"layer": torch.arange(len(sizes)).repeat_interleave(sizes)}
 
     def lift(self, reports, sent):
         layer = sent["layer"].reshape(-1, reports.delta.shape[-1])[0]
-        squares = reports.delta.new_zeros(*reports.delta.shape[:-1], int(layer.max()) + 1).index_add(
-            -1, layer, reports.delta.square()
-        )
+        nothing = reports.delta.new_zeros(*reports.delta.shape[:-1], int(layer.max()) + 1)
+        squares = nothing.index_add(-1, layer, reports.delta.square())
         return Record(units=total(reports.delta / squares.sqrt().clamp(min=1e-30)[..., layer]), count=reports.count)
 
     def lower(self, total, state, round):
@@ -64,11 +61,11 @@ class dynamic(Local):
     remembers = ("h",)
     mu = property(lambda self: self.alpha)
 
-    def drift(self, sent, own):
-        return -own["h"]
+    def drift(self, sent, client_state):
+        return -client_state["h"]
 
-    def keep(self, sent, own, reports, lr):
-        return {"h": own["h"] - self.alpha * reports.delta}
+    def keep(self, sent, client_state, reports, lr):
+        return {"h": client_state["h"] - self.alpha * reports.delta}
 
 
 @dataclass(frozen=True)

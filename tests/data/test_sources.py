@@ -71,7 +71,7 @@ def content(files: dict[str, bytes]) -> dict[str, Content]:
 
 
 def small_recipe(**changes: object) -> Recipe:
-    return replace(MNIST, read=Checked(content(small_files()), pack_idx), mirrors=(), package=NO_CLIENT, **changes)  # type: ignore[arg-type]
+    return replace(MNIST, read=Checked(content(small_files()), pack_idx), mirrors=(), package=NO_CLIENT, **changes)
 
 
 def write(folder: Path, files: dict[str, bytes], zipped: bool = True) -> Path:

@@ -63,7 +63,7 @@ def _notes(before: list[str]) -> dict:
         said["given"] = tuple(name.strip() for name in said["given"].split(","))
     if "small" in said:
         call = ast.parse(f"f({said['small']})", mode="eval").body
-        said["small"] = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}  # type: ignore[attr-defined]
+        said["small"] = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
     return said
 
 

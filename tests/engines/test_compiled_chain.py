@@ -59,7 +59,7 @@ def linear() -> nn.Module:
 
 
 def job_of(module: nn.Module, fed: accord.data.Federation, **changed: object) -> accord.engines.contract.Job:
-    return make_job(module, fed, accord.fedavg(), Training(), Plan(rounds=1), "cpu", **changed)  # type: ignore[arg-type]
+    return make_job(module, fed, accord.fedavg(), Training(), Plan(rounds=1), "cpu", **changed)
 
 
 # ------------------------------------------------------------------------------------------------ the gradient
@@ -284,7 +284,7 @@ def environments(folder: Path) -> list[dict]:
 
 def train(folder: Path | None = None, rounds: int = 2, engine: str = "auto", **more: object) -> accord.Run:
     common = {"batch": 16, "lr": 0.02, "device": "cpu", "verbose": True}
-    return accord.fit(lenet(), pictures(samples=100), rounds=rounds, engine=engine, folder=folder, **common, **more)  # type: ignore[arg-type]
+    return accord.fit(lenet(), pictures(samples=100), rounds=rounds, engine=engine, folder=folder, **common, **more)
 
 
 def test_auto_uses_it_says_so_and_records_it(

@@ -49,7 +49,7 @@ def test_a_file_becomes_the_objects_it_describes() -> None:
     experiment = read(QUICKSTART)
     assert experiment.algorithm == fedadam(lr=0.02, mask=gma(0.4))
     assert experiment.training == Training(epochs=1, batch=32, lr=0.01, momentum=0.9)
-    assert experiment.supply.split.given == {"classes": 2, "noise": 0.1}
+    assert experiment.supply.split.options == {"classes": 2, "noise": 0.1}
     plan = experiment.plan(3)
     assert (plan.rounds, plan.sample, plan.seed) == (200, 10, 3)
     assert experiment.text == QUICKSTART.read_text()
@@ -624,8 +624,8 @@ def test_another_choice_drops_the_options_of_the_old_one(overrides: list[str], a
 
 
 def test_another_split_drops_the_options_of_the_old_one() -> None:
-    assert parse(FILE, ["data.split=iid"]).supply.split.given == {}
-    assert parse(FILE, ["data.split=dirichlet", "data.alpha=0.3"]).supply.split.given == {"alpha": 0.3}
+    assert parse(FILE, ["data.split=iid"]).supply.split.options == {}
+    assert parse(FILE, ["data.split=dirichlet", "data.alpha=0.3"]).supply.split.options == {"alpha": 0.3}
     with pytest.raises(AccordError, match="algorithm.local.mu is not a field of sgd"):
         parse(FILE, ["algorithm.name=fedavg", "algorithm.local.mu=0.1"])  # what is given with the choice must fit it
 

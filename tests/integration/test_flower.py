@@ -815,7 +815,7 @@ def test_a_reply_that_is_announced_and_never_sent_holds_up_nobody(monkeypatch: p
         over.set()
     assert [row["left_out"] for row in rows] == [{"c00": "no reply within 1 s"}] * 2
     others = replace(fed, train={client: own for client, own in fed.train.items() if client != "c00"})
-    assert torch.equal(strategy.run.last.vector, simulated(others, accord.fedavg(), 2, None).last.vector)  # type: ignore[union-attr]
+    assert torch.equal(strategy.run.last.vector, simulated(others, accord.fedavg(), 2, None).last.vector)
 
 
 # -------------------------------------------------------------------------------------------------- sentences

@@ -318,7 +318,7 @@ def test_the_bound_of_gma_can_be_chosen() -> None:
     [
         (lambda: GMA(flower.FedAvg(), tau=1.4), "tau must be between 0 and 1, got 1.4"),
         (lambda: GMA(accord.fedavg()), "inner must be a Flower strategy, such as FedAvg()"),  # type: ignore[arg-type]
-        (lambda: Masked(flower.FedAvg(), 0.4), "mask must be a mask such as accord.gma(0.4), got 0.4"),  # type: ignore[arg-type]
+        (lambda: Masked(flower.FedAvg(), 0.4), "mask must be a mask such as accord.gma(0.4), got 0.4"),
         (lambda: GMA(flower.FedXgbBagging()), "FedXgbBagging exchanges trees"),
         (
             lambda: GMA(flower.DifferentialPrivacyServerSideFixedClipping(flower.FedAvg(), 1.0, 1.0, 5)),

@@ -144,3 +144,7 @@ def test_the_example_runs_on_every_engine_and_goes_on_after_a_stop(more: tuple[s
     assert torch.equal(model(tmp_path / "resumed"), first)
     label = "fedavg by dynamic_mean with dynamic" if more else "fedavg by nova with lion + cosine(0.6)"
     assert label in done.stdout
+
+
+def test_all_parts_together_take_sixty_lines() -> None:
+    assert len([line for line in (EXAMPLE / "rules.py").read_text().splitlines() if line.strip()]) <= 60

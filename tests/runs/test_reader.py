@@ -13,8 +13,7 @@ from rich.console import Console
 
 import accord
 from accord.analyses import curves
-from accord.console.progress import how_far
-from accord.console.tables import print_cells, print_results
+from accord.console.tables import print_results
 from accord.core.errors import AccordError
 from accord.core.metrics import Metric
 from accord.experiments.experiment import parse
@@ -294,36 +293,6 @@ def test_figures_are_percent_for_accuracy_and_a_dash_for_nothing(value: float | 
 def test_spread_is_the_sample_deviation() -> None:
     assert spread([0.5], Metric("accuracy")) == "50.00"
     assert spread([0.1, 0.2, 0.3], Metric("accuracy")) == "20.00 ± 10.00"
-
-
-@pytest.mark.parametrize(
-    ("rounds", "reached", "text"),
-    [
-        (40, 0, "40 rounds"),
-        (40, 10, "40 rounds, going on after round 10"),
-        (40, 40, "40 rounds, done already"),
-        (1, 0, "1 round"),
-    ],
-)
-def test_what_lies_ahead_is_said_in_words(rounds: int, reached: int, text: str) -> None:
-    assert how_far(rounds, reached) == text
-
-
-@pytest.mark.parametrize("width", [19, 34, 200])
-def test_a_narrow_terminal_loses_no_word(width: int) -> None:
-    cells = [
-        ["a name of some length", "figure"],
-        ["first thing with words", "71.13 ± 5.18"],
-        ["[b]not markup[/b]", "1"],
-    ]
-    console = Console(width=width, force_terminal=True, color_system=None)
-    with console.capture() as captured:
-        print_cells(console, cells, "a title")
-    shown = captured.get()
-    assert not [word for row in cells for cell in row for word in cell.split() if word not in shown.split()]
-    drawn = "─" in shown
-    assert drawn == (width > 19)
-    assert not drawn or max(map(len, shown.splitlines())) <= width
 
 
 def with_splits(folder: Path, change: Callable[[list[dict[str, Any]]], Any]) -> Path:

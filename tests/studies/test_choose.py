@@ -119,7 +119,11 @@ def test_a_stop_leaves_the_stage_before_and_what_follows_trains_nothing_twice(
 def test_a_rule_that_is_better_by_far_is_found(whole: tuple[Choice, Trainer]) -> None:
     choice, _ = whole
     assert choice.verdict == "confirmed" and choice.answer == "fedadam"
-    assert choice.found is not None and choice.found.low > 0.05 and (choice.found.cells, choice.found.seeds) == (3, 3)
+    assert (
+        choice.estimate is not None
+        and choice.estimate.low > 0.05
+        and (choice.estimate.cells, choice.estimate.seeds) == (3, 3)
+    )
     assert paragraph(choice).startswith("Use fedadam (train.lr=")
     assert "3 clients, each left out in turn, over 3 seeds" in paragraph(choice)
     assert "on the edge of those tried: ask again with train.lr there." in paragraph(choice)
@@ -135,7 +139,7 @@ def test_the_estimate_is_the_judges_own_over_clients_and_seeds(whole: tuple[Choi
     gaps = np.array([[ours[site][seed] - theirs[site][seed] for seed in range(3)] for site in SITES])
     by_hand = estimate(gaps)
     assert found["chosen"].keys() == set(SITES) and {one["rule"] for one in found["chosen"].values()} == {"fedadam"}
-    assert choice.found == by_hand and found["ahead"]["value"] == pytest.approx(gaps.mean())
+    assert choice.estimate == by_hand and found["ahead"]["value"] == pytest.approx(gaps.mean())
 
 
 def test_where_all_are_alike_plain_averaging_is_as_good(here: Path) -> None:
@@ -149,11 +153,11 @@ def test_where_all_are_alike_plain_averaging_is_as_good(here: Path) -> None:
 
 def test_the_words_follow_the_interval(whole: tuple[Choice, Trainer]) -> None:
     choice, _ = whole
-    assert choice.found is not None
+    assert choice.estimate is not None
 
     def said(low: float, high: float, **more: Any) -> str:
-        found = replace(choice.found, value=(low + high) / 2, low=low, high=high)
-        return paragraph(replace(choice, found=found, **more)).partition(":")[0].partition(" (")[0]
+        found = replace(choice.estimate, value=(low + high) / 2, low=low, high=high)
+        return paragraph(replace(choice, estimate=found, **more)).partition(":")[0].partition(" (")[0]
 
     assert said(0.001, 0.03) == "Use fedadam"
     assert said(-0.001, 0.001) == "Plain averaging is as good"
@@ -207,7 +211,7 @@ def test_many_clients_are_judged_by_unseen_ones(tmp_path: Path) -> None:
     assert question.clients == [] and question.stages[0].study.settings["data.unseen"] == 4
     question = replace(question, stages=question.stages[:1])
     choice = decide(question, carry_out(question, question.folder, Trainer(), lambda text: None))
-    assert list(choice.chosen) == ["unseen clients"] and choice.found is not None and choice.found.cells == 1
+    assert list(choice.chosen) == ["unseen clients"] and choice.estimate is not None and choice.estimate.cells == 1
     assert "on unseen clients over 3 seeds" in paragraph(choice)
     head, *rows = table(choice)
     assert head == ["accuracy (%) on unseen clients, by held-out", "ahead of averaging by", "seeds", "unseen clients"]

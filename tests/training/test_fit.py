@@ -13,7 +13,7 @@ from accord.core.round import Round
 from accord.data import Federation
 from accord.experiments.parts import ALGORITHMS
 from accord.training.loop import SkippedRound
-from accord.training.server_step import told_of
+from accord.training.server_step import checks_of
 from conftest import Point, blobs, cost, mlp, quadratics, sentence, slow
 
 
@@ -523,9 +523,9 @@ def test_agreement_of_a_large_layer_is_exact() -> None:
     votes = Record(votes=Field(torch.full((layout.size,), 8.0)), count=Field(torch.tensor([10.0])))
     ones = torch.ones(layout.size)
     seen = algorithm.mask.agreement(votes, {}, Round(1, layout, 10))
-    [(sound, told)] = told_of(ones, ones, [ones], seen, layout)()
+    [(sound, row)] = checks_of(ones, ones, [ones], seen, layout)()
     assert sound
-    assert told["agreement"] == pytest.approx(0.8, rel=1e-6) and told["below_tau"] == 1.0
+    assert row["agreement"] == pytest.approx(0.8, rel=1e-6) and row["below_tau"] == 1.0
 
 
 def test_agreement_is_told_overall_and_by_layer() -> None:

@@ -65,7 +65,7 @@ def by_hand(job: contract.Job, fed: Federation, rounds: int, personal: Sequence[
 
 def model_of(loop: Loop, client: str) -> nn.Module:
     job, now = loop.job, loop.progress
-    return job.whole.load(Net(), *job.assembled(now.vector, now.buffers, loop._own(client)))
+    return job.whole.load(Net(), *job.assembled(now.vector, now.buffers, loop._state_of(client)))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -131,7 +131,7 @@ def test_lanes_do_what_the_sequential_engine_does(algorithm: accord.Algorithm) -
     one, other = (run(engine(job), job, rounds=2) for engine in (Sequential, Vectorised))
     assert torch.allclose(one.progress.vector, other.progress.vector, atol=2e-5)
     for client in job.fed.clients:
-        mine, its = one._own(client), other._own(client)
+        mine, its = one._state_of(client), other._state_of(client)
         assert mine.keys() == its.keys()
         assert all(torch.allclose(mine[name], its[name], atol=2e-5) for name in mine)
 
@@ -163,7 +163,7 @@ def test_figures_are_those_of_each_clients_own_model_and_unseen_ones_have_the_fi
     for client in fed.clients:
         assert found["heldout", client] == right(model_of(loop, client), fed.heldout[client])
     first = job.layout.load(Net(), loop.progress.vector, loop.progress.buffers)
-    parts = [loop._own(client) for client in fed.clients]
+    parts = [loop._state_of(client) for client in fed.clients]
     mean = {name: sum(part[name] for part in parts) / 3 for name in parts[0]}
     middle = job.whole.load(Net(), *job.assembled(loop.progress.vector, loop.progress.buffers, mean))
     for client, rows in fed.unseen.items():
@@ -281,7 +281,7 @@ def test_ditto_is_fedavg_and_a_model_of_ones_own_pulled_towards_it(engine: str) 
                 (F.cross_entropy(module(x), y) + lam / 2 * pull).backward()
                 optimiser.step()
     for client, module in own.items():
-        assert torch.allclose(loop._own(client)["w"], job.layout.pack(module), atol=2e-5)
+        assert torch.allclose(loop._state_of(client)["w"], job.layout.pack(module), atol=2e-5)
 
 
 def test_ditto_without_a_pull_is_local_only_beside_fedavg_and_is_judged_by_clients_own_models() -> None:

@@ -36,10 +36,10 @@ class Arm:
 Train = Callable[[Sequence[Arm]], None]  # trains what is left of the arms' runs, or does not come back
 
 
-def arm(name: str, base: str, given: Sequence[str], values: Mapping[str, Any]) -> Arm:
+def arm(name: str, base: str, texts: Sequence[str], values: Mapping[str, Any]) -> Arm:
     """The study's settings, with what the user gave, with what sets this arm apart. The last are not the user's to
     give."""
-    overrides = [override(text) for text in given]
+    overrides = [override(text) for text in texts]
     varied = set(map(canonical, values))
     for section, key, _ in overrides:
         if canonical(f"{section}.{key}") in varied:
@@ -65,15 +65,15 @@ def check_apart(arms: Sequence[Arm]) -> None:
 def numbers(text: str, what: str, low: float, high: float) -> list[float]:
     """`0.1,1,10` as numbers, which must differ and lie between `low` and `high`."""
     try:
-        found = [float(part) for part in text.split(",")]
+        values = [float(part) for part in text.split(",")]
     except ValueError:
         raise AccordError(f"{what} must be numbers with commas between them, got {text!r}") from None
-    if len(set(found)) < len(found):
+    if len(set(values)) < len(values):
         raise AccordError(f"{what} must differ from each other, got {text!r}")
-    for value in found:
+    for value in values:
         if not low <= value <= high:
             raise AccordError(f"{what} must be between {low:g} and {high:g}, got {value:g}")
-    return found
+    return values
 
 
 def counts(text: str, what: str) -> list[int]:

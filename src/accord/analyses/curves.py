@@ -54,8 +54,8 @@ def _result(settings: dict[str, list[Recorded]], splits: Sequence[str], metric: 
             values = [[figure_of(e, split, metric) for number, e in run.history if number in common] for run in members]
             curves[name, split] = common, values
             ends = [run[-1] for run in values]
-            told = {"rule": name, "split": TITLES[split], "seeds": len(members), "round": common[-1]}
-            table.append(told | {unit(metric): mean(ends), "sd": deviation(ends)})
+            columns = {"rule": name, "split": TITLES[split], "seeds": len(members), "round": common[-1]}
+            table.append(columns | {unit(metric): mean(ends), "sd": deviation(ends)})
             for run, curve in zip(members, values, strict=True):
                 for number, value in zip(common, curve, strict=True):
                     points.append(

@@ -26,18 +26,18 @@ folder = "runs/analyse/heterogeneity"
 
 
 def carry_out(
-    given: Sequence[str], train: Train, *, alphas: Sequence[float] = (0.1, 0.3, 1.0, 10.0, 100.0), tau: float = 0.4
+    overrides: Sequence[str], train: Train, *, alphas: Sequence[float] = (0.1, 0.3, 1.0, 10.0, 100.0), tau: float = 0.4
 ) -> Result:
     """Trains with every alpha, and measures agreement."""
-    arms = plan(given, alphas, tau)
+    arms = plan(overrides, alphas, tau)
     train(arms)
     return read(arms, tau)
 
 
-def plan(given: Sequence[str], alphas: Sequence[float], tau: float) -> list[Arm]:
+def plan(overrides: Sequence[str], alphas: Sequence[float], tau: float) -> list[Arm]:
     """An arm for every alpha of the Dirichlet deal."""
     own = {"data.split": "dirichlet", "algorithm.mask": "gma", "algorithm.mask.tau": tau}
-    arms = [arm(f"{alpha:g}", BASE, given, {**own, "data.alpha": alpha}) for alpha in sorted(alphas)]
+    arms = [arm(f"{alpha:g}", BASE, overrides, {**own, "data.alpha": alpha}) for alpha in sorted(alphas)]
     check_apart(arms)
     return arms
 

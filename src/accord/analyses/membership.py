@@ -33,10 +33,10 @@ LOSS = "attacker's loss (nats)"
 
 
 def carry_out(
-    given: Sequence[str], train: Train, *, tau: float = 0.4, against: str = "test", steps: int = 5000
+    overrides: Sequence[str], train: Train, *, tau: float = 0.4, against: str = "test", steps: int = 5000
 ) -> Result:
     """Trains a model by plain averaging, by the soft mask and by its control, and attacks each."""
-    arms = plan(BASE, given, masks(tau)[:3])
+    arms = plan(BASE, overrides, masks(tau)[:3])
     first = arms[0].runs[0]
     against = group(first.experiment.federation(first.seed), against)
     train(arms)
@@ -52,15 +52,17 @@ def read(arms: Sequence[Arm], against: str, steps: int) -> Result:
         for run, history in zip(one.runs, one.histories(), strict=True):
             fed = run.experiment.federation(run.seed)
             module = warm_start(run.experiment.module(fed, run.seed), run.folder / "model.safetensors")
-            found = attack(
+            outcome = attack(
                 module, fed, against=against, steps=steps, seed=run.seed, device=run.experiment.settings.run.device
             )
-            gap = figure_of(history[-1][1], "train", "accuracy") - figure_of(history[-1][1], found.against, "accuracy")
-            for way in found.attacks:
+            gap = figure_of(history[-1][1], "train", "accuracy") - figure_of(
+                history[-1][1], outcome.against, "accuracy"
+            )
+            for way in outcome.attacks:
                 figures = {
                     "attack accuracy (%)": 100 * way.accuracy,
                     "AUC": way.auc,
-                    f"train - {found.against} (%)": gap,
+                    f"train - {outcome.against} (%)": gap,
                 }
                 names = {"rule": one.name, "attack": way.name, "seed": run.seed}
                 points.append({**names, **figures, "step": None, LOSS: way.losses[-1][1] if way.losses else None})

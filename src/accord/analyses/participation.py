@@ -35,20 +35,20 @@ _BASE_ONLY = (
 
 
 def carry_out(
-    given: Sequence[str], train: Train, *, participants: Sequence[int] = (5, 2), epochs: int = 3, tau: float = 0.4
+    overrides: Sequence[str], train: Train, *, participants: Sequence[int] = (5, 2), epochs: int = 3, tau: float = 0.4
 ) -> Result:
     """Trains the model, then one round from it by every rule."""
-    start = base(given)
+    start = base(overrides)
     check(start, participants)
     train([start])
-    arms = plan(given, start, participants, epochs, tau)
+    arms = plan(overrides, start, participants, epochs, tau)
     train(arms)
     return read(arms)
 
 
-def base(given: Sequence[str]) -> Arm:
+def base(overrides: Sequence[str]) -> Arm:
     """The training, by plain averaging, that every one round starts from; one model per seed."""
-    return arm("base", BASE, given, {"algorithm.mask": "none"})
+    return arm("base", BASE, overrides, {"algorithm.mask": "none"})
 
 
 def check(start: Arm, participants: Sequence[int]) -> None:
@@ -64,10 +64,10 @@ def check(start: Arm, participants: Sequence[int]) -> None:
         raise AccordError("data.heldout must be above 0: the clients' held-out data is what this analysis measures")
 
 
-def plan(given: Sequence[str], start: Arm, participants: Sequence[int], epochs: int, tau: float) -> list[Arm]:
+def plan(overrides: Sequence[str], start: Arm, participants: Sequence[int], epochs: int, tau: float) -> list[Arm]:
     """For every number of participants: the trained model as it is, then one round by each rule."""
     steps = start.runs[0].experiment.training.steps
-    own = [text for text in given if ".".join(override(text)[:2]) not in _BASE_ONLY]
+    own = [text for text in overrides if ".".join(override(text)[:2]) not in _BASE_ONLY]
     limit = {"train.steps": "all" if steps is None else epochs * steps}
     arms = []
     for count in participants:

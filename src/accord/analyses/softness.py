@@ -28,10 +28,10 @@ folder = "runs/analyse/softness"
 
 
 def carry_out(
-    given: Sequence[str], train: Train, *, tau: float = 0.4, target: float | None = None, select: str = "last10"
+    overrides: Sequence[str], train: Train, *, tau: float = 0.4, target: float | None = None, select: str = "last10"
 ) -> Result:
     """Trains with every mask, and compares."""
-    arms = plan(BASE, given, masks(tau))
+    arms = plan(BASE, overrides, masks(tau))
     rehearse(select, arms[0].runs[0].experiment)
     train(arms)
     return read(arms, select, target)
@@ -49,9 +49,9 @@ def masks(tau: float) -> list[dict[str, Any]]:
     return [{"algorithm.mask": "none"}, soft, control, {"algorithm.mask": "and", "algorithm.mask.tau": tau}]
 
 
-def plan(base: str, given: Sequence[str], chosen: Sequence[dict[str, Any]]) -> list[Arm]:
+def plan(base: str, overrides: Sequence[str], chosen: Sequence[dict[str, Any]]) -> list[Arm]:
     """An arm for each of some masks, by the name of its rule."""
-    arms = [arm("", base, given, values) for values in chosen]
+    arms = [arm("", base, overrides, values) for values in chosen]
     check_apart(arms)
     return [Arm(one.runs[0].experiment.label, one.values, one.runs) for one in arms]
 
@@ -69,7 +69,7 @@ def read(arms: Sequence[Arm], rule: str, target: float | None) -> Result:
     target = 0.95 * plain if target is None else target
     table, points, lengths = [], [], {}
     for one in arms:
-        found = [selected(history, rule, "test", "accuracy") for history in histories[one.name]]
+        accuracies = [selected(history, rule, "test", "accuracy") for history in histories[one.name]]
         rounds = [reached(history, target) for history in histories[one.name]]
         there = [number for number in rounds if number is not None]
         norms = [[(row.step_norm, row.update_norm) for row in rows] for rows in one.rows()]
@@ -79,9 +79,9 @@ def read(arms: Sequence[Arm], rule: str, target: float | None) -> Result:
         table.append(
             {
                 "rule": one.name,
-                "seeds": len(found),
-                "test accuracy (%)": mean(found),
-                "sd": deviation(found),
+                "seeds": len(accuracies),
+                "test accuracy (%)": mean(accuracies),
+                "sd": deviation(accuracies),
                 "rounds to target": mean(there) if len(there) == len(rounds) else None,
                 "step of the update (%)": mean([mean(run) for run in lengths[one.name]]),
             }

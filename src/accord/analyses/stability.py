@@ -113,11 +113,11 @@ def read(clients: int = 10, tau: float = 0.4, trials: int = 100_000, noises: Seq
     rows = settings(clients, tau, trials, noises)
     off = max(abs(row["passes, simulated"] - row["passes, exact"]) for row in rows)
     half, sure = clients // 2, max(row["mu / sigma"] for row in rows)
-    found = exact(noises[0], clients, half, sure, tau)
+    chance = exact(noises[0], clients, half, sure, tau)
     notes = (
         f"simulated and exact probabilities differ by at most {off:.4f} in {len(rows)} settings of {trials:,} trials",
         (
-            f"{half} of {clients} means positive, mu = {sure:g} sigma: passes with {found:.1e}, printed 1 -"
+            f"{half} of {clients} means positive, mu = {sure:g} sigma: passes with {chance:.1e}, printed 1 -"
             f" {printed(sure):.1e}"
         ),
     )

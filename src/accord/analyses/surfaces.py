@@ -44,8 +44,11 @@ class Client:
 
     def gradient(self, w: Tensor) -> Tensor:
         """`[..., 2]` to `[..., 2]`."""
-        pulls = [(self.shallow, self.shared), (self.deep, self.own)]
-        return sum(depth * self._well(w, at)[..., None] * (w - w.new_tensor(at)) for depth, at in pulls) / self.width**2  # type: ignore[return-value]
+        shared, own = self._pull(w, self.shallow, self.shared), self._pull(w, self.deep, self.own)
+        return (shared + own) / self.width**2
+
+    def _pull(self, w: Tensor, depth: float, at: tuple[float, float]) -> Tensor:
+        return depth * self._well(w, at)[..., None] * (w - w.new_tensor(at))
 
     def _well(self, w: Tensor, at: tuple[float, float]) -> Tensor:
         return torch.exp(-(w - w.new_tensor(at)).square().sum(-1) / (2 * self.width**2))

@@ -28,7 +28,7 @@ folder = "runs/analyse/tau"
 
 
 def carry_out(
-    given: Sequence[str],
+    overrides: Sequence[str],
     train: Train,
     *,
     taus: Sequence[float] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
@@ -39,15 +39,17 @@ def carry_out(
     """Trains with every tau, and compares."""
     if split not in TITLES:
         raise AccordError(f"--split must be one of {', '.join(TITLES)}, got {split!r}")
-    arms = plan(given, taus, mask)
+    arms = plan(overrides, taus, mask)
     rehearse(select, arms[0].runs[0].experiment)
     train(arms)
     return read(arms, select, split)
 
 
-def plan(given: Sequence[str], taus: Sequence[float], mask: str) -> list[Arm]:
+def plan(overrides: Sequence[str], taus: Sequence[float], mask: str) -> list[Arm]:
     """An arm for every tau."""
-    arms = [arm(f"{tau:g}", BASE, given, {"algorithm.mask": mask, "algorithm.mask.tau": tau}) for tau in sorted(taus)]
+    arms = [
+        arm(f"{tau:g}", BASE, overrides, {"algorithm.mask": mask, "algorithm.mask.tau": tau}) for tau in sorted(taus)
+    ]
     check_apart(arms)
     return arms
 
@@ -55,12 +57,12 @@ def plan(given: Sequence[str], taus: Sequence[float], mask: str) -> list[Arm]:
 def read(arms: Sequence[Arm], rule: str, split: str) -> Result:
     """Accuracy and loss by the selection rule, against tau."""
     table, points = [], []
-    found: dict[str, list[list[float]]] = {"accuracy": [], "loss": []}
+    by_metric: dict[str, list[list[float]]] = {"accuracy": [], "loss": []}
     for one in arms:
         histories = one.histories()
-        for metric, values in found.items():
+        for metric, values in by_metric.items():
             values.append([selected(history, rule, split, metric) for history in histories])
-        accuracy, loss = found["accuracy"][-1], found["loss"][-1]
+        accuracy, loss = by_metric["accuracy"][-1], by_metric["loss"][-1]
         table.append(
             {
                 "tau": one.values["algorithm.mask.tau"],
@@ -85,14 +87,14 @@ def read(arms: Sequence[Arm], rule: str, split: str) -> Result:
         "tau",
         table,
         points,
-        lambda: _draw(taus, found, split, rule),
+        lambda: _draw(taus, by_metric, split, rule),
         (f"figures by {rule}; tau = 0 is plain averaging",),
     )
 
 
-def _draw(taus: list[float], found: dict[str, list[list[float]]], split: str, rule: str) -> Any:
+def _draw(taus: list[float], by_metric: dict[str, list[list[float]]], split: str, rule: str) -> Any:
     figure, axes = style.panels(2)
-    for one, (metric, values), colour in zip(axes, found.items(), style.COLOURS, strict=False):
+    for one, (metric, values), colour in zip(axes, by_metric.items(), style.COLOURS, strict=False):
         style.band(one, taus, list(zip(*values, strict=True)), f"{split} {metric}", colour, marker="o")
         if taus[0] == 0:
             one.axhline(
@@ -104,5 +106,5 @@ def _draw(taus: list[float], found: dict[str, list[list[float]]], split: str, ru
             ylabel=f"{split} {'accuracy (%)' if metric == 'accuracy' else 'loss (nats)'}",
         )
         one.legend()
-    figure.suptitle(f"Effect of tau, by {rule} ({style.seeds_text(len(found['loss'][0]))})")
+    figure.suptitle(f"Effect of tau, by {rule} ({style.seeds_text(len(by_metric['loss'][0]))})")
     return figure

@@ -247,7 +247,7 @@ def shadowed(
         .reshape(count, len(pool))
         .argsort(0, kind="stable")
     )
-    given = ranks.argsort(0, kind="stable") < count // 2  # exactly half of the models for every sample
+    inside = ranks.argsort(0, kind="stable") < count // 2  # exactly half of the models for every sample
     confidences = []
     for number in range(count):
         if tell:
@@ -255,11 +255,11 @@ def shadowed(
         rows = {}
         for client, own in fed.train.items():
             all_of_it = torch.cat([own, fed.heldout.get(client, own[:0])])
-            rows[client] = all_of_it[torch.from_numpy(given[number][at[all_of_it.numpy()]])]
+            rows[client] = all_of_it[torch.from_numpy(inside[number][at[all_of_it.numpy()]])]
         half = replace(fed, train=rows, heldout={}, unseen={}, test=None, others={})
         module = train(half, draws.key(seed, "membership: shadow", number) % 2**32)
         confidences.append(confidence(*outputs(module, fed, chosen.rows, device)))
-    return given[:, at[chosen.rows.numpy()]], np.stack(confidences)
+    return inside[:, at[chosen.rows.numpy()]], np.stack(confidences)
 
 
 def likelihood_ratio(target: np.ndarray, shadows: np.ndarray, inside: np.ndarray, online: bool = True) -> np.ndarray:

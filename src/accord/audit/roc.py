@@ -90,6 +90,6 @@ def best_threshold(scores: np.ndarray, member: np.ndarray) -> float:
     middle = (values[1:] + values[:-1]) / 2
     candidates = np.concatenate([[values[0] - 1.0], middle, [values[-1] + 1.0]])
     inside, outside = np.sort(scores[member]), np.sort(scores[~member])
-    found = 1 - np.searchsorted(inside, candidates, side="right") / len(inside)
+    caught = 1 - np.searchsorted(inside, candidates, side="right") / len(inside)
     spared = np.searchsorted(outside, candidates, side="right") / len(outside)
-    return float(candidates[np.argmax(found + spared)])
+    return float(candidates[np.argmax(caught + spared)])

@@ -58,13 +58,13 @@ class Server:
         half = self._halved.classifier
         vector = self.vector[self._halved.extractor.layout.size :].to(half.layout.dtype).detach().requires_grad_()
         buffers, total, answers = half.layout.unpack_buffers(self._back_buffers), torch.zeros_like(vector), []
-        found = []
+        gradients = []
         for sent in representations:
             self._check(sent)
             with naming(sent.client, self.round):
-                found.append(self._gradients(sent, vector, buffers))
-        looked = _in_one_look([(*numbers, back, front) for back, front, numbers in found])
-        for sent, (back, front, _), (risk, penalty, *finite) in zip(representations, found, looked, strict=True):
+                gradients.append(self._gradients(sent, vector, buffers))
+        looked = _in_one_look([(*numbers, back, front) for back, front, numbers in gradients])
+        for sent, (back, front, _), (risk, penalty, *finite) in zip(representations, gradients, looked, strict=True):
             heard, count = self._heard(sent.client), len(sent.labels)
             heard.steps += 1
             heard.samples += count

@@ -67,9 +67,9 @@ def heterogeneity(
     from accord.analyses.arms import numbers
 
     ready(out, figure)
-    given = _given(overrides, data, clients, rounds, seeds)
+    changes = _overrides(overrides, data, clients, rounds, seeds)
     show_analysis(
-        work.carry_out(given, train_arms, alphas=numbers(alphas, "--alphas", 1e-6, 1e6), tau=tau), out, figure
+        work.carry_out(changes, train_arms, alphas=numbers(alphas, "--alphas", 1e-6, 1e6), tau=tau), out, figure
     )
 
 
@@ -105,8 +105,8 @@ def softness(
     from accord.analyses import softness as work
 
     ready(out, figure)
-    given = _given(overrides, data, clients, rounds, seeds)
-    show_analysis(work.carry_out(given, train_arms, tau=tau, target=target, select=select), out, figure)
+    changes = _overrides(overrides, data, clients, rounds, seeds)
+    show_analysis(work.carry_out(changes, train_arms, tau=tau, target=target, select=select), out, figure)
 
 
 @analyse_app.command()
@@ -139,8 +139,8 @@ def tau(
     from accord.analyses.arms import numbers
 
     ready(out, figure)
-    given, values = _given(overrides, data, clients, rounds, seeds), numbers(taus, "--taus", 0.0, 1.0)
-    show_analysis(work.carry_out(given, train_arms, taus=values, mask=mask, select=select, split=split), out, figure)
+    changes, values = _overrides(overrides, data, clients, rounds, seeds), numbers(taus, "--taus", 0.0, 1.0)
+    show_analysis(work.carry_out(changes, train_arms, taus=values, mask=mask, select=select, split=split), out, figure)
 
 
 @analyse_app.command()
@@ -170,8 +170,8 @@ def participation(
     from accord.analyses.arms import counts
 
     ready(out, figure)
-    given, sizes = _given(overrides, data, clients, rounds, seeds), counts(participants, "--participants")
-    show_analysis(work.carry_out(given, train_arms, participants=sizes, epochs=epochs, tau=tau), out, figure)
+    changes, sizes = _overrides(overrides, data, clients, rounds, seeds), counts(participants, "--participants")
+    show_analysis(work.carry_out(changes, train_arms, participants=sizes, epochs=epochs, tau=tau), out, figure)
 
 
 @analyse_app.command()
@@ -200,8 +200,8 @@ def membership(
     from accord.analyses import membership as work
 
     ready(out, figure)
-    given = _given(overrides, data, clients, rounds, seeds)
-    show_analysis(work.carry_out(given, train_arms, tau=tau, against=against, steps=steps), out, figure)
+    changes = _overrides(overrides, data, clients, rounds, seeds)
+    show_analysis(work.carry_out(changes, train_arms, tau=tau, against=against, steps=steps), out, figure)
 
 
 @analyse_app.command()
@@ -264,7 +264,7 @@ for command in (surfaces, stability, convergence):
 # ---------------------------------------------------------------------------------------------------- helpers
 
 
-def _given(
+def _overrides(
     overrides: list[str] | None, data: str | None, clients: int | None, rounds: int | None, seeds: str | None
 ) -> list[str]:
     """The options that stand for settings, as settings, and the settings."""

@@ -69,8 +69,8 @@ def compare(
     kinds = {run.kind for side in sides for run in side}
     if len(kinds) > 1:
         raise AccordError(f"runs of different kinds cannot be compared: {' and '.join(sorted(kinds))}")
-    told, difference = _compared(sides[0], sides[1], on, select)
-    print(json.dumps(told, indent=2) if as_json else _sentence(told, difference, _metric(sides[0])))
+    comparison, difference = _compared(sides[0], sides[1], on, select)
+    print(json.dumps(comparison, indent=2) if as_json else _sentence(comparison, difference, _metric(sides[0])))
 
 
 def _compare_methods(path: Path, on: str | None, rule: str, as_json: bool) -> None:
@@ -88,15 +88,16 @@ def _compare_methods(path: Path, on: str | None, rule: str, as_json: bool) -> No
     against = []
     for name, members in methods.items():
         if name != base:
-            told, difference = _compared(members, methods[base], on, rule)
-            against.append(({**told, "one": name, "other": base}, difference))
+            comparison, difference = _compared(members, methods[base], on, rule)
+            against.append(({**comparison, "one": name, "other": base}, difference))
     table = left_out(runs, rule)
     if as_json:
-        print(json.dumps({"methods": table.to_json(), "differences": [told for told, _ in against]}, indent=2))
+        differences = [comparison for comparison, _ in against]
+        print(json.dumps({"methods": table.to_json(), "differences": differences}, indent=2))
         return
     print_table(table.cells())
-    for told, difference in against:
-        print(_sentence(told, difference, table.metric))
+    for comparison, difference in against:
+        print(_sentence(comparison, difference, table.metric))
 
 
 def _compared(
@@ -125,7 +126,7 @@ def _compared(
     if difference is None:
         raise AccordError(f"the two have no seed in common: {sorted(one)} and {sorted(other)}")
     numbers = {"difference": difference.mean, "low": difference.interval.low, "high": difference.interval.high}
-    told = {
+    comparison = {
         "one": ours[0].label,
         "other": theirs[0].label,
         "metric": _metric(ours).name,
@@ -135,7 +136,7 @@ def _compared(
         "seeds": difference.seeds,
         **{name: value if abs(value) < float("inf") else None for name, value in numbers.items()},
     }
-    return told, difference
+    return comparison, difference
 
 
 def _metric(runs: "Sequence[Recorded]") -> "Metric":
@@ -146,23 +147,23 @@ def _place(on: str) -> str:
     return _SPLITS.get(on, f"on test set {on}")
 
 
-def _sentence(told: dict[str, Any], difference: "Difference", metric: "Metric") -> str:
+def _sentence(comparison: dict[str, Any], difference: "Difference", metric: "Metric") -> str:
     from accord.core.names import listed
     from accord.studies.text import points
 
-    where = _place(told["on"])
-    if told["on"] == "unseen" and told["unseen"]:
-        where += f" ({listed(told['unseen'])})"
-    both = f"{told['one']} against {told['other']} {where}"
+    where = _place(comparison["on"])
+    if comparison["on"] == "unseen" and comparison["unseen"]:
+        where += f" ({listed(comparison['unseen'])})"
+    both = f"{comparison['one']} against {comparison['other']} {where}"
     seeds = f"{difference.seeds} seed{'s' * (difference.seeds > 1)}"
     unit = "points of " if metric.percent else ""
-    said = f"{points(difference, metric)} {unit}{metric.name}, {seeds}, by {told['select']}"
+    said = f"{points(difference, metric)} {unit}{metric.name}, {seeds}, by {comparison['select']}"
     if difference.seeds == 1:
         return f"{both}: {said}: one seed decides nothing."
     if not difference.clear:
         return f"{both}: {said}: no clear difference."
     ahead = metric.score(difference.mean) > 0
-    return f"{told['one']} is {'ahead of' if ahead else 'behind'} {told['other']} {where}: {said}."
+    return f"{comparison['one']} is {'ahead of' if ahead else 'behind'} {comparison['other']} {where}: {said}."
 
 
 def _figures(runs: "Sequence[Recorded]", rule: str) -> _Figures:

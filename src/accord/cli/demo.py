@@ -23,8 +23,8 @@ def demo(overrides: Overrides = None) -> None:
 
     console = Console(stderr=True)
     with watcher_for(console) as watcher:
-        experiments, told = with_data(overrides or [], watcher.data)
-    if told:
-        tell(console, told)
+        experiments, notice = with_data(overrides or [], watcher.data)
+    if notice:
+        tell(console, notice)
     hint = f"To start over: {this_command()}"
     train_experiments(experiments, resume=False, fresh=True, rule=None, as_json=False, hint=hint)

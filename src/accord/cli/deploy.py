@@ -127,13 +127,13 @@ def check(
         (certificate or _CERTIFICATE) if role is Role.server else None,
         app,
     )
-    found = check_server(host) if role is Role.server else check_node(host)
-    failed = sum(not finding.ok for finding in found)
+    findings = check_server(host) if role is Role.server else check_node(host)
+    failed = sum(not finding.ok for finding in findings)
     if as_json:
-        print(json.dumps([asdict(finding) for finding in found], indent=2))
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
-        for finding in found:
+        for finding in findings:
             print(f"{'ok    ' if finding.ok else 'FAILED'}  {finding.about}: {finding.sentence}")
-        print(f"{failed} of {len(found)} checks failed." if failed else "All is well.")
+        print(f"{failed} of {len(findings)} checks failed." if failed else "All is well.")
     if failed:
         raise typer.Exit(2)

@@ -67,7 +67,7 @@ def membership(
         raise AccordError(f"{folder} holds no {weights.name}: the run is not done, or it trained no such model")
     console = Console(stderr=True)
     fed = experiment.federation(seed)
-    found = attack(
+    outcome = attack(
         warm_start(experiment.module(fed, seed), read_model(weights)),
         fed,
         against=against,
@@ -78,13 +78,13 @@ def membership(
         device=experiment.settings.run.device,
         tell=lambda text: tell(console, text),
     )
-    told = plain({"model": which, **found.plain()})
-    write_json(folder / "membership.json", told)
+    figures = plain({"model": which, **outcome.plain()})
+    write_json(folder / "membership.json", figures)
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(figures, indent=2))
         return
-    print_table(found.cells())
-    print("\n".join([*found.notes(), str(folder / "membership.json")]))
+    print_table(outcome.cells())
+    print("\n".join([*outcome.notes(), str(folder / "membership.json")]))
 
 
 def _recorded(folder: Path) -> "tuple[Experiment, int]":

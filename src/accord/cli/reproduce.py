@@ -132,7 +132,7 @@ def reproduce(
             print(f"{name:28s} {each.title} ({what}{'; not here: ' + ', '.join(lacking) if lacking else ''})")
         return
     more = {"train.rounds": rounds, "train.patience": patience}
-    given = [*(overrides or []), *(f"{key}={value}" for key, value in more.items() if value)]
+    changes = [*(overrides or []), *(f"{key}={value}" for key, value in more.items() if value)]
     chosen = find(study)
     if isinstance(chosen, Analysis):
         if only or select or minutes is not None or more_seeds is not None or export_to:
@@ -140,7 +140,7 @@ def reproduce(
                 f"{chosen.name} is an analysis, which has no cells to choose from: leave out --only, --select,"
                 " --minutes, --more-seeds and --export"
             )
-        chosen = chosen.changed([*given, *([f"run.seeds={seeds}"] if seeds else [])])
+        chosen = chosen.changed([*changes, *([f"run.seeds={seeds}"] if seeds else [])])
         _take_up(import_from, folder / POOL)
         _analyse(chosen, folder, plan, as_json)
         return
@@ -150,7 +150,7 @@ def reproduce(
         raise AccordError(
             f"there is no rule {rule!r} for the table of {chosen.name}: choose one of {', '.join(chosen.rules)}"
         )
-    chosen = chosen.changed(given, _numbers(seeds), grid)
+    chosen = chosen.changed(changes, _numbers(seeds), grid)
     _take_up(import_from, folder / POOL)
     if plan:
         points = sum(len(cell.points) for cell in chosen.cells)
@@ -233,16 +233,16 @@ def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> N
         ready(folder / analysis.name, kind)
     result = analysis.carry_out(folder / POOL, train)
     files = write(result, folder / analysis.name, kind)
-    told = written(analysis, result, files, this_command())
-    write_results(folder / f"{analysis.name}.json", told)
+    results = written(analysis, result, files, this_command())
+    write_results(folder / f"{analysis.name}.json", results)
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(results, indent=2))
         return
     print(analysis.title)
     print_analysis(result, files)
     if analysis.printed:
         print("\nas printed")
-        print_table(printed_cells(told["printed"]))
+        print_table(printed_cells(results["printed"]))
 
 
 def _axes(only: str | None) -> dict[str, list[str]]:

@@ -67,12 +67,12 @@ def run(
     from accord.experiments.experiment import read
     from accord.experiments.selection_check import rehearse
 
-    given = [*(overrides or []), *(["run.engine=ray"] if ray is not None else [])]
-    experiment = read(file, given)
+    changes = [*(overrides or []), *(["run.engine=ray"] if ray is not None else [])]
+    experiment = read(file, changes)
     if experiment.settings.data.unseen == EACH:
         if ray is not None and not dry_run:
             _connect(ray)
-        sweep(file, given, fresh=fresh, dry_run=dry_run, select=select, as_json=as_json)
+        sweep(file, changes, fresh=fresh, dry_run=dry_run, select=select, as_json=as_json)
         return
     if select is not None:
         rehearse(select, experiment)

@@ -157,10 +157,10 @@ def make_the_page(folders: list[Path], console: Console) -> None:
         path = folders[0].parent / "page.html"
         try:
             write_text(path, page(gather(look(folders))))
-            told = f"A page of it: {path}"
+            message = f"A page of it: {path}"
         except (OSError, AccordError) as error:  # the runs are done: their page is not worth an error
-            told = f"There is no page of it: {error}"
-        console.print(told, highlight=False, markup=False, soft_wrap=True)
+            message = f"There is no page of it: {error}"
+        console.print(message, highlight=False, markup=False, soft_wrap=True)
 
 
 def name_the_page(folders: list[Path], console: Console) -> None:

@@ -83,13 +83,13 @@ def sentences(portrait: Portrait) -> list[str]:
         who = f"{kind}: {_many(s.clients, 'client')} with {_many(s.total, 'sample')}"
         spread = f"{s.least:,} to {s.most:,} each, median {s.median:,g}, coefficient of variation {s.variation:.2f}"
         lines.append(who if s.clients == 1 else f"{who}, {spread if s.least < s.most else f'{s.least:,} each'}")
-    found, chance = portrait.heterogeneity.found, portrait.heterogeneity.by_chance
+    skew, chance = portrait.heterogeneity.found, portrait.heterogeneity.by_chance
     scale = (
         "0: all alike, towards 1: nobody shares a class"
         if portrait.classes
         else "the share of the targets' variance between clients"
     )
-    lines.append(f"heterogeneity: {found:.3f}, an even deal of these sizes: {chance:.3f} ({scale})")
+    lines.append(f"heterogeneity: {skew:.3f}, an even deal of these sizes: {chance:.3f} ({scale})")
     if effective := portrait.effective_classes:
         lines.append(f"effective classes per client: {effective.found:.2f}, an even deal: {effective.by_chance:.2f}")
     for title, settings in (("shift", portrait.shift), ("augmentation", portrait.augment)):
@@ -147,8 +147,8 @@ def plot(portrait: Portrait, suffix: str) -> bytes:
     clients = [owner for owner in portrait.owners if owner.kind != TEST]
     small = 0 < len(portrait.classes) <= MOST_CLASSES and len(clients) <= MOST_CLIENTS
     figure = _heat_map(portrait, clients) if small else _histograms(portrait, clients)
-    found = portrait.heterogeneity
-    numbers = f"heterogeneity {found.found:.3f} (even deal: {found.by_chance:.3f})"
+    skew = portrait.heterogeneity
+    numbers = f"heterogeneity {skew.found:.3f} (even deal: {skew.by_chance:.3f})"
     if effective := portrait.effective_classes:
         numbers += f", {effective.found:.2f} effective classes per client (even deal: {effective.by_chance:.2f})"
     width = int(14 * figure.get_figwidth())  # characters of the title that fit

@@ -59,16 +59,16 @@ class Warnings:
 
 def warnings(event: Event) -> list[str]:
     """What did not go well in a round. Reports lost on the way are what the settings asked for: no news."""
-    row, told = event.row, []
+    row, sentences = event.row, []
     bad = [f"{client} ({why})" for client, why in row.left_out.items() if why != LOST]
     if bad:
-        told.append(
+        sentences.append(
             f"round {event.round}: left out {', '.join(bad[:3])}"
             + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
         )
     if row.skipped:
-        told.append(f"round {event.round} was skipped: {row.skipped}")
-    return told
+        sentences.append(f"round {event.round} was skipped: {row.skipped}")
+    return sentences
 
 
 def ending(run: Run) -> str | None:
@@ -110,7 +110,7 @@ class Lines:
     """One plain line per evaluation, and one at least every half minute, for logs."""
 
     def __init__(self, console: Console) -> None:
-        self.console, self.title, self._told, self._noted, self._when = console, "", "", "", time.monotonic()
+        self.console, self.title, self._printed, self._noted, self._when = console, "", "", "", time.monotonic()
         self._pack, self._warnings = Pack(), Warnings()
 
     def _line(self, text: str) -> None:
@@ -118,8 +118,8 @@ class Lines:
         self._when = time.monotonic()
 
     def data(self, label: str, done: int, total: int | None) -> None:
-        if label != self._told:
-            self._told = label
+        if label != self._printed:
+            self._printed = label
             self._line(label)
 
     def start(self, title: str, rounds: int, reached: int) -> None:
@@ -154,8 +154,8 @@ class Lines:
 
     def leave(self, title: str, run: Run) -> None:
         self._pack.left(run)
-        told = f" · {news(run.recorded[-1])}" if run.recorded and not run.stopped else ""
-        self._line(f"{title} · {ending(run) or f'done after round {run.rounds}'}{told} · {self._pack}")
+        latest = f" · {news(run.recorded[-1])}" if run.recorded and not run.stopped else ""
+        self._line(f"{title} · {ending(run) or f'done after round {run.rounds}'}{latest} · {self._pack}")
 
     def __enter__(self) -> "Lines":
         return self
@@ -235,9 +235,9 @@ class Bars:
             self._progress.console.print(
                 f"{title} · {text}", style="yellow" if run.stopped else "dim", markup=False, highlight=False
             )
-        told = f" · {news(run.recorded[-1])}" if run.recorded else ""
+        latest = f" · {news(run.recorded[-1])}" if run.recorded else ""
         self._progress.update(
-            self._task, total=self._pack.rounds, news=f"{self._pack.done}/{self._pack.runs} runs done{told}"
+            self._task, total=self._pack.rounds, news=f"{self._pack.done}/{self._pack.runs} runs done{latest}"
         )
 
     def __enter__(self) -> "Bars":

@@ -26,13 +26,13 @@ def show_results(runs: Sequence[Recorded], rule: str | None, as_json: bool) -> N
 
 def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) -> None:
     """A single run in detail, several as one table; then where they lie."""
-    rule = rule_for([run.history for run in runs], rule)
     if len(runs) == 1 and runs[0].history:
         run, history = runs[0], runs[0].history
+        asked_for = [] if rule is None else [rule_for([history], rule)]
         number, evaluation = history[-1]
         title = f"{run.label} · seed {run.seed} · round {number} · {run.ending}"
         print_cells(console, evaluation_cells(evaluation), title)
-        chosen = by_rules(history, rule, "held-out", "last10", "oracle")
+        chosen = by_rules(history, *asked_for, "held-out", "last10", "oracle")
         lines = [*selection_lines(chosen, evaluation.metric), *unseen_lines(run.unseen), *privacy_lines(history)]
         _print_lines(console, [*lines, *evaluation.notes])
         folders = [run.folder]
@@ -42,9 +42,9 @@ def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) 
         console.print(str(folder), style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
-def _print_kinds(runs: Sequence[Recorded], rule: str, console: Console) -> list[Path]:
+def _print_kinds(runs: Sequence[Recorded], rule: str | None, console: Console) -> list[Path]:
     """A table for each kind of run, and where the runs lie."""
-    kinds = by_kind(runs)
+    kinds, rule = by_kind(runs), rule_for([run.history for run in runs], rule)
     folders: list[Path] = []
     for kind, members in kinds.items():
         several, others = split_off(members)

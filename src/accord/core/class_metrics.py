@@ -133,8 +133,8 @@ class AveragePrecision(_ByRank):
         return score
 
     def binned(self, others: np.ndarray, positive: np.ndarray) -> float:
-        found, passed = np.cumsum(positive[::-1]), np.cumsum(others[::-1])
-        precision = found / np.maximum(found + passed, 1)
+        hits, passed = np.cumsum(positive[::-1]), np.cumsum(others[::-1])
+        precision = hits / np.maximum(hits + passed, 1)
         return float(positive[::-1] @ precision / positive.sum())
 
 

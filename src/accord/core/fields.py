@@ -69,8 +69,8 @@ class Fields:
         """Tensors `[N, ...]` as one, `[N, numbers of a sample]`."""
         got, keys = dict(_named(tensors)), self.names if self.by_name else list(range(len(self.inputs)))
         if set(got) != set(keys):
-            told = [", ".join(map(str, names)) if self.by_name else f"{len(names)}" for names in (got, keys)]
-            raise AccordError(f"a sample of {whose} has the inputs {told[0]}, but the first one has {told[1]}")
+            counts = [", ".join(map(str, names)) if self.by_name else f"{len(names)}" for names in (got, keys)]
+            raise AccordError(f"a sample of {whose} has the inputs {counts[0]}, but the first one has {counts[1]}")
         for key, field in zip(keys, self.inputs, strict=True):
             own = _input(field.name, got[key])
             if own.shape != field.shape or own.kind.is_floating_point != field.kind.is_floating_point:

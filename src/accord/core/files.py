@@ -17,12 +17,12 @@ from accord.core.errors import AccordError
 def flat(table: Mapping[str, Any], prefix: str = "", without: Collection[str] = ()) -> dict[str, Any]:
     """`{"train": {"lr": 0.1}}` as `{"train.lr": 0.1}`, but for the names in `without`. Keys may be written either
     way."""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for key, value in table.items():
         name = f"{prefix}{key}"
         if name not in without:
-            found |= flat(value, f"{name}.", without) if isinstance(value, Mapping) else {name: value}
-    return found
+            entries |= flat(value, f"{name}.", without) if isinstance(value, Mapping) else {name: value}
+    return entries
 
 
 def check_plain(path: Path) -> None:

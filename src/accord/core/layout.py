@@ -112,13 +112,6 @@ class Layout:
         nothing = [None] * len(self.parameters)
         return list(zip(*(nothing if vector is None else self.pieces(vector) for vector in vectors), strict=True))
 
-    def attach(self, parameters: Sequence[Tensor], vector: Tensor) -> None:
-        """Makes a module's parameters views of `vector: [P]`, which follow it, or copies, where their precision is
-        another. Unlike `functional_call`, which swaps them in and out around every step, it costs nothing until the
-        next client."""
-        for parameter, value in zip(parameters, self.unpack(vector).values(), strict=True):
-            parameter.data = value
-
     def pack_buffers(self, buffers: dict[str, Tensor], lead: Sequence[int] = ()) -> Tensor:
         """Buffers as a fresh vector `[B]`, in float64 so that counters and identifiers survive the trip; `[*lead, B]`
         of stacked ones."""

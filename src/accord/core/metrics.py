@@ -4,6 +4,7 @@ between them. Tables, figures and the page have it from here."""
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 TITLES = {"train": "train", "heldout": "held-out", "unseen": "unseen", "test": "test"}  # of the splits
@@ -22,12 +23,12 @@ class Metric:
     def percent(self) -> bool:
         return self.name in _SHARES
 
-    @property
+    @cached_property
     def decimals(self) -> int | None:
         """How many decimals a person sees; None: four digits."""
         return 2 if self.percent else 4 if self.name in _SCORES else None
 
-    @property
+    @cached_property
     def scale(self) -> float:
         """What a value is multiplied by before a person sees it."""
         return 100.0 if self.percent else 1.0

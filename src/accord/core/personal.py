@@ -20,7 +20,7 @@ def personal_names(module: nn.Module, patterns: Sequence[str]) -> set[str]:
     `last` by the kind of layer. A pattern that names nothing is refused, and so are patterns that name all there is."""
     trainable = [name for name, p in module.named_parameters() if p.requires_grad]
     names = [*trainable, *(name for name, _ in module.named_buffers())]
-    found: set[str] = set()
+    personal: set[str] = set()
     for pattern in patterns:
         mine = set(_of_kind(module, pattern, trainable)) or {
             name for name in names if fnmatchcase(name, pattern) or name.startswith(f"{pattern}.")
@@ -29,13 +29,13 @@ def personal_names(module: nn.Module, patterns: Sequence[str]) -> set[str]:
             layers = [name for name, _ in module.named_modules() if name]
             hint = did_you_mean(pattern, [*layers, *names, *KINDS, LAST])
             raise AccordError(f"personal names {pattern!r}, which no parameter, buffer or layer is called: {hint}")
-        found |= mine
-    if found >= set(trainable):
+        personal |= mine
+    if personal >= set(trainable):
         raise AccordError(
             f"personal names every parameter of the model, got {list(patterns)}, and nothing would be shared:"
             " local_only is the algorithm whose clients learn nothing from each other"
         )
-    return found
+    return personal
 
 
 def _of_kind(module: nn.Module, kind: str, trainable: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from accord.core.errors import AccordError, check_bounds
+from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.core.record import NOTHING, Record, State
 from accord.core.reports import Reports
@@ -26,7 +26,8 @@ from accord.core.schedule import Schedule
 # What engines can report besides an update, under these names in `Reports.extra`: gradients `[..., K, P]` of the mean
 # loss (the mean over the local steps, that of the last step, and those of all of a client's data where the round
 # started and where it ended) and that loss at the end, `[..., K, 1]`.
-NEEDS = frozenset({"mean_gradient", "last_gradient", "start_gradient", "end_gradient", "end_loss"})
+GRADIENTS = frozenset({"mean_gradient", "last_gradient", "start_gradient", "end_gradient"})
+NEEDS = GRADIENTS | {"end_loss"}
 
 
 @runtime_checkable
@@ -217,17 +218,17 @@ class Local(Protocol):
         with."""
         return {name: torch.zeros_like(vector) for name in self.remembers}
 
-    def start(self, vector: Tensor, buffers: Tensor, own: State) -> tuple[Tensor, Tensor]:
-        """Where a client begins: `[P]` and `[B]`. `own` is what it remembers."""
+    def start(self, vector: Tensor, buffers: Tensor, client_state: State) -> tuple[Tensor, Tensor]:
+        """Where a client begins: `[P]` and `[B]`. `client_state` is what it remembers."""
         return vector, buffers
 
-    def drift(self, sent: State, own: State) -> Tensor | None:
-        """What one client adds to every step, `[P]`; None for nothing. `sent` is the server's memory, `own` the
-        client's."""
+    def drift(self, sent: State, client_state: State) -> Tensor | None:
+        """What one client adds to every step, `[P]`; None for nothing. `sent` is the server's memory, `client_state`
+        the client's."""
         return None
 
-    def keep(self, sent: State, own: State, reports: Reports, lr: float) -> State:
-        """What K clients will remember if their reports are accepted, `[..., K, P]` each; `own` is what they
+    def keep(self, sent: State, client_state: State, reports: Reports, lr: float) -> State:
+        """What K clients will remember if their reports are accepted, `[..., K, P]` each; `client_state` is what they
         remembered, of that shape. Asked for only where there is something to remember: see `remembers`."""
         return {}
 
@@ -268,7 +269,6 @@ def check_part(what: str, part: Any, example: str) -> None:
         missing = [name for name in members if not hasattr(part, name)]
         why = f": it has no {missing[0]}" if len(missing) < len(members) else ""
         raise AccordError(f"{what} must be {example}, got {part!r}{why}")
-    check_bounds(part, what)
     unknown = sorted(getattr(part, "needs", frozenset()) - NEEDS) if what != "server" else []
     if unknown:
         raise AccordError(

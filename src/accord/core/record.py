@@ -76,7 +76,8 @@ class Record:
             raise ValueError(
                 f"records of different rules do not add: {sorted(self._fields)} and {sorted(other._fields)}"
             )
-        return Record(**{name: entry + other._fields[name] for name, entry in self._fields.items()})  # type: ignore[operator]
+        added = {name: entry + other._fields[name] for name, entry in self._fields.items()}  # type: ignore[operator]
+        return Record(**added)
 
     def add_(self, other: "Record") -> "Record":
         """Adds `other` into this record, sums in place: for a running total that `copy` or `+` made and nobody else
@@ -111,10 +112,10 @@ class Record:
 
     def fields(self, path: str = "") -> "dict[str, Field]":
         """All fields by their path: `average.delta`."""
-        found: dict[str, Field] = {}
+        by_path: dict[str, Field] = {}
         for name, entry in self:
-            found |= entry.fields(f"{path}{name}.") if isinstance(entry, Record) else {f"{path}{name}": entry}
-        return found
+            by_path |= entry.fields(f"{path}{name}.") if isinstance(entry, Record) else {f"{path}{name}": entry}
+        return by_path
 
     def __iter__(self) -> Iterator[tuple[str, "Field | Record"]]:
         return iter(self._fields.items())

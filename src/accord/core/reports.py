@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -24,8 +25,6 @@ class Reports:
     extra: dict[str, Tensor] = field(default_factory=dict)
     before: State = field(default_factory=dict)  # the clients' own state when the round began, [..., K, P]
     after: State = field(default_factory=dict)  # and what it will be if the report is accepted
-    # sums that were asked for before
-    _added: dict[str, Field] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of(self, chosen: Sequence[int]) -> "Reports":
         """The reports of these clients alone: `chosen` are their numbers among the K. Consecutive ones are not
@@ -58,27 +57,22 @@ class Reports:
         """A one per client."""
         return torch.ones_like(self.weight)
 
-    @property
+    @cached_property
     def total(self) -> Field:
         """The clients' updates added up, `[..., P]`, each times its weight."""
-        if "total" not in self._added:
-            self._added["total"] = total(self.delta, self.weight, "update")
-        return self._added["total"]
+        return total(self.delta, self.weight, "update")
 
-    @property
+    @cached_property
     def votes(self) -> Field:
         """The signs of the clients' updates added up, `[..., P]`. The total is counted on the way: ask for the votes
         first."""
-        if "votes" not in self._added:
-            self._added["total"], self._added["votes"] = tally(self.delta, self.weight)
-        return self._added["votes"]
+        vars(self)["total"], counted = tally(self.delta, self.weight)  # kept as if it had been asked for
+        return counted
 
-    @property
+    @cached_property
     def total_weight(self) -> Field:
         """The clients' weights added up, `[..., 1]`."""
-        if "weight" not in self._added:
-            self._added["weight"] = total(self.weight, kind="weight")
-        return self._added["weight"]
+        return total(self.weight, kind="weight")
 
     @property
     def count(self) -> Field:

@@ -20,13 +20,13 @@ def check_torch() -> None:
     torch that is yet to load has metadata."""
     loaded = sys.modules.get("torch")
     try:
-        found = str(loaded.__version__) if loaded else version("torch")
+        installed = str(loaded.__version__) if loaded else version("torch")
     except (AttributeError, PackageNotFoundError):
         # Half-loaded, or a build that left no metadata: whoever imports it sees.
         return
-    numbers = found.split("+")[0].split(".")[:2]
+    numbers = installed.split("+")[0].split(".")[:2]
     if all(number.isdecimal() for number in numbers) and tuple(map(int, numbers)) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
         raise AccordError(
-            f"PyTorch {oldest} or newer is needed, this is {found}: pip install --upgrade 'torch>={oldest}'"
+            f"PyTorch {oldest} or newer is needed, this is {installed}: pip install --upgrade 'torch>={oldest}'"
         )

@@ -166,8 +166,8 @@ def _agreed_column(place: int, forms: Sequence[Form], moments: Moments) -> Colum
     indicator = moments.counts[place] < moments.rows
     if any(column.kind == "categories" for column in all_of_it):
         declared = next((column.levels for column in all_of_it if column.declared), None)
-        found = in_order({level for column in all_of_it for level in column.levels})
-        return Column(name, tuple(declared or found), indicator=indicator, missing=missing)
+        seen = in_order({level for column in all_of_it for level in column.levels})
+        return Column(name, tuple(declared or seen), indicator=indicator, missing=missing)
     return Column(name, None, moments.mean(place) if missing == "mean" else 0.0, indicator, missing)
 
 
@@ -242,8 +242,8 @@ def _source(fed: Federation) -> Source:
 
 
 def _settled(own: Preparation | None) -> dict[str, Any]:
-    told = own.to_json() if own else {}
-    return {"columns": told.get("columns"), "scaling": told.get("scaling")}
+    form = own.to_json() if own else {}
+    return {"columns": form.get("columns"), "scaling": form.get("scaling")}
 
 
 def _columns(fed: Federation, table: Refit) -> list[ColumnForm]:
@@ -258,13 +258,13 @@ def _columns(fed: Federation, table: Refit) -> list[ColumnForm]:
         if levels is None:
             forms.append(ColumnForm(name, "numbers" if len(there) else "nothing"))
             continue
-        found, declared = in_order({levels[int(number)] for number in there.unique()}), table.declared.get(name)
-        if declared and (odd := [level for level in found if level not in declared]):
+        seen, declared = in_order({levels[int(number)] for number in there.unique()}), table.declared.get(name)
+        if declared and (odd := [level for level in seen if level not in declared]):
             raise AccordError(
                 f"{_whose(fed)} has {listed(odd)} in column {name}, which `categories` does not declare: its levels are"
                 f" {listed(list(declared))}"
             )
-        forms.append(ColumnForm(name, "categories", tuple(declared or found), bool(declared)))
+        forms.append(ColumnForm(name, "categories", tuple(declared or seen), bool(declared)))
     return forms
 
 

@@ -75,7 +75,7 @@ def from_torch(
         "prepare": prepare,
         "name": name,
     }
-    fed = replace(_given(x, y, client, sizes[0], options | split_options), fields=fields)
+    fed = replace(_dealt(x, y, client, sizes[0], options | split_options), fields=fields)
     return replace(fed, prepare=fitted(fed)) if prepare is None and x.dtype == torch.uint8 else fed
 
 
@@ -126,7 +126,7 @@ def from_huggingface(
         "prepare": prepare,
         "name": name,
     }
-    fed = _given(x, y, owners, len(dataset), options | split_options)
+    fed = _dealt(x, y, owners, len(dataset), options | split_options)
     fed = replace(fed, classes=columns.classes, fields=columns.fields)
     return replace(fed, prepare=prepare or fitted(fed))
 
@@ -180,7 +180,7 @@ def from_flwr_datasets(
     columns = Columns.of(groups | ({} if test is None else {"the test set": test}), features, label, without=natural)
     x, y = joined(columns.blocks(AT_ONCE), columns.rows, progress)
     options = {"unseen": unseen, "heldout": heldout, "seed": seed, "prepare": prepare, "name": name}
-    fed = _given(x, y, owners, len(owners), options)
+    fed = _dealt(x, y, owners, len(owners), options)
     fed = replace(fed, classes=columns.classes, fields=columns.fields)
     return replace(fed, prepare=prepare or fitted(fed))
 
@@ -232,7 +232,7 @@ def joined(blocks: Iterable[Block], total: int, progress: Progress | None) -> tu
     return x, y
 
 
-def _given(x: Tensor, y: Tensor, client: Any, count: int, options: Mapping[str, Any]) -> Federation:
+def _dealt(x: Tensor, y: Tensor, client: Any, count: int, options: Mapping[str, Any]) -> Federation:
     """The first `count` rows given to clients, which are known or made up; the rows after those are the test set."""
     test = torch.arange(count, len(y)) if count < len(y) else None
     if client is None:

@@ -28,11 +28,11 @@ class Content:
             return f"is cut short: it holds {len(data):,} bytes where {self.size:,} are right"
         if len(data) > self.size:
             return f"is too long: {self.size:,} bytes are right"
-        found = hashlib.sha256(data).hexdigest()
+        checksum = hashlib.sha256(data).hexdigest()
         return (
             ""
-            if found == self.sha256
-            else f"has other content: its sha256 is {found[:12]}..., {self.sha256[:12]}... is right"
+            if checksum == self.sha256
+            else f"has other content: its sha256 is {checksum[:12]}..., {self.sha256[:12]}... is right"
         )
 
 
@@ -69,8 +69,8 @@ def _or_archives(archives: tuple[str, ...]) -> str:
 
 def _places(folder: Path, names: set[str]) -> list[Path]:
     """Files with one of these names, in an order that does not depend on the file system."""
-    found = [Path(at) / name for at, _, files in os.walk(folder) for name in files if name in names]
-    return sorted(found, key=lambda path: (len(path.parts), path))
+    paths = [Path(at) / name for at, _, files in os.walk(folder) for name in files if name in names]
+    return sorted(paths, key=lambda path: (len(path.parts), path))
 
 
 def _contents(

@@ -137,16 +137,16 @@ def _with_numbered_labels(
     clients: Mapping[str | int, Any], test: Any
 ) -> tuple[Mapping[str | int, Any], Any, tuple[str, ...]]:
     """The same clients with labels of text as numbers, the same for all of them."""
-    given: dict[Any, Any] = {**clients, **({} if test is None else {_TEST: test})}
-    pairs = {who: data for who, data in given.items() if isinstance(data, tuple | list) and len(data) == 2}
+    by_owner: dict[Any, Any] = {**clients, **({} if test is None else {_TEST: test})}
+    pairs = {who: data for who, data in by_owner.items() if isinstance(data, tuple | list) and len(data) == 2}
     texts = {who: list(y) for who, (_, y) in pairs.items() if _is_text(y)}
     numbers, classes = _numbered("all clients", [label for labels in texts.values() for label in labels])
     if not texts:
         return clients, test, ()
     parts = dict(zip(texts, numbers.split([len(labels) for labels in texts.values()]), strict=True))
-    given |= {who: (pairs[who][0], part) for who, part in parts.items()}
-    given |= {who: (x, numbers[:0]) for who, (x, y) in pairs.items() if who not in parts and not len(y)}
-    return {who: given[who] for who in clients}, given.get(_TEST), classes
+    by_owner |= {who: (pairs[who][0], part) for who, part in parts.items()}
+    by_owner |= {who: (x, numbers[:0]) for who, (x, y) in pairs.items() if who not in parts and not len(y)}
+    return {who: by_owner[who] for who in clients}, by_owner.get(_TEST), classes
 
 
 def _marked(test: Any, count: int) -> Tensor:

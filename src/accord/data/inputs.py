@@ -48,11 +48,11 @@ def flat_arrays(who: str, x: Any, fields: Fields | None = None) -> tuple[Tensor,
     tensors = {name: tensor(f"input {name} of {who}", values) for name, values in named}
     lengths = {name: len(values) if values.ndim else 0 for name, values in tensors.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise AccordError(f"the inputs of {who} have different numbers of samples: {told}")
-    given: Any = tensors if isinstance(x, Mapping) else list(tensors.values())
-    fields = fields or Fields.of(given)
-    return fields.pack(given, who), fields
+        counts = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise AccordError(f"the inputs of {who} have different numbers of samples: {counts}")
+    samples: Any = tensors if isinstance(x, Mapping) else list(tensors.values())
+    fields = fields or Fields.of(samples)
+    return fields.pack(samples, who), fields
 
 
 def flat_dataset(who: str, data: Any, fields: Fields | None = None) -> tuple[Any, Fields | None]:

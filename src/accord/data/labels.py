@@ -16,11 +16,11 @@ class Labels:
 
     def __init__(self, column: str = "label") -> None:
         self._column = column
-        self._given: list[str] = []
+        self._labels: list[str] = []
         self._numbers: dict[str, float | None] = {}  # each label as a number, where it is one
 
     def __len__(self) -> int:
-        return len(self._given)
+        return len(self._labels)
 
     def extend(self, labels: Sequence[str], at: At) -> None:
         """Further labels."""
@@ -33,7 +33,7 @@ class Labels:
                     raise AccordError(
                         f"{at(place)} has {label.strip()} in column {self._column}: a label is text or a finite number"
                     )
-        self._given += labels
+        self._labels += labels
 
     def targets(self) -> tuple[Tensor, tuple[str, ...]]:
         """`y: [N]`, and the classes' names if they are classes."""
@@ -43,10 +43,10 @@ class Labels:
         elif all(number == int(number) for number in numbers.values()):
             named = {label: str(int(number)) for label, number in numbers.items()}
         else:
-            return torch.tensor([numbers[label] for label in self._given], dtype=torch.float32), ()
+            return torch.tensor([numbers[label] for label in self._labels], dtype=torch.float32), ()
         classes = in_order(set(named.values()))
         place = {name: number for number, name in enumerate(classes)}
-        return torch.tensor([place[named[label]] for label in self._given], dtype=torch.int64), tuple(classes)
+        return torch.tensor([place[named[label]] for label in self._labels], dtype=torch.int64), tuple(classes)
 
 
 def missing_cell(at: str, column: str) -> str:

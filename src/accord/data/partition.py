@@ -55,10 +55,10 @@ def exact(y: Any, clients: int, seed: int, classes: int = 2) -> Parts:
     who have it."""
     parts = labels(y, clients, seed, classes, noise=0.0)
     for client, part in enumerate(parts):
-        found = len(np.unique(np.asarray(y)[part]))
-        if found < classes:
+        there = len(np.unique(np.asarray(y)[part]))
+        if there < classes:
             raise AccordError(
-                f"classes must be smaller, got {classes}: with {clients} clients, client {client} would get {found}"
+                f"classes must be smaller, got {classes}: with {clients} clients, client {client} would get {there}"
             )
     return parts
 

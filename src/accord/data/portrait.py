@@ -95,9 +95,9 @@ def portray(fed: Federation, seed: int = 0) -> Portrait:
         which = np.searchsorted(kinds, y)
         table = _counts(which, [rows.numpy() for _, _, rows in owned], len(kinds))
         owners = [Owner(*owned[i][:2], len(owned[i][2]), tuple(table[i].tolist())) for i in range(len(owned))]
-        found, even = (_counts(which, parts, len(kinds)) for parts in (mine, dealt))
-        heterogeneity = Measure(label_skew(found), label_skew(even))
-        effective = Measure(effective_classes(found), effective_classes(even))
+        counts, even = (_counts(which, parts, len(kinds)) for parts in (mine, dealt))
+        heterogeneity = Measure(label_skew(counts), label_skew(even))
+        effective = Measure(effective_classes(counts), effective_classes(even))
     return Portrait(
         what=repr(fed),
         classes=classes,

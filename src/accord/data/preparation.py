@@ -233,8 +233,8 @@ def _column_by(
     there = values[~values.isnan()]
     indicator = len(there) < len(values)
     if levels is not None:
-        found = {levels[int(number)] for number in there.unique()}
-        return Column(name, tuple(declared or in_order(found)), indicator=indicator, missing=missing)
+        seen = {levels[int(number)] for number in there.unique()}
+        return Column(name, tuple(declared or in_order(seen)), indicator=indicator, missing=missing)
     fill = 0.0
     if missing == "mean" and len(there):
         fill = float(there.double().mean())

@@ -141,9 +141,9 @@ def _download(mirror: str, recipe: Recipe, folder: Path, progress: Progress | No
 def _check_md5(file: Path, right: str | None) -> None:
     if right is not None:
         with file.open("rb") as content:
-            found = hashlib.file_digest(content, "md5").hexdigest()
-        if found != right:
-            raise AccordError(f"{file.name} has other content than it should: its MD5 is {found}, {right} is right")
+            checksum = hashlib.file_digest(content, "md5").hexdigest()
+        if checksum != right:
+            raise AccordError(f"{file.name} has other content than it should: its MD5 is {checksum}, {right} is right")
 
 
 def _answer(address: str) -> HTTPResponse:

@@ -111,7 +111,7 @@ class Aggregator(ModelAggregator):
         round = Round(self._round, self._layout, self._clients)
         lowered, buffers, memory = self._algorithm.lower(self._record, self._memory, round)
         change, self._memory = self._algorithm.step(lowered, memory)
-        told = {"accord_accepted": self._clients, "accord_left_out": dict(self.left_out)}
+        about = {"accord_accepted": self._clients, "accord_left_out": dict(self.left_out)}
         params = unpacked(change, buffers, self._layout, self._like)
         self.reset_stats()
-        return FLModel(params_type=ParamsType.DIFF, params=params, meta=told)
+        return FLModel(params_type=ParamsType.DIFF, params=params, meta=about)

@@ -85,16 +85,16 @@ class Rule(Postprocessor):
         total, buffers = packed(arrays, layout)
         round = Round(central_context.current_central_iteration + 1, layout, central_context.cohort_size)
         lowered, self._memory = self.rule.lower(Record(**ours), self._state(layout), round)
-        told = Metrics()
+        metrics = Metrics()
         if self.masks:
-            told[StringMetricName("accord: share of the update that passes")] = Weighted.from_unweighted(
+            metrics[StringMetricName("accord: share of the update that passes")] = Weighted.from_unweighted(
                 float(lowered.mean())
             )
         changed: Tensor = total * lowered if self.masks else lowered * stats.weight
         parameters = {entry.name: arrays[entry.name] for entry in layout.parameters}
         for name, value in unpacked(changed, buffers, layout, parameters).items():
             stats[name] = value
-        return stats, told
+        return stats, metrics
 
     def _state(self, layout: Layout) -> Any:
         """What the rule remembers between rounds."""

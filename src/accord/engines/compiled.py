@@ -48,10 +48,13 @@ class Compiled(sequential.Sequential):
             return super()._round_steps(lr, count)
         return [partial(self._sgd, **self._steps.numbers(lr))] * count
 
-    def _pieces(self, whole: Piece) -> list[Piece]:
+    def _begin(
+        self, w: Tensor, buffers: Tensor, start: Tensor, drift: Tensor | None, gradients: Tensor | None
+    ) -> list[Piece]:
+        self._load(w, buffers)
         # the library reads memory as it lies, and where a rule starts or drifts to may be any tensor of that shape
-        drift = None if whole.drift is None else whole.drift.to(whole.w).contiguous()
-        return [whole._replace(start=whole.start.contiguous(), drift=drift)]
+        drift = None if drift is None else drift.to(w).contiguous()
+        return [Piece(w, start.contiguous(), drift, gradients, self._steps.begin(w))]
 
     def _in_one_call(
         self, step: Any, pieces: list[Piece], x: Tensor, y: Tensor, dropout: int | None, keeps: bool

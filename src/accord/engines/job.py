@@ -80,11 +80,11 @@ class Job:
         parts = vector[..., self.layout.size :], buffers[..., self.layout.buffer_size :]
         return dict(zip(PERSONAL, parts, strict=True))
 
-    def assembled(self, vector: Tensor, buffers: Tensor, own: State) -> tuple[Tensor, Tensor]:
+    def assembled(self, vector: Tensor, buffers: Tensor, client_state: State) -> tuple[Tensor, Tensor]:
         """A client's model and buffers: the shared part, then its own."""
         if not self.algorithm.personal:
             return vector, buffers
-        at_home, with_it = (own[name] for name in PERSONAL)
+        at_home, with_it = (client_state[name] for name in PERSONAL)
         return torch.cat([vector, at_home]), torch.cat([buffers, with_it])
 
     @property
@@ -93,9 +93,13 @@ class Job:
         rule = self.algorithm.local.beside
         return None if rule is None else replace(self, algorithm=Algorithm(rule), attack=None)
 
-    def used(self, vector: Tensor, buffers: Tensor, own: State) -> tuple[Tensor, Tensor]:
+    def used(self, vector: Tensor, buffers: Tensor, client_state: State) -> tuple[Tensor, Tensor]:
         """The model that a client uses on its own data."""
-        return self.assembled(vector, buffers, own) if self.algorithm.local.beside is None else (own["w"], own["b"])
+        return (
+            self.assembled(vector, buffers, client_state)
+            if self.algorithm.local.beside is None
+            else (client_state["w"], client_state["b"])
+        )
 
     def widened(self, drift: Tensor | None) -> Tensor | None:
         """What a local rule adds to the gradient `[P]`, with zeros for what it knows nothing of."""

@@ -15,7 +15,7 @@ from accord.attacks import flipped
 from accord.core import draws
 from accord.core.errors import AccordError
 from accord.core.layout import change_of_buffers
-from accord.core.record import Record, State
+from accord.core.record import State
 from accord.core.reports import Reports, why_leave_out
 from accord.engines import contract, speed
 from accord.engines.contract import Batch, ClientRow, Group, Job, Member, Outcome, Part, Table, Work
@@ -68,16 +68,20 @@ class Sequential:
     def train_shard(self, work: Work, shard: Sequence[Member]) -> Part:
         """Trains one part of a cohort, client by client: their reports added up, a row for each, and what they keep for
         a second exchange."""
-        record: Record | None = None
+        least, record = self.probed.least_batch, None
         rows: list[ClientRow] = []
         kept: list[State] = []
         self._switch(training=True)
         with torch.random.fork_rng(self._generators):  # the caller's generators stay where they are
             for member in shard:
+                if len(member.rows) < least:
+                    rows.append(contract.too_few(member, least))
+                    continue
                 with error_context(f"client {member.client} could not train in round {work.round}"):
                     reports, row = self._train_client(work, member)
-                rows.append(row)
-                if reports is None:
+                reason = self._why_leave_out(reports, row.samples)
+                rows.append(replace(row, left_out_because=reason))
+                if reason is not None:
                     continue
                 lifted = self.job.algorithm.lift(reports, work.memory)
                 record = lifted if record is None else record + lifted
@@ -87,19 +91,18 @@ class Sequential:
                     work.stage(member.client, {name: value[0] for name, value in reports.after.items()})
         return Part(record, rows, kept)
 
-    def _train_client(self, work: Work, member: Member) -> tuple[Reports | None, ClientRow]:
-        """One client's round: local steps, its report (K = 1), and the check of everything in it."""
+    def _train_client(self, work: Work, member: Member) -> tuple[Reports, ClientRow]:
+        """One client's round: local steps, its report (K = 1) and its row."""
         job, local, needs, samples = self.job, self.job.algorithm.local, self._needs, len(member.rows)
-        if samples < self.probed.least_batch:
-            return None, contract.too_few(member, self.probed.least_batch)
-        own = member.own()
-        before = {name: value[None] for name, value in own.items()}
+        client_state = member.own()
+        before = {name: value[None] for name, value in client_state.items()}
         plan = contract.batches(job, work.round, member, self.probed.least_batch)
         draws.seed_torch(job.device, job.seed, "torch", work.round, member.client)
-        shared = local.start(work.vector, work.buffers, own)
-        added = local.drift(work.memory["local"], own)
-        start, buffers = job.assembled(*shared, own)
-        drift = job.widened(added)
+        start, buffers = local.start(work.vector, work.buffers, client_state)
+        drift = local.drift(work.memory["local"], client_state)
+        if job.algorithm.personal:  # of which a local rule knows nothing
+            start, buffers = job.assembled(start, buffers, client_state)
+            drift = job.widened(drift)
         w, extra, loss = self._descend(work, member, plan, start, buffers, drift)
         ended, moved = buffers, torch.zeros_like(buffers)
         if job.whole.buffers:
@@ -119,10 +122,13 @@ class Sequential:
             reports = replace(reports, after={**reports.after, **job.personal_part(w[None], ended[None])})
         if job.attack is not None:
             reports = job.attack.reported(reports, [member.client], work.round)
+        return reports, ClientRow(member.client, samples, len(plan), loss, float(reports.delta.norm()))
+
+    def _why_leave_out(self, reports: Reports, samples: int) -> str | None:
+        """The check of everything in a client's report."""
         kept = map(reports.after.__getitem__, reports.after.keys() - self._unchecked)
-        reason = why_leave_out(reports.delta[0], samples, job.layout, reports.buffers, kept, reports.extra.values())
-        row = ClientRow(member.client, samples, len(plan), loss, float(reports.delta.norm()), reason)
-        return (reports if reason is None else None), row
+        extra, layout = reports.extra.values(), self.job.layout
+        return why_leave_out(reports.delta[0], samples, layout, reports.buffers, kept, extra)
 
     def _descend(
         self, work: Work, member: Member, plan: list[Tensor], start: Tensor, buffers: Tensor, drift: Tensor | None
@@ -135,8 +141,7 @@ class Sequential:
         flip_from = -1 if job.attack is None else job.attack.flip_from(member.client)
         extra, losses = State(), list[Tensor]()
         steps = self._round_steps(work.lr, len(plan))
-        pieces = self._pieces(Piece(w, start, drift, gradients, self._steps.begin(w)))
-        self._load(w, buffers)
+        pieces = self._begin(w, buffers, start, drift, gradients)
         keys = partial(draws.device_key, job.seed, "augment", work.round, member.client)
         for number, (x, y) in enumerate(self.fed.read_steps(plan, keys)):
             key = draws.device_key(job.seed, "dropout", work.round, member.client, number) if drops_out else None
@@ -147,7 +152,7 @@ class Sequential:
             if gradient is not None:
                 extra["last_gradient"] = gradient[None]
             if self._mixed:
-                job.whole.attach(self._parameters, w)
+                self._attach(job.whole.pieces(w))
         if gradients is not None:
             extra["mean_gradient"] = (gradients / len(plan))[None]
         sizes = torch.tensor(list(map(len, plan)), device=start.device)
@@ -175,9 +180,14 @@ class Sequential:
         """The optimiser's steps of a round."""
         return self._steps.of_round(lr, count)
 
-    def _pieces(self, whole: Piece) -> list[Piece]:
-        """What they move and go by, by parameter: to lay a large gradient out flat takes as long as a step."""
-        views: list[Any] = self.job.whole.by_parameter(*whole[:-1], *whole.kept)
+    def _begin(
+        self, w: Tensor, buffers: Tensor, start: Tensor, drift: Tensor | None, gradients: Tensor | None
+    ) -> list[Piece]:
+        """Puts the module at `w`, and gives what steps move and go by, by parameter: to lay a large gradient out flat
+        takes as long as a step."""
+        self._reset_buffers(buffers)
+        views: list[Any] = self.job.whole.by_parameter(w, start, drift, gradients, *self._steps.begin(w))
+        self._attach([view[0] for view in views])
         return [Piece(w, start, drift, gradients, kept) for w, start, drift, gradients, *kept in views]
 
     # --------------------------------------------------------------------------------------------- evaluation
@@ -199,7 +209,7 @@ class Sequential:
     def _scored(self, vector: Tensor, buffers: Tensor, batches: Sequence[Batch]) -> list[dict[str, Tensor]]:
         """Loss and metrics of every sample, batch by batch, still on the device."""
         self._switch(training=False)
-        self.job.whole.attach(self._parameters, vector)
+        self._attach(self.job.whole.pieces(vector))
         values = list[dict[str, Tensor]]()
         for batch in batches:
             self._reset_buffers(buffers)
@@ -216,7 +226,14 @@ class Sequential:
     def _load(self, vector: Tensor, buffers: Tensor) -> None:
         """Puts the module at `vector`, with buffers of its own."""
         self._reset_buffers(buffers)
-        self.job.whole.attach(self._parameters, vector)
+        self._attach(self.job.whole.pieces(vector))
+
+    def _attach(self, pieces: Sequence[Tensor]) -> None:
+        """Makes the module's parameters pieces of a vector, which follow it, or copies, where their precision is
+        another. Unlike `functional_call`, which swaps them in and out around every step, it costs nothing until the
+        next client."""
+        for parameter, piece in zip(self._parameters, pieces, strict=True):
+            parameter.data = piece.to(parameter.dtype)
 
     def _reset_buffers(self, buffers: Tensor) -> None:
         """Gives the module buffers of its own, if it has any, so that nothing leaks from one client, or one batch of an

@@ -155,10 +155,10 @@ class Unpickler(pickle.Unpickler):
     def __init__(self, data: bytes, area: Any, copy: bool) -> None:
         super().__init__(io.BytesIO(data))
         self.area, self.copy = area, copy
-        self.found: dict[Place, Tensor] = {}
+        self.tensors: dict[Place, Tensor] = {}
 
     def persistent_load(self, place: Place) -> Tensor:
-        if place not in self.found:  # what was one tensor is one again
+        if place not in self.tensors:  # what was one tensor is one again
             view = self.area.at(place)
-            self.found[place] = view.clone() if self.copy else view
-        return self.found[place]
+            self.tensors[place] = view.clone() if self.copy else view
+        return self.tensors[place]

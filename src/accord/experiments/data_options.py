@@ -65,8 +65,8 @@ class Supply:
                 augment=self.augment,
                 tests=section.tests,
                 share=1.0 if section.share is None else section.share,
-                **self.split.given,
-                **self.file.given,
+                **self.split.options,
+                **self.file.options,
             )
         except AccordError as error:
             raise blamed(error, "data") from None
@@ -75,7 +75,7 @@ class Supply:
         """The clients that are unseen one after another, where `unseen` says each."""
         try:
             names = self.data.client_names(
-                source=self.section.source, population=self.section.population, progress=progress, **self.file.given
+                source=self.section.source, population=self.section.population, progress=progress, **self.file.options
             )
             check_each(names, self.data.name)
         except AccordError as error:

@@ -49,9 +49,9 @@ def with_data(overrides: list[str], progress: Progress) -> tuple[list[Experiment
     try:
         data.get(chosen[0].settings.data.name, chosen[0].settings.data.source, progress)
     except AccordError as error:
-        told = (
+        notice = (
             f"{error}\nThe demonstration goes on with the 1,797 digits that come with scikit-learn: smaller pictures,"
             " fewer samples."
         )
-        return experiments([*SMALL, *overrides, "data.name=digits"]), told
+        return experiments([*SMALL, *overrides, "data.name=digits"]), notice
     return chosen, None

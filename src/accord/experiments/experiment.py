@@ -34,7 +34,7 @@ from accord.models import shaped, warm_start
 from accord.rules.algorithm import Algorithm
 from accord.rules.label import label_of
 from accord.rules.local import Training
-from accord.rules.old_spelling import Given, as_spelled_now
+from accord.rules.old_spelling import Override, as_spelled_now
 from accord.rules.schema import algorithm_table, settings_of
 from accord.runs.fingerprint import describe, folder_name
 from accord.runs.settings import RunSettings
@@ -86,7 +86,7 @@ class Experiment:
         """The network, shaped for the data, with the weights to start from."""
         start, key = self.settings.model.start, "name"
         try:
-            module = shaped(self.model.make, fed.shape, fed.outputs, seed, **self.model.given)
+            module = shaped(self.model.make, fed.shape, fed.outputs, seed, **self.model.options)
             key = "start"
             return module if start is None else warm_start(module, start)
         except AccordError as error:
@@ -154,7 +154,7 @@ def parse(
     text: str, overrides: Sequence[str] = (), name: str = "the experiment", folder: Path | None = None
 ) -> Experiment:
     """An experiment from TOML text and `section.key=value` overrides."""
-    return assemble(tables_of(text, name), [override(given) for given in overrides], text, folder)
+    return assemble(tables_of(text, name), [override(one) for one in overrides], text, folder)
 
 
 def text_of(path: str | Path) -> str:
@@ -182,10 +182,12 @@ def tables_of(text: str, name: str) -> dict[str, Any]:
         raise AccordError(f"{name} is not valid TOML: {error}") from None
 
 
-def assemble(tables: dict[str, Any], given: Sequence[Given], text: str, folder: Path | None = None) -> Experiment:
+def assemble(
+    tables: dict[str, Any], overrides: Sequence[Override], text: str, folder: Path | None = None
+) -> Experiment:
     """An experiment from a file's tables, which are changed by what is given. Modules and files that it names are
     looked for in `folder` too."""
-    put_in(tables, as_spelled_now(tables, given), folder)
+    put_in(tables, as_spelled_now(tables, overrides), folder)
     check_bounds(tables)
     try:
         settings = Settings.model_validate(tables)
@@ -194,7 +196,7 @@ def assemble(tables: dict[str, Any], given: Sequence[Given], text: str, folder: 
     return _build(settings if folder is None else settings.found_from(folder), text, folder)
 
 
-def override(text: str) -> Given:
+def override(text: str) -> Override:
     """`section.key=value` in its parts. Values are written as in TOML; bare words are strings, commas make lists."""
     name, equals, value = text.partition("=")
     section, dot, key = name.strip().partition(".")
@@ -235,8 +237,8 @@ def _build(settings: Settings, text: str, folder: Path | None) -> Experiment:
     algorithm = make_algorithm(settings.algorithm, settings.privacy, folder)
     sample, batch, steps = (None if value == "all" else value for value in (train.sample, train.batch, train.steps))
     try:
-        lr = schedule.make(train.lr, **schedule.given)
-        how = {"clip": train.clip, "optimiser": train.optimiser, **optimiser.given}
+        lr = schedule.make(train.lr, **schedule.options)
+        how = {"clip": train.clip, "optimiser": train.optimiser, **optimiser.options}
         training = Training(train.epochs, batch, steps, lr, **how)
         algorithm.local.check(training.rule.momentum)
         plan = Plan(

@@ -170,9 +170,9 @@ def _settings(options: Mapping[str, Any]) -> tuple[Plan, Training]:
     for name in options:
         if name not in (*_OF_PLAN, *_OF_TRAINING):
             raise AccordError(f"leave_one_out takes no {name}: {did_you_mean(name, (*_OF_PLAN, *_OF_TRAINING))}")
-    given = {**options, "evaluate_at": schedules(options.get("evaluate_at", ()))}
-    plan = Plan(**{name: given[name] for name in _OF_PLAN if name in given})
-    return plan, Training(**{name: given[name] for name in _OF_TRAINING if name in given})
+    settings = {**options, "evaluate_at": schedules(options.get("evaluate_at", ()))}
+    plan = Plan(**{name: settings[name] for name in _OF_PLAN if name in settings})
+    return plan, Training(**{name: settings[name] for name in _OF_TRAINING if name in settings})
 
 
 def _over(run: _Planned, feds: Mapping[str, Federation]) -> Job:

@@ -254,8 +254,8 @@ class _Company:
             return False
         (started, wanted, outcomes), self._flight = self._flight, None
         self.lockstep.record()
-        found = [(*turn, outcome) for turn, outcome in zip(wanted, outcomes(), strict=True)]
-        self.lockstep.absorb(found, (time.monotonic() - started) / len(wanted))
+        done = [(*turn, outcome) for turn, outcome in zip(wanted, outcomes(), strict=True)]
+        self.lockstep.absorb(done, (time.monotonic() - started) / len(wanted))
         return True
 
     def stop(self, why: str) -> None:

@@ -12,15 +12,15 @@ from accord.rules.registry import imported
 
 def metrics_named(names: Sequence[str], folder: Path | None) -> Metrics:
     """Metrics by name: accord's own, and a user's `module:object`, which is called by the object's name."""
-    found: dict[str, PerSample | Measure] = {}
+    metrics: dict[str, PerSample | Measure] = {}
     for name in names:
         title = name.partition(":")[2] or name
-        if title in found:
+        if title in metrics:
             raise AccordError(f"train.metrics must differ from each other, got {list(names)}")
         if ":" not in name and name not in METRICS:
             raise unknown("train.metrics", name, METRICS, " or module:object of yours")
         try:
-            found[title] = imported(name, folder) if ":" in name else METRICS[name]
+            metrics[title] = imported(name, folder) if ":" in name else METRICS[name]
         except AccordError as error:
             raise AccordError(f"train.metrics: {error}") from None
-    return found
+    return metrics

@@ -20,25 +20,25 @@ class Choice:
 
     key: str
     make: Callable[..., Any]
-    given: dict[str, Any]
+    options: dict[str, Any]
     full: dict[str, Any]  # with its defaults for the others
     changed: dict[str, Any]  # those that differ from their defaults
 
     def made(self) -> Any:
         """What the constructor makes of the options."""
         try:
-            return self.make(**self.given)
+            return self.make(**self.options)
         except AccordError as error:
             raise blamed(error, *self.key.split(".")) from None
 
 
-def chosen(section: str, given: Section, by: str, makers: Makers, keys: Sequence[str]) -> Choice:
+def chosen(section: str, table: Section, by: str, makers: Makers, keys: Sequence[str]) -> Choice:
     """What the key `by` names, with those of `keys` that were given, which must be its own."""
-    name = getattr(given, by)
+    name = getattr(table, by)
     if name not in makers:
         raise unknown(f"{section}.{by}", name, makers)
     make = makers[name]
-    options = {key: getattr(given, key) for key in keys if getattr(given, key) is not None}
+    options = {key: getattr(table, key) for key in keys if getattr(table, key) is not None}
     takes = inspect.signature(make).parameters
     for key, value in options.items():
         if key not in takes:

@@ -22,7 +22,7 @@ from accord.experiments.options import Makers, none
 from accord.experiments.parts import maker_of, preset_of
 from accord.experiments.settings import AlgorithmSection
 from accord.rules.local import OPTIMISERS
-from accord.rules.old_spelling import Given, put
+from accord.rules.old_spelling import Override, put
 from accord.rules.old_spelling import named as name_in
 from accord.rules.registry import NETWORKS, PARTS
 from accord.rules.schema import is_open, name_of, settings_of
@@ -41,15 +41,15 @@ CHOICES: dict[tuple[str, str], tuple[Makers, Sequence[str]]] = {
 }
 
 
-def put_in(tables: dict[str, Any], given: Sequence[Given], folder: Path | None) -> None:
+def put_in(tables: dict[str, Any], overrides: Sequence[Override], folder: Path | None) -> None:
     """Changes a file's tables by what is given. Modules of the user's are looked for in `folder` too."""
-    for section, key, value in given:
+    for section, key, value in overrides:
         table = tables.get(section)
         if isinstance(table, dict) and section == "algorithm" and key.partition(".")[2] in ("", "name"):
             _drop_old_choice(table, key, value, folder)
         elif isinstance(table, dict) and (section, key) in CHOICES:
             _drop_old_options(table, section, key, value, *CHOICES[section, key])
-    for section, key, value in given:
+    for section, key, value in overrides:
         table = tables.setdefault(section, {})
         if isinstance(table, dict):  # else the file is wrong, and validation will say so
             # `algorithm.mask=gma` names a mask whose fields are there already, or to come

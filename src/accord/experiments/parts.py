@@ -39,8 +39,8 @@ def make_algorithm(section: AlgorithmSection, privacy: PrivacySection, folder: P
     preset = preset_of(section.name)
     parts = {}
     for what in PARTS:
-        if (given := getattr(section, what)) is not None:
-            table = _table(given)
+        if (written := getattr(section, what)) is not None:
+            table = _table(written)
             _check_open(section.name, what, table, getattr(preset, what))
             parts[what] = _made(what, table, f"algorithm.{what}", getattr(preset, what), folder)
     try:
@@ -57,12 +57,12 @@ def preset_of(name: str) -> Algorithm:
     return ALGORITHMS[name]()
 
 
-def _with_privacy(algorithm: Algorithm, given: Table) -> Algorithm:
+def _with_privacy(algorithm: Algorithm, table: Table) -> Algorithm:
     for key in ("clip", "noise"):
-        if key not in given:
+        if key not in table:
             raise AccordError(f"privacy.{key} is missing: {PrivacySection.model_fields[key].description}")
     try:
-        return algorithm.with_privacy(**given)
+        return algorithm.with_privacy(**table)
     except AccordError as error:
         raise blamed(error, "privacy") from None
 
@@ -80,11 +80,11 @@ def _check_open(preset: str, what: str, table: Table, own: Any) -> None:
 def _made(what: str, table: Table, path: str, own: Any, folder: Path | None) -> Any:
     """The part that a table describes. `own` is what stands there without the table, if anything does."""
     name = table.get("name")
-    given = {key: value for key, value in table.items() if key != "name"}
+    settings = {key: value for key, value in table.items() if key != "name"}
     if name is not None and not isinstance(name, str):
         raise AccordError(f"{path}.name must be text in quotes, got {shown(name)}")
     if what == "mask" and name == "none":
-        for key, value in given.items():
+        for key, value in settings.items():
             raise AccordError(
                 f"{path}.{key} has no meaning with {path} = 'none', got {shown(value)}: name a mask, such as gma"
             )
@@ -93,14 +93,14 @@ def _made(what: str, table: Table, path: str, own: Any, folder: Path | None) -> 
         raise AccordError(f'{path}.name is missing: it says which {PARTS[what].what} is meant, such as name = "gma"')
     changes_own = own is not None and name in (None, name_of(what, own))
     make = type(own) if changes_own else maker_of(what, name or "", path, folder)
-    values = _values(name or type(own).__name__, make, given, path, folder, changes_own)
+    values = _values(name or type(own).__name__, make, settings, path, folder, changes_own)
     try:
         part = replace(own, **values) if changes_own else make(**values)
     except AccordError as error:
         raise blamed(error, path, fields=settings_of(make)) from None
     except (Exception, SystemExit) as error:  # a class of the user's may complain in its own way
-        told = str(error) if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: {error}"
-        raise AccordError(f"{path}: {' '.join(told.split())}") from None
+        reason = str(error) if isinstance(error, TypeError | ValueError) else f"{type(error).__name__}: {error}"
+        raise AccordError(f"{path}: {' '.join(reason.split())}") from None
     if not is_dataclass(part) or isinstance(part, type):
         raise AccordError(
             f"{path}.name must be the name of a dataclass, got {name!r}, which makes {part!r}: its fields are its"
@@ -123,11 +123,11 @@ def maker_of(what: str, name: str, path: str, folder: Path | None) -> Callable[.
 
 
 def _values(
-    name: str, make: Callable[..., Any], given: Table, path: str, folder: Path | None, changes_own: bool
+    name: str, make: Callable[..., Any], table: Table, path: str, folder: Path | None, changes_own: bool
 ) -> dict[str, Any]:
     """A table's values, as the fields of the part take them."""
     settings, values = settings_of(make), {}
-    for key, value in given.items():
+    for key, value in table.items():
         if key not in settings:
             raise AccordError(
                 f"{path}.{key} is not a field of {name}, got {shown(value)}: {_belongs(key, settings, path)}"
@@ -171,16 +171,16 @@ def _ramp(path: str, table: Mapping[str, Any], setting: Setting) -> ramp:
     for key in table:
         if key not in _RAMP:
             raise AccordError(f"{path}.{key} is not a known key, got {shown(table[key])}: {did_you_mean(key, _RAMP)}")
-    given = {"from": setting.default, **table}
+    settings = {"from": setting.default, **table}
     for key in _RAMP:
-        if not isinstance(given.get(key), int if key == "over" else int | float) or isinstance(given[key], bool):
+        if not isinstance(settings.get(key), int if key == "over" else int | float) or isinstance(settings[key], bool):
             wanted = "a whole number of rounds" if key == "over" else "a number"
-            seen = f"must be {wanted}, got {shown(given[key])}" if key in given else "is missing"
+            seen = f"must be {wanted}, got {shown(settings[key])}" if key in settings else "is missing"
             raise AccordError(
                 f"{path}.{key} {seen}: { {'from': 0.8, 'to': 0.4, 'over': 50} } moves in a straight line over 50 rounds"
             )
     try:
-        return ramp(**{_RAMP[key]: value for key, value in given.items()})
+        return ramp(**{_RAMP[key]: value for key, value in settings.items()})
     except AccordError as error:
         field, _, rest = str(error).partition(" ")
         raise AccordError(f"{path}.{next((key for key, own in _RAMP.items() if own == field), field)} {rest}") from None
@@ -196,17 +196,17 @@ def _belongs(key: str, settings: Table, path: str) -> str:
     )
 
 
-def _table(given: str | Table) -> Table:
+def _table(written: str | Table) -> Table:
     """A part that is written as a name or as a table, as a table."""
-    return {"name": given} if isinstance(given, str) else given
+    return {"name": written} if isinstance(written, str) else written
 
 
 def code_of(part: Any, path: str = "algorithm") -> dict[str, str]:
     """Where the parts of an algorithm are from that are not accord's own: a class of the same name may do something
     else."""
     module = type(part).__module__
-    found = {} if module.partition(".")[0] == "accord" else {path: f"{module}:{type(part).__qualname__}"}
+    named = {} if module.partition(".")[0] == "accord" else {path: f"{module}:{type(part).__qualname__}"}
     for field in fields(part):
         if is_dataclass(value := getattr(part, field.name)):
-            found |= code_of(value, f"{path}.{field.name}")
-    return found
+            named |= code_of(value, f"{path}.{field.name}")
+    return named

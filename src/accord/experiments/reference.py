@@ -27,11 +27,11 @@ def keys() -> Iterator[tuple[str, Any, str]]:
 
 def _fields(what: str) -> Iterator[tuple[str, Any, str]]:
     """The fields of all parts of a kind. Parts share a field where they have it under one name for one thing."""
-    found: dict[tuple[str, str], list[tuple[str, Setting]]] = {}
+    by_key: dict[tuple[str, str], list[tuple[str, Setting]]] = {}
     for name, make in {**PARTS[what].own, **_OF_PRESETS.get(what, {})}.items():
         for key, setting in settings_of(make).items():
-            found.setdefault((key, setting.about), []).append((name, setting))
-    for (key, about), owners in found.items():
+            by_key.setdefault((key, setting.about), []).append((name, setting))
+    for (key, about), owners in by_key.items():
         defaults = [setting.default for _, setting in owners]
         same = all(default == defaults[0] for default in defaults) and isinstance(defaults[0], str | int | float)
         names = ", ".join(name for name, _ in owners)

@@ -242,16 +242,16 @@ class Settings(Section):
         """With files that lie in the experiment file's folder, and not where the command runs, by their path from
         here."""
 
-        def found(name: str) -> str:
+        def at(name: str) -> str:
             place = Path(name).expanduser()
             return str(folder / place) if not place.exists() and (folder / place).exists() else name
 
         data, model = self.data, self.model
-        files = {"source": data.source and found(data.source), "tests": [found(file) for file in data.tests]}
+        files = {"source": data.source and at(data.source), "tests": [at(file) for file in data.tests]}
         return self.model_copy(
             update={
                 "data": data.model_copy(update=files),
-                "model": model.model_copy(update={"start": model.start and found(model.start)}),
+                "model": model.model_copy(update={"start": model.start and at(model.start)}),
             }
         )
 

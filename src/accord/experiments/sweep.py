@@ -26,7 +26,7 @@ from accord.experiments.experiment import Experiment, assemble, override, tables
 from accord.experiments.groups import Group, Jobs, PlannedRun, grouped, packed
 from accord.experiments.lockstep import trained
 from accord.experiments.settings import SECTIONS, shown
-from accord.rules.old_spelling import Given, canonical
+from accord.rules.old_spelling import Override, canonical
 from accord.runs.run import Run
 from accord.training.loop import Event, Hook, Loop
 
@@ -42,9 +42,9 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> list[PlannedRun]:
     text = text_of(path)
     tables = tables_of(text, str(path))
     grid = _grid(tables.pop("sweep", {}))
-    given = [override(text) for text in overrides]
+    changes = [override(text) for text in overrides]
     swept = {canonical(key) for axis in grid for point in axis for key in point}
-    for section, key, value in given:
+    for section, key, value in changes:
         if canonical(f"{section}.{key}") in swept:
             raise AccordError(
                 f"{section}.{key} is swept by the file's [sweep] table and set to {shown(value)} here: it can be one of"
@@ -52,7 +52,7 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> list[PlannedRun]:
             )
     _check_size(math.prod(map(len, grid)))
     runs: dict[Path, PlannedRun] = {}
-    for experiment, values in _experiments(tables, grid, given, text, Path(path).parent):
+    for experiment, values in _experiments(tables, grid, changes, text, Path(path).parent):
         seeds = experiment.settings.run.seeds
         if not runs:
             _check_size(math.prod(map(len, grid)) * len(seeds))
@@ -69,13 +69,13 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> list[PlannedRun]:
 
 
 def _experiments(
-    tables: Mapping[str, Any], grid: Sequence[Axis], given: Sequence[Given], text: str, folder: Path
+    tables: Mapping[str, Any], grid: Sequence[Axis], overrides: Sequence[Override], text: str, folder: Path
 ) -> Iterator[tuple[Experiment, dict[str, Any]]]:
     """Every combination of the grid; where each client is to be unseen in turn, one for each of them."""
     clients: dict[str, list[str]] = {}  # by the data section, which is read once
     for combination in product(*grid):
         values = {key: value for point in combination for key, value in point.items()}
-        more = [*given, *((*key.split(".", 1), value) for key, value in values.items())]
+        more = [*overrides, *((*key.split(".", 1), value) for key, value in values.items())]
         experiment = assemble(copy.deepcopy(dict(tables)), more, text, folder)
         data = experiment.settings.data
         if data.unseen != EACH:

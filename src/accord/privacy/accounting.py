@@ -55,12 +55,12 @@ def epsilon(noise: float, clients: int, sample: int | None, rounds: int, delta: 
     check_bounds(noise, "noise")
     everyone = dp_accounting.GaussianDpEvent(noise / 2.0)
     events = [everyone, dp_accounting.SampledWithoutReplacementDpEvent(clients, sample, everyone)]
-    found = []
+    bounds = []
     with np.errstate(all="ignore"):  # next to no noise has an infinite epsilon, which is told below
         for event in events if sample < clients else events[:1]:
             accountant = RdpAccountant(_ORDERS, dp_accounting.NeighboringRelation.REPLACE_ONE)
-            found.append(float(accountant.compose(event, rounds).get_epsilon(delta)))
-    least = min(found)  # sampling never hurts, though the bound for it may be the looser one where noise is small
+            bounds.append(float(accountant.compose(event, rounds).get_epsilon(delta)))
+    least = min(bounds)  # sampling never hurts, though the bound for it may be the looser one where noise is small
     if not math.isfinite(least):
         raise AccordError(
             f"noise {noise:g} over {rounds} rounds has no finite epsilon at delta {delta:g}: give more noise or fewer"
@@ -86,10 +86,10 @@ def epsilon_against_server(noise: float, rounds: int, delta: float) -> float:
     check_whole("rounds", rounds)
     rho = 2.0 * rounds / noise / noise
     orders = (1.0 + 10.0 ** (exponent / 100) for exponent in range(-300, 601))
-    found = (
+    bounds = (
         rho * order + math.log1p(-1.0 / order) - (math.log(delta) + math.log(order)) / (order - 1.0) for order in orders
     )
-    least = max(0.0, min(found))
+    least = max(0.0, min(bounds))
     if not math.isfinite(least):
         raise AccordError(f"noise {noise:g} over {rounds} rounds has no finite epsilon at delta {delta:g}: give more")
     return least

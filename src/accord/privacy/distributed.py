@@ -95,10 +95,10 @@ class DistributedPrivacy(Privacy):
         self.check_room(
             secure, cohort, sum(field.value.numel() for field, _ in fields.values() if field.kind == "update")
         )
-        found = dict(fields)
+        hidden = dict(fields)
         for path, (field, bits) in fields.items():
             if field.kind == "votes":
-                found[path] = (replace(field, value=torch.zeros_like(field.value)), bits)
+                hidden[path] = (replace(field, value=torch.zeros_like(field.value)), bits)
             elif field.kind == "update":
                 form, size = secure.form("update"), field.value.numel()
                 half, signed = 1 << bits - 1, field.value
@@ -107,10 +107,10 @@ class DistributedPrivacy(Privacy):
                     raise AccordError("an update in whole numbers is longer than clip and rounding allow")
                 noise = discrete_gaussian(size, self.scale(form, size, cohort))
                 value = (signed + torch.from_numpy(noise).view(signed.shape)) & (2 * half - 1)
-                found[path] = (replace(field, value=value), bits)
+                hidden[path] = (replace(field, value=value), bits)
             elif field.kind not in ("count", "weight") and field.value.numel():
                 raise AccordError(f"privacy covers the sum of the clipped updates, and {path} is another sum")
-        return found
+        return hidden
 
     # ------------------------------------------------------------------------------------------- at the server
 

@@ -64,9 +64,9 @@ def graph_of(cohort: int, threshold: float, degree: int | None = None) -> Graph:
         while low < high:  # the least half of a degree that is safe
             middle = (low + high) // 2
             low, high = (low, middle) if _opens(cohort, 2 * middle, remain) is not None else (middle + 1, high)
-        found = _opens(cohort, 2 * low, remain)
-        if found is not None and 2 * low < cohort - 1:
-            return Graph(2 * low, found, remain)
+        opens = _opens(cohort, 2 * low, remain)
+        if opens is not None and 2 * low < cohort - 1:
+            return Graph(2 * low, opens, remain)
     return Graph(cohort - 1, remain, remain)
 
 

@@ -89,8 +89,10 @@ def gather(sources: Sources, read: Callable[[Path], Recorded] = load) -> dict[st
         in_turn |= {kind: {rule: left_out(several, rule).cells() for rule in RULES}} if several else {}
         maps += [{"kind": kind, **grid} for grid in grids(leaders, len(settings))]
         for label, leader, members in zip(labels(leaders), leaders, groups, strict=True):
-            told = {key: value for key, value in leader.settings.items() if key not in ("seed", "schema")}
-            settings.append({"kind": kind, "label": label, "settings": told, **_setting(members, most, notices)})
+            shared_settings = {key: value for key, value in leader.settings.items() if key not in ("seed", "schema")}
+            settings.append(
+                {"kind": kind, "label": label, "settings": shared_settings, **_setting(members, most, notices)}
+            )
     papers = [paper(path, notices) for path in sources.results]
     choices = [choice(path, notices) for path in sources.choices]
     return plain(
@@ -218,18 +220,20 @@ def _agreement(runs: Sequence[Recorded]) -> dict[str, Any] | None:
     """How far clients agreed, by parameter and round, averaged over seeds. Only the lines of the rounds that are shown
     are parsed."""
     rounds = thinned(range(1, max((run.rounds for run in runs), default=0) + 1), _ROUNDS_OF_A_MAP)
-    told: dict[int, list[dict[str, float]]] = {number: [] for number in rounds}
+    by_round: dict[int, list[dict[str, float]]] = {number: [] for number in rounds}
     for run in runs:
         path = run.folder / "metrics.jsonl"
         for number, line in enumerate(islice(lines_of(path), run.rounds), start=1):
-            if number in told and b"agreement_by_layer" in line:  # none of a round without a mask, or that was skipped
+            # none of a round without a mask, or that was skipped
+            if number in by_round and b"agreement_by_layer" in line:
                 row = read_row(line, path)
-                told[number].append({"all": row.agreement or 0.0, **(row.agreement_by_layer or {})})
-    layers = list(dict.fromkeys(name for of in told.values() for row in of for name in row))
+                by_round[number].append({"all": row.agreement or 0.0, **(row.agreement_by_layer or {})})
+    layers = list(dict.fromkeys(name for of in by_round.values() for row in of for name in row))
     if not layers:
         return None
     values = [
-        [round(float(np.mean([row[name] for row in of])), 3) if of else None for of in told.values()] for name in layers
+        [round(float(np.mean([row[name] for row in of])), 3) if of else None for of in by_round.values()]
+        for name in layers
     ]
     return {"rounds": rounds, "layers": layers, "values": values}
 

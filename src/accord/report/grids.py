@@ -21,14 +21,14 @@ def grids(runs: Sequence[Recorded], first: int = 0) -> list[dict[str, Any]]:
         {key for own in settings for key in own if _is_axis(key, settings)},
         key=lambda key: (not key.endswith("tau"), key),
     )
-    found: list[dict[str, Any]] = []
+    drawn: list[dict[str, Any]] = []
     in_a_plane: set[int] = set()
     for x, y in combinations(axes, 2):
         families = [of for of in _families(settings, {x, y}) if _varies(x, of, settings) and _varies(y, of, settings)]
         for name, of in zip(_names(families, {x, y}, runs, settings), families, strict=True):
             in_a_plane |= set(of)
             rows = _values(y, of, settings)
-            found.append(
+            drawn.append(
                 _grid(name, x, y, rows, [(run, _place(y, rows, settings[run])) for run in of], settings, first)
             )
     for x in axes:
@@ -36,8 +36,8 @@ def grids(runs: Sequence[Recorded], first: int = 0) -> list[dict[str, Any]]:
         if families:
             rows = _names(families, {x}, runs, settings)
             cells = [(run, row) for row, of in enumerate(families) for run in of]
-            found.append(_grid("", x, "", rows, cells, settings, first))
-    return found
+            drawn.append(_grid("", x, "", rows, cells, settings, first))
+    return drawn
 
 
 def _is_axis(key: str, settings: Sequence[Flat]) -> bool:

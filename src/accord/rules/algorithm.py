@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, check_bounds
 from accord.core.layout import Layout
-from accord.core.protocols import Average, Local, Mask, Server, check_part
+from accord.core.protocols import GRADIENTS, Average, Local, Mask, Server, check_part
 from accord.core.record import Record, State, total
 from accord.core.reports import Reports
 from accord.core.round import Round
@@ -54,19 +54,20 @@ class Algorithm:
         if self.mask is not None:
             check_part("mask", self.mask, "None or a mask such as gma(0.4)")
         check_part("server", self.server, "a server rule such as step() or adam()")
+        check_bounds({"local": self.local, "average": self.average, "mask": self.mask, "server": self.server})
         self._check_personal()
         if self.privacy is not None:
             self._check_privacy(self.privacy)
 
     def _check_personal(self) -> None:
         """Refuses what cannot have parameters that stay with clients."""
-        given = (self.personal,) if isinstance(self.personal, str) else self.personal
-        if not all(isinstance(pattern, str) and pattern for pattern in given):
-            raise AccordError(f"personal must be names or patterns of parameters, such as 'head.*', got {given!r}")
-        object.__setattr__(self, "personal", tuple(given))
+        patterns = (self.personal,) if isinstance(self.personal, str) else self.personal
+        if not all(isinstance(pattern, str) and pattern for pattern in patterns):
+            raise AccordError(f"personal must be names or patterns of parameters, such as 'head.*', got {patterns!r}")
+        object.__setattr__(self, "personal", tuple(patterns))
         local = self.local
         alone = local.own_models or local.beside is not None or local.engine is not None
-        if given and (self.pools or alone or not local.reports_updates):
+        if patterns and (self.pools or alone or not local.reports_updates):
             raise AccordError(f"personal has no meaning with {self.name}: its clients keep whole models, or share none")
 
     def _check_privacy(self, privacy: Privacy) -> None:
@@ -109,7 +110,7 @@ class Algorithm:
         """The report of one client that did not move, which shows what a record of this algorithm looks like."""
         zero, one = torch.zeros(1, layout.size, dtype=layout.dtype), torch.ones(1, 1, dtype=layout.dtype)
         buffers = torch.zeros(1, sum(entry.size for entry in layout.buffers), dtype=torch.float64)
-        extra = {name: zero[:, :1] if name == "end_loss" else zero for name in self.needs}
+        extra = {name: zero if name in GRADIENTS else zero[:, :1] for name in self.needs}
         state = {name: value[None] for name, value in self.local.fresh(zero[0], buffers[0]).items()}
         return Reports(zero, 2 * one, one, buffers, extra, state, state)
 

@@ -11,7 +11,7 @@ from accord.core.errors import OldSpelling
 from accord.core.files import flat
 
 # section, key (of a part's field, its path: "mask.tau") and the value that replaces the file's
-Given = tuple[str, str, Any]
+Override = tuple[str, str, Any]
 
 _KEYS = {
     "server": ("lr", "beta", "beta1", "beta2", "eps", "eps_inside", "placement"),
@@ -83,31 +83,31 @@ def modern(section: Mapping[str, Any]) -> dict[str, Any]:
     return table
 
 
-def as_spelled_now(tables: dict[str, Any], given: Sequence[Given]) -> list[Given]:
+def as_spelled_now(tables: dict[str, Any], overrides: Sequence[Override]) -> list[Override]:
     """What is given, and an experiment's tables in place, with keys of 0.1 where they are now; a warning names them."""
     written = [f"{section}.{key}" for section, table in tables.items() if isinstance(table, dict) for key in table]
-    written += [f"{section}.{key}" for section, key, _ in given]
+    written += [f"{section}.{key}" for section, key, _ in overrides]
     places = {key: RENAMED[key] for key in written if key in RENAMED}
     for section in {_split(key)[0] for key in places if isinstance(tables.get(_split(key)[0]), dict)}:
         tables[section] = renamed(section, tables[section])
-    places |= _moved_parts(tables, [(key, value) for section, key, value in given if section == "algorithm"])
+    places |= _moved_parts(tables, [(key, value) for section, key, value in overrides if section == "algorithm"])
     tell(places)
-    now = [(places.get(f"{section}.{key}", f"{section}.{key}"), value) for section, key, value in given]
+    now = [(places.get(f"{section}.{key}", f"{section}.{key}"), value) for section, key, value in overrides]
     return [(*_split(path), value) for path, value in now]
 
 
-def _moved_parts(tables: dict[str, Any], given: Sequence[tuple[str, Any]]) -> dict[str, str]:
+def _moved_parts(tables: dict[str, Any], overrides: Sequence[tuple[str, Any]]) -> dict[str, str]:
     """Where the keys of 0.1 are now that [algorithm] and what is given for it have; the table is changed in place."""
     section = tables.get("algorithm", {})
     if not isinstance(section, dict):
         return {}
-    old = [key for key in [*section, *dict(given)] if key in MOVED]
+    old = [key for key in [*section, *dict(overrides)] if key in MOVED]
     if not old:
         return {}
-    asked = [named(value) for key, value in given if key in ("mask", "mask.name")]
+    asked = [named(value) for key, value in overrides if key in ("mask", "mask.name")]
     mask = asked[-1] if asked else named(section.get("mask"))
     now = modern(section)
-    moving = ramps([*flat(now), *dict(given)])
+    moving = ramps([*flat(now), *dict(overrides)])
     if "algorithm" in tables:
         tables["algorithm"] = now
     return {f"algorithm.{key}": f"algorithm.{moved(key, mask, moving)}" for key in old}
@@ -135,7 +135,7 @@ def modern_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
     where only the other settings say which mask is meant."""
     mask = named(settings.get("algorithm.mask.name", settings.get("algorithm.mask")))
     own = [key.removeprefix("algorithm.") for key in settings if key.startswith("algorithm.")]
-    found, places = dict[str, Any](), dict[str, str]()
+    values, places = dict[str, Any](), dict[str, str]()
     for key, value in settings.items():
         section, _, path = key.partition(".")
         words = value if isinstance(value, list) else [value]
@@ -146,10 +146,10 @@ def modern_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
             places[key] = key = RENAMED[key]
         elif section == "algorithm" and path in _KEYS and all(isinstance(word, str) for word in words):
             key = canonical(key)
-        found.pop(key, None)  # the last one counts, in its own place
-        found[key] = value
+        values.pop(key, None)  # the last one counts, in its own place
+        values[key] = value
     tell(places)
-    return found
+    return values
 
 
 def tell(places: Mapping[str, str]) -> None:

@@ -88,7 +88,7 @@ def imported(name: str, folder: Path | None = None) -> Callable[..., Any]:
             raise AccordError(f"{name}: the module cannot be imported: {error}") from None
         parent, _, last = error.name.rpartition(".")
         within = list(getattr(sys.modules[parent], "__path__", ())) if parent else folders  # no package has none
-        there = [found.name for found in pkgutil.iter_modules(within)]
+        there = [each.name for each in pkgutil.iter_modules(within)]
         close = nearest(last, there)
         where = f"in {parent}" if parent else f"installed, nor in {' or '.join(folders)}"
         close = parent if last == "py" else close

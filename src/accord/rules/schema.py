@@ -83,7 +83,7 @@ def _read(make: Callable[..., Any]) -> dict[str, Setting]:
     made = made_by(make)
     hints = {} if made is None else get_type_hints(made, include_extras=True)
     factories = {field.name: field.default_factory for field in fields(made)} if is_dataclass(made) else {}
-    found = {}
+    settings = {}
     for name, parameter in inspect.signature(make).parameters.items():
         kind, about = hints.get(name, Any), ""
         if get_origin(kind) is Annotated:
@@ -91,8 +91,8 @@ def _read(make: Callable[..., Any]) -> dict[str, Setting]:
             about = next((note for note in notes if isinstance(note, str)), "")
         factory = factories.get(name, MISSING)
         default = MISSING if parameter.default is parameter.empty else parameter.default
-        found[name] = Setting(kind, about, default if factory is MISSING else factory())
-    return found
+        settings[name] = Setting(kind, about, default if factory is MISSING else factory())
+    return settings
 
 
 _kept = cache(_read)
@@ -113,7 +113,7 @@ def is_open(preset: Callable[..., Algorithm]) -> bool:
 
 
 def algorithm_table(
-    algorithm: Algorithm, preset: Callable[..., Algorithm] | None, given: Mapping[str, Any] | None = None
+    algorithm: Algorithm, preset: Callable[..., Algorithm] | None, tables: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """An algorithm as a file's [algorithm] section, with every field that applies. Parts go by the names that they were
     given, if any were; without a preset all four apply."""
@@ -123,15 +123,15 @@ def algorithm_table(
     for what in PARTS:
         part = getattr(algorithm, what)
         if any_part or (part is not None and settings_of(type(part)).keys() & takes.keys()):
-            full[what] = part_table(what, part, (given or {}).get(what))
+            full[what] = part_table(what, part, (tables or {}).get(what))
     return {**full, "personal": list(algorithm.personal)} if algorithm.personal else full
 
 
-def part_table(what: str, part: Any, given: Any = None) -> dict[str, Any]:
+def part_table(what: str, part: Any, source: Any = None) -> dict[str, Any]:
     """A part as a table, under the name that it was given, or else that it has."""
     if part is None:
         return {"name": "none"}
-    written: Mapping[str, Any] = {"name": given} if isinstance(given, str) else given or {}
+    written: Mapping[str, Any] = {"name": source} if isinstance(source, str) else source or {}
     name = written.get("name") or name_of(what, part)
     table: dict[str, Any] = {"name": name}
     make = PARTS[what].own.get(name)

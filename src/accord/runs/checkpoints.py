@@ -10,7 +10,7 @@ from torch import Tensor
 from accord.core.errors import AccordError
 from accord.core.files import check_files, write_whole
 from accord.core.jsonable import Json
-from accord.runs.checksums import METRICS, check_rows, checksum, read_sealed, read_state, read_tensors, write_sealed
+from accord.runs.checksums import METRICS, check_rows, checked_state, checksum, read_sealed, read_tensors, write_sealed
 from accord.runs.fingerprint import SCHEMA
 
 AGAIN = "start over with --fresh"
@@ -44,7 +44,7 @@ class Checkpoints:
             raise AccordError(
                 f"{self._folder} was written with schema {mark.get('schema')}, this accord reads schema {SCHEMA}"
             )
-        return read_state(self._folder / name)
+        return checked_state(mark, self._folder / name)
 
     def way_on(self) -> str:
         """How to go on with a damaged checkpoint: from the older one, if that is whole."""

@@ -36,8 +36,8 @@ class NoChecksums(UserWarning):
 
 @cache
 def _say_without_checksums() -> None:
-    told = "a run folder of an earlier version of accord has no checksums: damage to its numbers would go unnoticed"
-    warnings.warn(told, NoChecksums, stacklevel=2)
+    warning = "a run folder of an earlier version of accord has no checksums: damage to its numbers would go unnoticed"
+    warnings.warn(warning, NoChecksums, stacklevel=2)
 
 
 # ------------------------------------------------------------------------------------------------------- JSON
@@ -121,7 +121,11 @@ def read_done(path: Path) -> Json:
 
 def read_state(path: Path) -> Json:
     """A checkpoint's mark: the round it is of, and its tensors' file."""
-    state = read_sealed(path)
+    return checked_state(read_sealed(path), path)
+
+
+def checked_state(state: Json, path: Path) -> Json:
+    """A checkpoint's mark that was read from `path`, if it says what one says."""
     if type(state.get("round")) is not int or not isinstance(state.get("tensors"), str):
         raise AccordError(f"{path} is damaged: it does not say which round it is of, and where its tensors are")
     return state
@@ -154,12 +158,12 @@ def read_model(path: Path) -> dict[str, Tensor]:
 def check_rows(folder: Path, state: Mapping[str, Any]) -> None:
     """Refuses rows that are not those that the checkpoint vouches for. There may be more: a run that goes on drops and
     repeats them."""
-    path, covered, hashed, found = folder / METRICS, state["rows"], running(), 0
+    path, covered, hashed, count = folder / METRICS, state["rows"], running(), 0
     for line in islice(lines_of(path), covered):
         hashed.update(line)
-        found += 1
-    if found < covered:
-        raise AccordError(f"{path} is damaged: it has {found} rows, and {covered} by state.json")
+        count += 1
+    if count < covered:
+        raise AccordError(f"{path} is damaged: it has {count} rows, and {covered} by state.json")
     if hashed.hexdigest() not in state["files"][METRICS]:
         raise AccordError(f"{path} is damaged: its first {covered} rows are not those that state.json vouches for")
 

@@ -72,11 +72,11 @@ def comparison(runs: Sequence[Recorded], rule: str) -> Cells:
 
 def notes(runs: Sequence[Recorded]) -> list[str]:
     """Sentences beside the runs' last figures, each once, with the runs that it is true of."""
-    found: dict[str, list[str]] = {}
+    by_note: dict[str, list[str]] = {}
     for run in runs:
         for note in run.history[-1][1].notes if run.history else ():
-            found.setdefault(note, []).append(f"{run.label}, seed {run.seed}")
-    return [f"{of[0]}{f' and {len(of) - 1} more runs' if len(of) > 1 else ''}: {note}" for note, of in found.items()]
+            by_note.setdefault(note, []).append(f"{run.label}, seed {run.seed}")
+    return [f"{of[0]}{f' and {len(of) - 1} more runs' if len(of) > 1 else ''}: {note}" for note, of in by_note.items()]
 
 
 def _row(

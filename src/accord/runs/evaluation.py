@@ -93,11 +93,11 @@ class Evaluation(Jsonable):
     def gaps(self) -> dict[str, dict[str, Figures]]:
         """Both gaps by metric, as far as there are the splits for them."""
         there = {name: gap for name, gap in GAPS.items() if {gap.first, gap.second} <= self.splits.keys()}
-        found = {}
+        by_gap = {}
         for name, gap in there.items():
             first, second = self.splits[gap.first].metrics, self.splits[gap.second].metrics
-            found[name] = {metric: first[metric].minus(second[metric]) for metric in first}
-        return found
+            by_gap[name] = {metric: first[metric].minus(second[metric]) for metric in first}
+        return by_gap
 
     def fields_in_json(self) -> Json:
         gaps = {
@@ -156,18 +156,18 @@ def summarise(table: Table, parts: Parts | None = None, privacy: dict[str, float
         name: np.array([group in members for group in table.groups])
         for name, members in {**(parts or {}), **others}.items()
     }
+    names = table.metrics
     return Evaluation(
-        _rows(table, ((split, (of_split == split) & there) for split in TITLES)),
+        _rows(table, names, {split: (of_split == split) & there for split in TITLES}),
         tuple(sorted(table.smaller)),
-        _rows(table, ((name, members & there) for name, members in of_parts.items())),
+        _rows(table, names, {name: members & there for name, members in of_parts.items()}),
         privacy,
         notes_on(table),
     )
 
 
-def _rows(table: Table, chosen: Iterable[tuple[str, np.ndarray]]) -> dict[str, SplitRow]:
-    names = table.metrics
-    return {name: _row(table, names, here) for name, here in chosen if here.any()}
+def _rows(table: Table, names: Sequence[str], chosen: Mapping[str, np.ndarray]) -> dict[str, SplitRow]:
+    return {name: _row(table, names, here) for name, here in chosen.items() if here.any()}
 
 
 def _row(table: Table, names: Iterable[str], here: np.ndarray) -> SplitRow:

@@ -57,8 +57,8 @@ def export(module: nn.Module, preparation: Preparation, path: Path) -> Path:
                 dynamo=False,
             )
         written = onnx.load(str(beside))
-        told = {"preparation": preparation.to_json(), "inputs": preparation.inputs, "classes": preparation.names}
-        onnx.helper.set_model_props(written, {name: json.dumps(value) for name, value in told.items()})
+        properties = {"preparation": preparation.to_json(), "inputs": preparation.inputs, "classes": preparation.names}
+        onnx.helper.set_model_props(written, {name: json.dumps(value) for name, value in properties.items()})
         write_whole(path, written.SerializeToString())
     finally:
         beside.unlink(missing_ok=True)

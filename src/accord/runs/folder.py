@@ -201,18 +201,18 @@ class RunFolder:
             check_file(path, self.state.get("files", {}).get(path.name))
         except AccordError as error:
             raise AccordError(f"{error}: {AGAIN}") from None
-        found: list[Json] = read_json(path)
-        return found
+        environments: list[Json] = read_json(path)
+        return environments
 
     def _noted(self, environment: Json) -> dict[str, bytes]:
         """The file of environments, if this is a new one."""
         seen = self._environments()
         if seen and (changed := changes(seen[-1], environment)):
-            told = (
+            warning = (
                 f"the run goes on with {changed}: its results may differ in their last digits from those of an"
                 " uninterrupted run"
             )
-            warnings.warn(told, OtherEnvironment, stacklevel=3)
+            warnings.warn(warning, OtherEnvironment, stacklevel=3)
         if seen and {k: v for k, v in seen[-1].items() if k != "from_round"} == environment:
             return {}
         first = self.state["round"] + 1 if self.state else 1

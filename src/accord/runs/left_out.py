@@ -42,8 +42,8 @@ class LeftOut:
         these runs reach on average on other data than the client's."""
         of = self.chosen[method]
         seeds = [seed for seed in next(iter(of.values())) if all(seed in of.get(client, {}) for client in self.clients)]
-        found = {seed: [of[client][seed].by_name.get(on, math.nan) for client in self.clients] for seed in seeds}
-        return {seed: statistics.fmean(values) for seed, values in found.items()}
+        values_of = {seed: [of[client][seed].by_name.get(on, math.nan) for client in self.clients] for seed in seeds}
+        return {seed: statistics.fmean(values) for seed, values in values_of.items()}
 
     def worst(self, method: str) -> str | None:
         """The client on which the method is worst, of a method that has figures on all."""

@@ -19,8 +19,8 @@ def _nan_predictions(table: Table) -> Iterator[str]:
     counts = [] if table.nan is None else table.nan.astype(int).tolist()
     most_first = sorted((g for g, count in enumerate(counts) if count), key=lambda g: -counts[g])
     if most_first:
-        told = listed([f"{counts[g]} of {table.samples[g]} {_whose(table, g)}" for g in most_first])
-        yield f"NaN predictions, which count as wrong: {told}"
+        whose = listed([f"{counts[g]} of {table.samples[g]} {_whose(table, g)}" for g in most_first])
+        yield f"NaN predictions, which count as wrong: {whose}"
 
 
 def _without_a_figure(table: Table) -> Iterator[str]:

@@ -82,8 +82,8 @@ class Recorded:
 
     def chosen(self, rule: str) -> Selected | None:
         """The run's figures by a selection rule, if it has any."""
-        found = by_rules(self.history, rule)
-        return found[0] if found else None
+        selected = by_rules(self.history, rule)
+        return selected[0] if selected else None
 
 
 # ---------------------------------------------------------------------------------------------------- finding
@@ -91,7 +91,7 @@ class Recorded:
 
 def find(paths: Sequence[Path]) -> list[Path]:
     """The run folders at or below the given paths, in order of name."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for path in paths:
         if not path.exists():
             raise AccordError(f"there is no folder {path}: give a run folder, or a folder that holds some")
@@ -102,8 +102,8 @@ def find(paths: Sequence[Path]) -> list[Path]:
         )
         if not inside:
             raise AccordError(f"{path} holds no runs: a run folder has a file experiment.json")
-        found += [folder for folder in inside if folder not in found]
-    return found
+        folders += [folder for folder in inside if folder not in folders]
+    return folders
 
 
 def load_all(paths: Sequence[Path]) -> list[Recorded]:

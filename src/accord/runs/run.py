@@ -133,15 +133,15 @@ class Run:
         rows = []
         for number, evaluation in self.history:
             for name, row in {**evaluation.splits, **evaluation.parts}.items():
-                told = {
+                columns = {
                     "round": number,
                     "group": TITLES.get(name, name),
                     "clients": row.clients,
                     "samples": row.samples,
                 }
                 for metric, figures in row.metrics.items():
-                    told |= {f"{metric} {key}".removesuffix(" by_sample"): of for key, of in asdict(figures).items()}
-                rows.append(told)
+                    columns |= {f"{metric} {key}".removesuffix(" by_sample"): of for key, of in asdict(figures).items()}
+                rows.append(columns)
         names = dict.fromkeys(name for row in rows for name in row)
         return frame({name: [row.get(name) for row in rows] for name in names})
 
@@ -183,6 +183,6 @@ class Run:
     def _left_out(self) -> list[str]:
         """Who was left out, and in how many rounds, other than by chance."""
         times = Counter((client, why) for row in self.recorded for client, why in row.left_out.items() if why != LOST)
-        told = [f"{client} ({why}, {count} rounds)" for (client, why), count in times.most_common(5)]
+        clients = [f"{client} ({why}, {count} rounds)" for (client, why), count in times.most_common(5)]
         more = f" and {len(times) - 5} more" if len(times) > 5 else ""
-        return [f"left out: {', '.join(told)}{more}"] if told else []
+        return [f"left out: {', '.join(clients)}{more}"] if clients else []

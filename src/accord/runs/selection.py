@@ -35,7 +35,7 @@ def _last10(history: History) -> History:
 
 def _best(*splits: str) -> Callable[[History], History]:
     def choose(history: History) -> History:
-        split = next((s for s in splits if s in splits_of(history)), None)
+        split = next((s for s in splits if any(s in evaluation.splits for _, evaluation in history)), None)
         if split is None:
             raise AccordError(f"there is no {' or '.join(TITLES[s] for s in splits)} data to choose a round by")
         if split == "heldout" and history[0][1].privacy is not None:
@@ -75,8 +75,9 @@ def select(history: History, rule: str = "held-out") -> Selected:
     if not chosen:
         raise AccordError(f"{rule} holds no evaluated round: rounds {history[0][0]} to {history[-1][0]} were evaluated")
     metric = chosen[0][1].metric.name  # all have the same
-    values = {split: _mean([e.splits.get(split) for _, e in chosen], metric) for split in splits_of(chosen)}
-    tests = {name: _mean([e.tests.get(name) for _, e in chosen], metric) for name in tests_of(chosen)}
+    splits, further = splits_of(chosen), tests_of(chosen)
+    values = {split: _mean([e.splits.get(split) for _, e in chosen], metric) for split in splits}
+    tests = {name: _mean([e.tests.get(name) for _, e in chosen], metric) for name in further}
     # best of those that were looked at: a round that was not may have been better
     some = rule == "oracle" and len(history) < history[-1][0]
     return Selected(f"{rule} of evaluated rounds" if some else rule, [number for number, _ in chosen], values, tests)
@@ -90,11 +91,11 @@ def _mean(rows: Sequence[SplitRow | None], metric: str) -> float:
 
 def by_rules(history: History, *rules: str) -> list[Selected]:
     """The run's figures by each of the rules that its data allow, named once."""
-    found = []
+    selected = []
     for rule in dict.fromkeys(rules):
         with suppress(AccordError):
-            found.append(select(history, rule))
-    return found
+            selected.append(select(history, rule))
+    return selected
 
 
 def rule_for(histories: Sequence[History], rule: str | None) -> str:

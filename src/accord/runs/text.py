@@ -88,8 +88,8 @@ def selection_lines(chosen: Sequence[Selected], metric: Metric) -> list[str]:
     for one, figures in zip(chosen, metric.figures([one.values.values() for one in chosen]), strict=True):
         first, last = one.rounds[0], one.rounds[-1]
         where = f"round {first}" if len(one.rounds) == 1 else f"rounds {first} to {last}"
-        told = [f"{TITLES[split]} {figure}" for split, figure in zip(one.values, figures, strict=True)]
-        lines.append(f"by {one.rule} ({where}): {', '.join(told)}")
+        shown = [f"{TITLES[split]} {figure}" for split, figure in zip(one.values, figures, strict=True)]
+        lines.append(f"by {one.rule} ({where}): {', '.join(shown)}")
     return lines
 
 

@@ -59,12 +59,12 @@ class Analysis:
 
     def place(self, printed: Printed) -> dict[str, Any]:
         """Which row and `column` of the analysis a printed number belongs to; empty if the file does not say."""
-        found: dict[str, Any] = {}
+        named: dict[str, Any] = {}
         for column, names in self.places.items():
             if printed.columns[column] not in names:
                 return {}
-            found |= names[printed.columns[column]]
-        return found
+            named |= names[printed.columns[column]]
+        return named
 
     def ours(self, printed: Printed, result: Result) -> float | None:
         """The analysis's own number in the place of a printed one: of its table or, where that has no such row, of a
@@ -72,27 +72,27 @@ class Analysis:
         row = self.place(printed)
         column = row.pop("column", None)
         rows = result.table if all(key in result.table[0] for key in row) else result.points
-        found = [
+        matches = [
             each[column]
             for each in rows
             if column in each and all(each.get(key) == value for key, value in row.items())
         ]
-        return found[0] if found else None
+        return matches[0] if matches else None
 
     def changed(self, overrides: Sequence[str]) -> "Analysis":
         """With settings that go before its own."""
         if overrides and not self.trains:
             raise AccordError(f"{self.name} trains nothing, so it has no settings: leave out {overrides[0]!r}")
-        given = {f"{section}.{key}": value for section, key, value in map(override, overrides)}
-        return replace(self, settings={**self.settings, **given})
+        changes = {f"{section}.{key}": value for section, key, value in map(override, overrides)}
+        return replace(self, settings={**self.settings, **changes})
 
     def carry_out(self, folder: Path, train: Train) -> Result:
         """The analysis, with its runs, if there are any, in this folder."""
         work = ANALYSES[self.analysis]
         if not self.trains:
             return work(**self.options)
-        given = [f"{key}={toml(value)}" for key, value in {**self.settings, "run.folder": str(folder)}.items()]
-        return work(given, train, **self.options)
+        overrides = [f"{key}={toml(value)}" for key, value in {**self.settings, "run.folder": str(folder)}.items()]
+        return work(overrides, train, **self.options)
 
 
 def make(name: str, tables: dict[str, Any]) -> Analysis:
@@ -165,16 +165,16 @@ def written(analysis: Analysis, result: Result, files: Sequence[Path], command: 
         columns = {key: value for key, value in number.columns.items() if value}
         ours = analysis.ours(number, result)
         printed.append({**columns, "value": number.value, **({} if ours is None else {"ours": ours})})
-    told = {
+    about = {
         key: value
         for key, value in asdict(analysis).items()
         if key in ("name", "title", "paper", "table", "options", "settings")
     }
-    found = {
+    figures = {
         "rows": list(result.table),
         "points": list(result.points) if analysis.trains else [],
         "notes": list(result.notes),
         "files": [str(file) for file in files],
         "printed": printed,
     }
-    return plain({"analysis": analysis.analysis, "protocol": PROTOCOL, **told, "command": command, **found})
+    return plain({"analysis": analysis.analysis, "protocol": PROTOCOL, **about, "command": command, **figures})

@@ -43,7 +43,7 @@ def _ahead(claim: Claim, points: Sequence[Mapping[str, Any]], other: str) -> Dif
 
 def _holds(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> Verdict:
     """Whether each statement is true of every row. It is open where rows have no number to tell by."""
-    told, kinds = [], set()
+    reasons, kinds = [], set()
     for statement in claim.holds:
         sign = next((sign for sign in _COMPARED if sign in statement), None)
         if sign is None:
@@ -53,9 +53,9 @@ def _holds(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> Verdict:
         known = [(a, b) for a, b in pairs if isinstance(a, int | float) and isinstance(b, int | float)]
         true = sum(_COMPARED[sign](a, b) for a, b in known)
         kinds.add("refuted" if true < len(known) else "confirmed" if known and len(known) == len(rows) else "open")
-        told.append(
+        reasons.append(
             f"`{statement}` in {true} of {len(rows)} rows"
             + f", {len(rows) - len(known)} without it" * (len(known) < len(rows))
         )
     kind = "refuted" if "refuted" in kinds else "open" if "open" in kinds else "confirmed"
-    return Verdict(kind, "; ".join(told))
+    return Verdict(kind, "; ".join(reasons))

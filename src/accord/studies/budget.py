@@ -24,11 +24,11 @@ def batches(study: Study, named: Sequence[Named], results: Sequence[Result], rul
         place = tuple(comparison.where.values())
         wanted = not judged or any(claim.about(comparison) for claim in judged)
         need[place] = max(need.get(place, -1.0), _unsettled(comparison) if wanted else -1.0)
-    found: dict[tuple[tuple[str, object], ...], list[Named]] = {}
+    alike: dict[tuple[tuple[str, object], ...], list[Named]] = {}
     for one in named:
         shared = [item for item in one.cell.settings.items() if item[0].startswith(("data.", "model."))]
-        found.setdefault(tuple((key, str(value)) for key, value in shared), []).append(one)
-    return sorted(found.values(), key=lambda batch: -max(need.get(study.place(one.cell.values), -1.0) for one in batch))
+        alike.setdefault(tuple((key, str(value)) for key, value in shared), []).append(one)
+    return sorted(alike.values(), key=lambda batch: -max(need.get(study.place(one.cell.values), -1.0) for one in batch))
 
 
 def _unsettled(comparison: Comparison) -> float:

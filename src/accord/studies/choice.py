@@ -39,7 +39,7 @@ class Choice:
     figures: dict[str, dict[str, Figures]]  # place -> rule -> figures at the rates that held-out data chose
     chosen: dict[str, str]  # place -> the rule that held-out data chose
     rule: str  # other than averaging, that most places chose; averaging where none did
-    found: Estimate | None
+    estimate: Estimate | None
     rivals: dict[str, Estimate | None]
     controls: dict[str, Estimate | None]
     runs: int
@@ -49,11 +49,11 @@ class Choice:
     def verdict(self) -> str:
         """Of the claim that what was chosen is ahead. Where averaging itself was chosen everywhere, which is no
         difference at all, the other rules have to be no more ahead of it than the margin."""
-        if self.found is None:
+        if self.estimate is None:
             return "open"
         if self.rule != self.study.against:
-            return called("ahead", self.found)
-        behind = [found is not None and found.high < MARGIN for found in self.rivals.values()]
+            return called("ahead", self.estimate)
+        behind = [estimate is not None and estimate.high < MARGIN for estimate in self.rivals.values()]
         return "refuted" if all(behind) else "open"
 
     @property
@@ -92,7 +92,7 @@ def decide(question: Question, reached: Reached) -> Choice:
         figures=figures,
         chosen=chosen,
         rule=others.most_common(1)[0][0] if others else study.against,
-        found=pooled(gaps),
+        estimate=pooled(gaps),
         rivals={rule: pooled([c.difference for c in of], level) for rule, of in by_rival.items()},
         controls={rule: _over_control(of, level) for rule, of in by_rival.items()},
         runs=len(reached.runs_done),
@@ -128,15 +128,15 @@ def paragraph(choice: Choice) -> str:
 
 
 def _answer(choice: Choice) -> str:
-    found, metric, chose = choice.found, choice.metric, f"held-out data chose ({_votes(choice)})"
+    estimate, metric, chose = choice.estimate, choice.metric, f"held-out data chose ({_votes(choice)})"
     averaging = _with_rates(choice, choice.study.against)
-    if found is None:
+    if estimate is None:
         return f"Not decided: too few clients and seeds have figures. Until then take plain {averaging}."
     named = LEFT_OUT in choice.study.axes
     where = f"{len(choice.figures)} clients, each left out in turn," if named else "unseen clients"
     unit, points = ("points of ", " points") if metric.percent else ("of ", "")
-    clients = f"on {where} over {found.seeds} seeds"
-    text = f"{interval_text(found, metric)} {unit}{metric.name} {clients}"
+    clients = f"on {where} over {estimate.seeds} seeds"
+    text = f"{interval_text(estimate, metric)} {unit}{metric.name} {clients}"
     margin = f"{metric.figure(MARGIN)}{points}"
     if choice.rule == choice.study.against:
         what = f"Held-out data chose it itself; {clients} the others are at {_at(choice)} {unit}{metric.name}"
@@ -144,10 +144,10 @@ def _answer(choice: Choice) -> str:
             return f"Plain averaging is as good: take {averaging}. {what}, none of them ahead by {margin} or more."
         return f"Take plain {averaging}. {what}."
     if choice.verdict == "confirmed":
-        small = f", though by less than {margin}" if found.within(MARGIN) else ""
+        small = f", though by less than {margin}" if estimate.within(MARGIN) else ""
         take = f"Use {_with_rates(choice, choice.rule)}"
         return f"{take}. What {chose} is ahead of plain averaging by {text}{small}."
-    if found.within(MARGIN):
+    if estimate.within(MARGIN):
         return f"Plain averaging is as good: take {averaging}. What {chose} differs by {text}, within {margin}."
     if choice.verdict == "refuted":
         return f"Plain averaging is better: take {averaging}. What {chose} is at {text}."
@@ -159,8 +159,8 @@ def _answer(choice: Choice) -> str:
 
 def _at(choice: Choice) -> str:
     """`gma -0.12 (-1.18 to 0.93), fedadam ...`: every rule by itself."""
-    known = {rule: found for rule, found in choice.rivals.items() if found is not None}
-    return ", ".join(f"{rule} {interval_text(found, choice.metric)}" for rule, found in known.items())
+    known = {rule: estimate for rule, estimate in choice.rivals.items() if estimate is not None}
+    return ", ".join(f"{rule} {interval_text(estimate, choice.metric)}" for rule, estimate in known.items())
 
 
 def _with_rates(choice: Choice, rule: str) -> str:
@@ -178,16 +178,18 @@ def _votes(choice: Choice) -> str:
 
 def _control(choice: Choice) -> str:
     """Of a mask that is the answer: whether a plain step of its length does the same."""
-    found = choice.controls.get(choice.answer)
-    return "" if found is None else f"Its control: {over_control(found, 'a plain step as short', choice.metric)}."
+    estimate = choice.controls.get(choice.answer)
+    return "" if estimate is None else f"Its control: {over_control(estimate, 'a plain step as short', choice.metric)}."
 
 
 def _others(choice: Choice) -> str:
     """Rules that are ahead by themselves, whatever held-out data say."""
-    ahead = {rule: found for rule, found in choice.rivals.items() if found is not None and found.low > 0}
-    told = [f"{rule} {interval_text(found, choice.metric)}" for rule, found in ahead.items() if rule != choice.answer]
+    ahead = {rule: estimate for rule, estimate in choice.rivals.items() if estimate is not None and estimate.low > 0}
+    others = [
+        f"{rule} {interval_text(estimate, choice.metric)}" for rule, estimate in ahead.items() if rule != choice.answer
+    ]
     held = f"intervals that hold for all {len(choice.rivals)} rules at once"
-    return f"Also ahead of plain averaging by itself ({held}): {'; '.join(told)}." if told else ""
+    return f"Also ahead of plain averaging by itself ({held}): {'; '.join(others)}." if others else ""
 
 
 def _edge(choice: Choice) -> str:
@@ -221,8 +223,8 @@ def table(choice: Choice) -> Cells:
     if LEFT_OUT not in choice.study.axes:
         cells = [row[:-2] for row in cells]  # the mean and the worst of one place are its own
         cells[0][0] = f"{choice.metric.title} on unseen clients, by {MAIN_RULE}"
-    found = {**choice.rivals, CHOSEN: choice.found}
-    ahead = [found.get(row[0]) for row in cells[1:]]
+    estimates = {**choice.rivals, CHOSEN: choice.estimate}
+    ahead = [estimates.get(row[0]) for row in cells[1:]]
     texts = ["-" if one is None else interval_text(one, choice.metric) for one in ahead]
     column = ["ahead of averaging by", *texts]
     return [[method, more, *row] for (method, *row), more in zip(cells, column, strict=True)]
@@ -247,7 +249,7 @@ def plain(choice: Choice, command: str, runs: Sequence[str]) -> dict[str, Any]:
         "command": command,
         "metric": choice.metric.name,
         "margin": MARGIN,
-        "ahead": choice.found and asdict(choice.found),
+        "ahead": choice.estimate and asdict(choice.estimate),
         "chosen": {
             place: {"rule": rule, "rates": choice.figures[place][rule].point} for place, rule in choice.chosen.items()
         },
@@ -260,13 +262,13 @@ def plain(choice: Choice, command: str, runs: Sequence[str]) -> dict[str, Any]:
 
 
 def _plain_rule(choice: Choice, rule: str) -> dict[str, Any]:
-    found, control = choice.rivals.get(rule), choice.controls.get(rule)
+    estimate, control = choice.rivals.get(rule), choice.controls.get(rule)
     places = {place: of[rule] for place, of in choice.figures.items() if rule in of}
     return {
         "settings": choice.study.axes[choice.study.compare][rule],
         "rates": {place: of.point for place, of in places.items()},
         "heldout": {place: _heldout(of) for place, of in places.items()},
         JUDGE: {place: _judged(of) for place, of in places.items()},
-        "ahead": found and asdict(found),
+        "ahead": estimate and asdict(estimate),
         "ahead_of_control": control and asdict(control),
     }

@@ -61,7 +61,7 @@ def read(path: str | Path, overrides: Sequence[str] = (), progress: Progress | N
             f"{path} has a [sweep] table, and `accord choose` has a grid of its own, the same for every rule: leave the"
             " table out, or train it with `accord sweep`"
         )
-    experiment = assemble(tables, [override(given) for given in overrides], text, home)
+    experiment = assemble(tables, [override(one) for one in overrides], text, home)
     experiment.check_here()
     clients, unseen = _judged_on(experiment, progress)
     own = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
@@ -143,9 +143,9 @@ def _metric(job: Job) -> Metric:
 
 def _stages(study: Study, experiment: Experiment) -> list[Stage]:
     """What settles most comes first. The order hangs on no result, so that looking again and again favours no rule."""
-    given = experiment.settings.run.seeds
-    spare = [seed for seed in range(MOST_SEEDS + len(given)) if seed not in given]
-    seeds = tuple(given if len(given) >= SEEDS else [*given, *spare][:MOST_SEEDS])
+    asked = experiment.settings.run.seeds
+    spare = [seed for seed in range(MOST_SEEDS + len(asked)) if seed not in asked]
+    seeds = tuple(asked if len(asked) >= SEEDS else [*asked, *spare][:MOST_SEEDS])
     whole = replace(study, seeds=seeds[:SEEDS])
     middle = {name: {key: values[:1] for key, values in grid.items()} for name, grid in whole.grids.items()}
     stages = [Stage("the middle rates", replace(whole, grids=middle).only({"rule": _FIRST}))]

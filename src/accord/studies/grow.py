@@ -15,14 +15,14 @@ from accord.studies.study import Place, Settings, Study
 
 def edges(grid: dict[str, list[Any]], point: Settings) -> dict[str, float]:
     """The keys whose value in `point` is on the edge of the grid, each with the value beyond it."""
-    found = {}
+    grown = {}
     for key, value in point.items():
         tried = sorted(grid.get(key, []))
         if len(tried) < 2 or value not in (tried[0], tried[-1]) or min(tried) <= 0:
             continue
         neighbour = tried[1] if value == tried[0] else tried[-2]
-        found[key] = float(f"{value * value / neighbour:.2g}")
-    return found
+        grown[key] = float(f"{value * value / neighbour:.2g}")
+    return grown
 
 
 def grown(study: Study, results: Sequence[Result], rule: str) -> Study:

@@ -194,12 +194,12 @@ class Comparison:
 def compare(study: Study, results: Sequence[Result], metric: str, rule: str) -> list[Comparison]:
     """Every rival against `study.against`, wherever both have figures. `metric` is a split, or a gap: see
     `measured`."""
-    found: dict[tuple[tuple[str, str], ...], dict[str, Result]] = {}
+    by_place: dict[tuple[tuple[str, str], ...], dict[str, Result]] = {}
     for result in results:
         where = tuple((axis, value) for axis, value in result.cell.values.items() if axis != study.compare)
-        found.setdefault(where, {})[result.cell.values[study.compare]] = result
+        by_place.setdefault(where, {})[result.cell.values[study.compare]] = result
     comparisons = []
-    for where, rivals in found.items():
+    for where, rivals in by_place.items():
         base = rivals.get(study.against)
         for name, result in rivals.items():
             if base is None or name == study.against:

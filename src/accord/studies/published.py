@@ -54,10 +54,10 @@ def numbers() -> tuple[Printed, ...]:
 
 @functools.cache
 def _by_table() -> dict[tuple[str, str], list[Printed]]:
-    found: dict[tuple[str, str], list[Printed]] = {}
+    by_table: dict[tuple[str, str], list[Printed]] = {}
     for number in numbers():
-        found.setdefault((number.columns["paper"], number.columns["table"]), []).append(number)
-    return found
+        by_table.setdefault((number.columns["paper"], number.columns["table"]), []).append(number)
+    return by_table
 
 
 def find(paper: str | None, table: str | None, values: Mapping[str, str]) -> list[Printed]:
@@ -68,8 +68,8 @@ def find(paper: str | None, table: str | None, values: Mapping[str, str]) -> lis
     known = set(numbers()[0].columns)
     wanted = {key: value for key, value in values.items() if key in known}
     of_table = _by_table().get((paper, table), [])
-    found = [number for number in of_table if all(number.columns[key] == value for key, value in wanted.items())]
-    return sorted(found, key=lambda number: number.split != "test")
+    matches = [number for number in of_table if all(number.columns[key] == value for key, value in wanted.items())]
+    return sorted(matches, key=lambda number: number.split != "test")
 
 
 def own_rules(paper: str | None, table: str | None) -> tuple[str, ...]:

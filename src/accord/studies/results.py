@@ -61,7 +61,7 @@ Results = StudyResults | AnalysisResults
 
 def read_all(paths: Sequence[Path], tell: Callable[[str], None]) -> list[Results]:
     """Results from their files, each study once. What cannot be read is told; if nothing can, that is an error."""
-    found: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     results = []
     for path in paths:
         try:
@@ -72,9 +72,9 @@ def read_all(paths: Sequence[Path], tell: Callable[[str], None]) -> list[Results
             tell(f"left out: {error}")
             continue
         name = one.study.name if isinstance(one, StudyResults) else one.name
-        if name in found:
-            raise AccordError(f"{found[name]} and {path} both hold results of {name}: keep one of them")
-        found[name] = path
+        if name in by_name:
+            raise AccordError(f"{by_name[name]} and {path} both hold results of {name}: keep one of them")
+        by_name[name] = path
         results.append(one)
     if not results:
         raise AccordError(f"none of {len(paths)} files of {paths[0].parent} holds results of accord reproduce")
@@ -106,11 +106,11 @@ def read(path: Path) -> Results:
 
 
 def _analysis(content: Mapping[str, Any]) -> AnalysisResults:
-    told = {name: content[name] for name in ("name", "title", "command", "rows", "notes", "files")}
+    about = {name: content[name] for name in ("name", "title", "command", "rows", "notes", "files")}
     seeds = content["settings"].get("run.seeds", [])
     count = len(seeds) if isinstance(seeds, list) else 1
     return AnalysisResults(
-        **told,
+        **about,
         points=content.get("points", []),
         printed=printed_cells(content["printed"]),
         paper=content["paper"],

@@ -145,23 +145,25 @@ class Study:
     def changed(self, overrides: Iterable[str] = (), seeds: Sequence[int] | None = None, grid: bool = True) -> "Study":
         """The study with settings that go before all others, other seeds, or no grid: then the settings say what a
         method runs with."""
-        given = modern_paths({f"{section}.{key}": value for section, key, value in map(override, overrides)})
-        axes = {axis: {name: {**more, **given} for name, more in values.items()} for axis, values in self.axes.items()}
+        changes = modern_paths({f"{section}.{key}": value for section, key, value in map(override, overrides)})
+        axes = {
+            axis: {name: {**more, **changes} for name, more in values.items()} for axis, values in self.axes.items()
+        }
         grids = (
-            {name: {k: v for k, v in of.items() if k not in given} for name, of in self.grids.items()} if grid else {}
+            {name: {k: v for k, v in of.items() if k not in changes} for name, of in self.grids.items()} if grid else {}
         )
-        when = tuple((chosen, {**more, **given}) for chosen, more in self.when)
+        when = tuple((chosen, {**more, **changes}) for chosen, more in self.when)
         own = self.seeds if seeds is None else _seeds(seeds)
         return replace(self, axes=axes, when=when, grids=grids, seeds=own)
 
     def experiments(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, Experiment]]:
         """What the cell tries: a point of the grid, and the experiment it comes to."""
         for point in cell.points:
-            given = [
+            changes = [
                 (*key.split(".", 1), value)
                 for key, value in {**cell.settings, **point, "run.folder": str(folder)}.items()
             ]
-            yield point, assemble({}, given, self._text(cell, point), self.home)
+            yield point, assemble({}, changes, self._text(cell, point), self.home)
 
     def runs(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, PlannedRun]]:
         """The cell's runs, each with its point of the grid. They have names only where the data set is there to be
@@ -206,14 +208,14 @@ def load(name: str) -> Study:
     return make(path.stem, tables_at(path), path.parent)
 
 
-def _seeds(given: Any) -> tuple[int, ...]:
+def _seeds(seeds_asked: Any) -> tuple[int, ...]:
     """Seeds of a study, of the kind that `run.seeds` takes."""
     try:
-        seeds = TypeAdapter(list[Seed]).validate_python(given, strict=True)
+        seeds = TypeAdapter(list[Seed]).validate_python(seeds_asked, strict=True)
     except ValidationError:
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds):
-        text = ",".join(map(str, given)) if isinstance(given, list) else given
+        text = ",".join(map(str, seeds_asked)) if isinstance(seeds_asked, list) else seeds_asked
         raise AccordError(f"seeds must be numbers from 0 on, each given once, got {text!r}")
     return tuple(seeds)
 

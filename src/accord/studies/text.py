@@ -77,8 +77,8 @@ def printed_cells(printed: Sequence[Mapping[str, Any]]) -> Cells:
     ours = ["ours"] if any(row.get("ours") is not None for row in printed) else []
     rows = [[*apart, "value", *ours]]
     for row in printed:
-        found = [f"{row['ours']:.2f}" if row.get("ours") is not None else "-"] if ours else []
-        rows.append([*(str(row.get(key, "")) for key in apart), f"{row['value']:g}", *found])
+        shown = [f"{row['ours']:.2f}" if row.get("ours") is not None else "-"] if ours else []
+        rows.append([*(str(row.get(key, "")) for key in apart), f"{row['value']:g}", *shown])
     return rows
 
 

@@ -92,10 +92,10 @@ class Verdict:
 
 
 def claims() -> list[Claim]:
-    found = tomllib.loads(_CLAIMS.read_text(encoding="utf-8"))["claim"]
-    for claim in found:
+    tables = tomllib.loads(_CLAIMS.read_text(encoding="utf-8"))["claim"]
+    for claim in tables:
         check_keys(claim, Claim.__dataclass_fields__, "a claim", "claims")
-    return [Claim(**claim) for claim in found]
+    return [Claim(**claim) for claim in tables]
 
 
 def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = None) -> Verdict:
@@ -149,47 +149,47 @@ def _by_value(claim: Claim, cells: Sequence[Comparison], axis: str) -> Verdict:
 
 
 def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:
-    found = estimate(_matrix([c.difference for c in cells]), level=level)
-    kind = called(claim.expects, found)
+    pooled_difference = estimate(_matrix([c.difference for c in cells]), level=level)
+    kind = called(claim.expects, pooled_difference)
     remark = ""
-    if claim.expects in ("ahead", "behind") and kind != "open" and found.within(MARGIN):
+    if claim.expects in ("ahead", "behind") and kind != "open" and pooled_difference.within(MARGIN):
         remark = ", within the margin" if kind == "refuted" else ", a difference under the margin"
-    count = f"{found.cells} cell{'s' * (found.cells > 1)}"
+    count = f"{pooled_difference.cells} cell{'s' * (pooled_difference.cells > 1)}"
     printed = [c.printed for c in cells if c.printed is not None]
     theirs = f" (printed there: {statistics.fmean(printed):+.2f})" if printed else ""
-    text = f"{interval_text(found)} points in {count}{theirs}"
+    text = f"{interval_text(pooled_difference)} points in {count}{theirs}"
     return Verdict(kind, f"{text}{remark}{_control(claim, kind, cells, level)}")
 
 
-def called(expects: str, found: Estimate, margin: float = MARGIN) -> str:
+def called(expects: str, estimate: Estimate, margin: float = MARGIN) -> str:
     """The rule of this page's head."""
     if expects == "not behind":
-        return "confirmed" if found.low > -margin else "refuted" if found.high < -margin else "open"
+        return "confirmed" if estimate.low > -margin else "refuted" if estimate.high < -margin else "open"
     if expects == "behind":
-        return called("ahead", _turned(found), margin)
-    if found.low > 0:
+        return called("ahead", _turned(estimate), margin)
+    if estimate.low > 0:
         return "confirmed"
-    return "refuted" if found.high < 0 or found.within(margin) else "open"
+    return "refuted" if estimate.high < 0 or estimate.within(margin) else "open"
 
 
 def _control(claim: Claim, kind: str, cells: Sequence[Comparison], level: float) -> str:
     """Of a verdict that decides: whether its control (a plain step as long as the masked one) does the same."""
     if kind == "open":
         return ""
-    found = pooled([c.controls.get("length") for c in cells], level)
-    if found is None:
+    gap = pooled([c.controls.get("length") for c in cells], level)
+    if gap is None:
         return ", with no control" * (kind == "confirmed" and claim.expects in ("ahead", "behind"))
-    return f", {over_control(found, f'`{claim.control}`' if claim.control else 'a shorter step')}"
+    return f", {over_control(gap, f'`{claim.control}`' if claim.control else 'a shorter step')}"
 
 
-def over_control(found: Estimate, control: str, metric: Metric = ACCURACY) -> str:
+def over_control(gap: Estimate, control: str, metric: Metric = ACCURACY) -> str:
     """How far a rule is ahead of its control, in words."""
-    text = interval_text(found, metric)
-    if found.low > 0:
+    text = interval_text(gap, metric)
+    if gap.low > 0:
         return f"ahead of {control} by {text}"
-    if found.high < 0:
+    if gap.high < 0:
         return f"behind {control} by {text}"
-    return f"{control} does the same: {text}" if found.within(MARGIN) else f"not told apart from {control}: {text}"
+    return f"{control} does the same: {text}" if gap.within(MARGIN) else f"not told apart from {control}: {text}"
 
 
 def pooled(differences: Sequence[Difference | None], level: float = 0.95) -> Estimate | None:
@@ -247,15 +247,15 @@ def _same_rates(cells: Sequence[Comparison], total: int) -> Verdict:
     same = [c.same_point for c in cells if c.same_point is not None]
     if len(same) < 2:
         return Verdict("open", "fewer than two cells were tuned over a grid")
-    found = scipy_stats().binomtest(sum(same), len(same)).proportion_ci(0.95, "exact")
-    kind = "confirmed" if found.low > 0.5 else "refuted" if found.high < 0.5 else "open"
-    share = f"{100 * sum(same) / len(same):.0f} % ({100 * found.low:.0f} to {100 * found.high:.0f})"
+    interval = scipy_stats().binomtest(sum(same), len(same)).proportion_ci(0.95, "exact")
+    kind = "confirmed" if interval.low > 0.5 else "refuted" if interval.high < 0.5 else "open"
+    share = f"{100 * sum(same) / len(same):.0f} % ({100 * interval.low:.0f} to {100 * interval.high:.0f})"
     text = f"both do best at the same rates in {sum(same)} of {len(same)} cells, {share}"
     return Verdict(kind, text + f"; {len(cells)} of {total} cells have been run" * (len(cells) < total))
 
 
-def _turned(found: Estimate) -> Estimate:
-    return replace(found, value=-found.value, low=-found.high, high=-found.low)
+def _turned(estimate: Estimate) -> Estimate:
+    return replace(estimate, value=-estimate.value, low=-estimate.high, high=-estimate.low)
 
 
 def _rest(comparison: Comparison, axis: str) -> dict[str, str]:
@@ -264,8 +264,8 @@ def _rest(comparison: Comparison, axis: str) -> dict[str, str]:
 
 def number_in(value: str) -> float | None:
     """The number in a value's name: 0.1 of `corrective alpha=0.1`."""
-    found = re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", value)
-    return float(found[-1]) if found else None
+    numbers = re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", value)
+    return float(numbers[-1]) if numbers else None
 
 
 def _matrix(differences: Sequence[Difference | None]) -> Array:

@@ -76,10 +76,10 @@ _invited: WeakKeyDictionary[Federation, _Drawn] = WeakKeyDictionary()
 
 
 class Cohorts:
-    """The cohorts of one run. `own` gives what a client remembers, of a rule whose clients do."""
+    """The cohorts of one run. `state_of` gives what a client remembers, of a rule whose clients do."""
 
-    def __init__(self, job: Job, sample: int | None, conditions: Conditions, own: Callable[[str], State]) -> None:
-        self._job, self._how, self._own = job, (sample, conditions, job.seed), own
+    def __init__(self, job: Job, sample: int | None, conditions: Conditions, state_of: Callable[[str], State]) -> None:
+        self._job, self._how, self._state_of = job, (sample, conditions, job.seed), state_of
         self._clients, self._remembers = job.fed.clients, job.remembers
         self._rounds = _invited.setdefault(job.fed, {}).setdefault(self._how, {})
         self._asked: dict[int, list[Member]] = {}  # by round: who trains in it
@@ -110,7 +110,7 @@ class Cohorts:
             return [Member("pooled", fed.pooled_rows([member.client for member in present], self._job.seed, number))]
         if not self._remembers:
             return present
-        return [replace(member, own=partial(self._own, member.client)) for member in present]
+        return [replace(member, own=partial(self._state_of, member.client)) for member in present]
 
     def _drawn(self, number: int) -> tuple[list[Invited], list[Member]]:
         """Who is invited to that round, and the clients of which a report will come, as those of a rule that remembers

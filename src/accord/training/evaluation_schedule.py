@@ -49,7 +49,7 @@ def dense_early(number: int) -> bool:
 
 def asked_for(words: Sequence[str], number: int) -> bool:
     """Whether any of these words asks for the round, however many there will be."""
-    windows = [(int(found[1]), int(found[2])) for found in map(_WINDOW.fullmatch, words) if found]
+    windows = [(int(match[1]), int(match[2])) for match in map(_WINDOW.fullmatch, words) if match]
     return ("log" in words and dense_early(number)) or any(first <= number <= last for first, last in windows)
 
 

@@ -29,13 +29,13 @@ class Evaluator:
         kept = algorithm.local.own_models or algorithm.local.beside or algorithm.personal
         return not (kept or self._adaptation)
 
-    def table(self, engine: Engine, now: Progress, own: Callable[[str], State]) -> Table:
-        """The model as it is on all that the run evaluates; `own` gives what a client remembers."""
+    def table(self, engine: Engine, now: Progress, state_of: Callable[[str], State]) -> Table:
+        """The model as it is on all that the run evaluates; `state_of` gives what a client remembers."""
         job, model = self.job, (now.vector, now.buffers)
         if job.algorithm.local.own_models:
-            return evaluate_local_models(engine, job.fed.clients, self.groups, job.seed, own)
+            return evaluate_local_models(engine, job.fed.clients, self.groups, job.seed, state_of)
         if (job.algorithm.personal or job.beside) and not engine.holds_clients:
-            table = evaluate_personal_models(job, engine, *model, self.groups, own)
+            table = evaluate_personal_models(job, engine, *model, self.groups, state_of)
         else:
             table = engine.evaluate(*model, self.groups)
         if self._adaptation is None:

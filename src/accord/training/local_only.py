@@ -16,7 +16,7 @@ _TRIED = 10  # so many clients' models are tried on data that is nobody's own
 
 
 def evaluate_local_models(
-    engine: Engine, clients: Sequence[str], groups: Sequence[Group], seed: int, own: Callable[[str], State]
+    engine: Engine, clients: Sequence[str], groups: Sequence[Group], seed: int, state_of: Callable[[str], State]
 ) -> Table:
     """Every client's own model on those of the groups that are its own data; some clients' models on data that is
     nobody's own."""
@@ -28,21 +28,21 @@ def evaluate_local_models(
     tried = draws.choose(len(clients), min(_TRIED, len(clients)), seed, "models tried on others")
     own_tables, shared_tables = [], []
     for index, client in enumerate(clients):
-        kept = own(client)
+        kept = state_of(client)
         own_tables.append(engine.evaluate(kept["w"], kept["b"], mine[client]))
         if index in tried:
             shared_tables.append(engine.evaluate(kept["w"], kept["b"], shared))
     return merge_alone(own_tables, shared_tables)
 
 
-def merge_alone(own: Sequence[Table], shared: Sequence[Table]) -> Table:
+def merge_alone(tables: Sequence[Table], shared: Sequence[Table]) -> Table:
     """One table for clients that each have a model of their own: their own data under their own model, all other data
     under the mean of several clients' models."""
-    groups = [group for table in own for group in table.groups] + shared[0].groups
-    samples = np.concatenate([table.samples for table in own] + [shared[0].samples])
+    groups = [group for table in tables for group in table.groups] + shared[0].groups
+    samples = np.concatenate([table.samples for table in tables] + [shared[0].samples])
     sums = {
         metric: np.concatenate(
-            [table.sums[metric] for table in own] + [np.mean([table.sums[metric] for table in shared], axis=0)]
+            [table.sums[metric] for table in tables] + [np.mean([table.sums[metric] for table in shared], axis=0)]
         )
         for metric in shared[0].sums
     }
@@ -51,21 +51,21 @@ def merge_alone(own: Sequence[Table], shared: Sequence[Table]) -> Table:
         groups=groups,
         samples=samples,
         sums=sums,
-        of_group={name: _alone(name, own, shared) for name in shared[0].of_group},
-        nan=_nan(own, shared),
+        of_group={name: _alone(name, tables, shared) for name in shared[0].of_group},
+        nan=_nan(tables, shared),
     )
 
 
-def _alone(name: str, own: Sequence[Table], shared: Sequence[Table]) -> Alone:
+def _alone(name: str, apart: Sequence[Table], shared: Sequence[Table]) -> Alone:
     """A metric of a whole group: clients' own data taken together are predictions of many models."""
-    mine, others = ([cast(Exact, table.of_group[name]) for table in tables] for tables in (own, shared))
+    mine, others = ([cast(Exact, table.of_group[name]) for table in tables] for tables in (apart, shared))
     return Alone(replace(mine[0], all=Outputs.joined([values.all for values in mine])), others)
 
 
-def _nan(own: Sequence[Table], shared: Sequence[Table]) -> np.ndarray | None:
+def _nan(apart: Sequence[Table], shared: Sequence[Table]) -> np.ndarray | None:
     """NaN predictions; on data that is nobody's own, of the model that has most."""
-    counts = [table.nan for table in (*own, *shared)]
+    counts = [table.nan for table in (*apart, *shared)]
     known = [count for count in counts if count is not None]
     if len(known) < len(counts):
         return None
-    return np.concatenate([*known[: len(own)], np.max(known[len(own) :], axis=0)])
+    return np.concatenate([*known[: len(apart)], np.max(known[len(apart) :], axis=0)])

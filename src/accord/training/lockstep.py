@@ -82,8 +82,8 @@ class Lockstep:
         learned: dict[int, Learned] = {}
         for members in kinds.values():
             some = [turns[at] for at in members]
-            found = [some[0][0].learn(*some[0][1:])] if len(some) == 1 else learn_together(some)
-            learned |= dict(zip(members, found, strict=True))
+            steps = [some[0][0].learn(*some[0][1:])] if len(some) == 1 else learn_together(some)
+            learned |= dict(zip(members, steps, strict=True))
         return [learned[at] for at in range(len(turns))]
 
     def _kind(self, loop: Loop, asked: Asked, outcome: Outcome) -> Hashable | None:

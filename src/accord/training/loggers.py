@@ -20,15 +20,15 @@ from accord.training.hooks import Event, Hook
 def numbers(row: RoundRow) -> dict[str, float]:
     """A round's row as flat numbers: `train_loss`, `agreement_by_layer/conv1.weight`, `unseen/accuracy`,
     `gap/participation/accuracy`."""
-    told: dict[str, float | None] = {**row.numbers()}
-    del told["round"]
-    told |= {f"agreement_by_layer/{layer}": value for layer, value in (row.agreement_by_layer or {}).items()}
+    values: dict[str, float | None] = {**row.numbers()}
+    del values["round"]
+    values |= {f"agreement_by_layer/{layer}": value for layer, value in (row.agreement_by_layer or {}).items()}
     if row.evaluation is not None:
         for split, figures in row.evaluation.splits.items():
-            told |= {f"{split}/{name}": of.by_sample for name, of in figures.metrics.items()}
+            values |= {f"{split}/{name}": of.by_sample for name, of in figures.metrics.items()}
         for gap, metrics in row.evaluation.gaps().items():
-            told |= {f"gap/{gap}/{name}": of.by_sample for name, of in metrics.items()}
-    return {name: float(value) for name, value in told.items() if value is not None and math.isfinite(value)}
+            values |= {f"gap/{gap}/{name}": of.by_sample for name, of in metrics.items()}
+    return {name: float(value) for name, value in values.items() if value is not None and math.isfinite(value)}
 
 
 def tensorboard(folder: Path, settings: Mapping[str, Any]) -> Hook:

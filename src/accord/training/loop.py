@@ -46,7 +46,7 @@ class Loop:
         self._clients, self._remembers = job.fed.clients, job.remembers
         self._lr, self.store = as_schedule(job.training.lr), ClientStore(self._clients)
         self._needed = plan.reports_needed(job)
-        self.cohorts = Cohorts(job, plan.sample, plan.conditions, self._own)
+        self.cohorts = Cohorts(job, plan.sample, plan.conditions, self._state_of)
         vector, buffers = job.packed(job.layout)
         self.progress = Progress(0, vector, buffers, job.algorithm.init(job.layout, len(self._clients), vector))
         self._personal = personal = job.personal_at_first()
@@ -65,10 +65,10 @@ class Loop:
     def go(self) -> Run:
         """Runs the rounds that are left."""
         try:
-            ahead = RoundsAhead(self)
+            ahead = RoundsAhead(self, self.engine.ahead) if self.engine.ahead else None
             for asked in self.rounds():
                 started = time.monotonic()
-                outcome, step = ahead.train(asked)
+                outcome, step = ahead.train(asked) if ahead else (self.engine.train(asked.work, asked.cohort), None)
                 self.absorb(asked, outcome, time.monotonic() - started, step)
             return self.result()
         except BaseException as error:
@@ -135,7 +135,7 @@ class Loop:
 
     def settle(self, asked: Asked, outcome: Outcome, step: Stepped) -> Learned:
         """Where the run stands after a round whose step is known, and the round's row."""
-        (after, told), attack, privacy = step, self.job.attack, self.job.algorithm.privacy
+        (after, row_fields), attack, privacy = step, self.job.attack, self.job.algorithm.privacy
         row = cohort_row(asked.work.round, asked.invited, outcome, attack.clients if attack else None)
         if outcome.record is None or row.accepted < self._needed:
             return self._skipped(row, f"{row.accepted} of the {self._needed} reports it needs")
@@ -144,8 +144,8 @@ class Loop:
         if self._remembers:
             self.store.accept()
         if privacy:
-            told = {**told, "privacy": privacy.of_round(outcome.record, [client.norm for client in outcome.accepted])}
-        return after, replace(row, **told)
+            row = replace(row, privacy=privacy.of_round(outcome.record, [client.norm for client in outcome.accepted]))
+        return after, replace(row, **row_fields)
 
     def _skipped(self, row: RoundRow, why: str) -> Learned:
         """A round that changes nothing, and says so."""
@@ -216,10 +216,10 @@ class Loop:
     def end(self, how: str) -> None:
         """Tells whoever asked for it that the run is over, and how it ended."""
         endings, self._endings = self._endings, []
-        for told in endings:
-            told(how)
+        for ending in endings:
+            ending(how)
 
-    def _own(self, client: str) -> State:
+    def _state_of(self, client: str) -> State:
         """What a client remembers, of a rule whose clients do."""
         kept = self.store.get(client)
         return self._fresh() if kept is None else {name: value.to(self.job.device) for name, value in kept.items()}
@@ -241,14 +241,14 @@ class Loop:
 
     def evaluated(self) -> Table:
         """The model as it is on all that the run evaluates."""
-        return self.evaluator.table(self.engine, self.progress, self._own)
+        return self.evaluator.table(self.engine, self.progress, self._state_of)
 
     # ------------------------------------------------------------------------------------------------ on disk
 
     def _checkpoint(self, folder: RunFolder) -> None:
-        own = {"own_models": self._client_models.to_json()} if self._client_models else {}
+        models = {"own_models": self._client_models.to_json()} if self._client_models else {}
         tensors = {**self.progress.tensors(), **self._personal}  # which nothing else in the folder has until it is done
-        folder.checkpoint(tensors, {**self.progress.numbers(), **self.store.sync(), **own})
+        folder.checkpoint(tensors, {**self.progress.numbers(), **self.store.sync(), **models})
         self.store.committed()
         self._saved = time.monotonic()
 

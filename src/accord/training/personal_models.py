@@ -44,7 +44,7 @@ def evaluate_personal_models(
     vector: Tensor,
     buffers: Tensor,
     groups: Sequence[Group],
-    own: Callable[[str], State],
+    state_of: Callable[[str], State],
 ) -> Table:
     """Every participating client's own data under the model that it uses; all other data under the shared part with
     the first personal part, and unseen clients' also under the mean of all clients'. Where clients keep a whole model,
@@ -56,7 +56,7 @@ def evaluate_personal_models(
             mine[client].append((split, client, rows))
     tables, total, first = [], None, job.personal_at_first()
     for client in job.fed.clients:
-        state = own(client)
+        state = state_of(client)
         tables.append(engine.evaluate(*job.used(vector, buffers, state), mine[client]))
         kept = {name: state[name] for name in PERSONAL if name in state}
         total = kept if total is None else {name: total[name] + value for name, value in kept.items()}

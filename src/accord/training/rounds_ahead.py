@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from accord.engines.contract import Begun, Engine, Job, Member, Outcome, Work
+from accord.engines.contract import Ahead, Begun, Job, Member, Outcome, Work
 from accord.training.checkpoint import Progress
 from accord.training.cohort import Invited
 from accord.training.plan import Plan
@@ -30,7 +30,6 @@ class Asks(Protocol):
 
     job: Job
     plan: Plan
-    engine: Engine
     progress: Progress
 
     def ask(self, now: Progress) -> Asked: ...
@@ -46,18 +45,16 @@ class _Flight:
 
 
 class RoundsAhead:
-    """Trains the rounds that a run asks for."""
+    """Trains the rounds that a run asks for on an engine whose device works by itself."""
 
-    def __init__(self, run: Asks) -> None:
-        self._run = run
+    def __init__(self, run: Asks, engine: Ahead) -> None:
+        self._run, self._engine = run, engine
         self._next: _Flight | None = None
         self._last: Step | None = None  # of the round before
 
     def train(self, asked: Asked) -> tuple[Outcome, Step | None]:
-        """What came of a round, and its step, if that was begun. Where the engine can, the next round begins before the
-        host waits for them."""
-        if self._run.engine.ahead is None:
-            return self._run.engine.train(asked.work, asked.cohort), None
+        """What came of a round, and its step, if that was begun. The next round begins before the host waits for
+        them."""
         # where clients fail round after round, or the model diverges, every other round would be trained twice
         held = self._last is None or self._last.after.vector is asked.work.vector
         flight, self._next = self._next, None
@@ -70,9 +67,7 @@ class RoundsAhead:
         return flight.begun.outcome(), flight.step
 
     def _begin(self, asked: Asked, before: Progress) -> _Flight:
-        run, ahead = self._run, self._run.engine.ahead
-        assert ahead is not None
-        begun = ahead.begin(asked.work, asked.cohort)
+        run, begun = self._run, self._engine.begin(asked.work, asked.cohort)
         if begun.record is None:
             return _Flight(begun, None)
         return _Flight(begun, begin_step(run.job, run.plan.sample, asked.work.round, before, begun.record))

@@ -50,8 +50,8 @@ def train_table(training: Training, plan: Plan) -> Json:
     for part in parts:
         table |= {field.name: getattr(part, field.name) for field in fields(part)}
     aside = {"conditions", "seed", *_OF_RUN, *(["min_delta"] if plan.patience is None else [])}
-    told = {name: "all" if value is None and name in _WHOLE else value for name, value in table.items()}
-    return {name: _json(value) for name, value in told.items() if value is not None and name not in aside}
+    values = {name: "all" if value is None and name in _WHOLE else value for name, value in table.items()}
+    return {name: _json(value) for name, value in values.items() if value is not None and name not in aside}
 
 
 def part_fields(part: Any) -> Json | None:
@@ -66,8 +66,8 @@ def privacy_table(algorithm: Algorithm) -> Json | None:
     privacy = algorithm.privacy
     if privacy is None:
         return None
-    told = {field.name: getattr(privacy, field.name) for field in fields(privacy)}
-    return {name: value for name, value in told.items() if value is not None}
+    values = {field.name: getattr(privacy, field.name) for field in fields(privacy)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _json(value: Any) -> Any:

@@ -19,29 +19,29 @@ from accord.rules.algorithm import Memory
 from accord.rules.company import stacked, stacked_memory, unstacked_memory
 from accord.training.checkpoint import Progress
 
-Told = tuple[bool, dict[str, Any]]  # whether another round can build on a step, and what a row tells of it
+Checked = tuple[bool, dict[str, Any]]  # whether another round can build on a step, and what a row tells of it
 Stepped = tuple[Progress | None, dict[str, Any]]  # where the step led, None if nowhere, and what a row tells of it
 
 
 @dataclass(frozen=True)
 class Step:
-    """The step that a record leads to. A device takes it by itself; `told` waits until it has."""
+    """The step that a record leads to. A device takes it by itself; `checked` waits until it has."""
 
     record: Record
     after: Progress  # if another round can build on it
-    told: Callable[[], Told]
+    checked: Callable[[], Checked]
 
     def taken(self) -> Stepped:
-        sound, row = self.told()
+        sound, row = self.checked()
         return (self.after if sound else None), row
 
 
 def begin_step(job: Job, sample: int | None, number: int, before: Progress, record: Record) -> Step:
     """Where a run will stand after a round."""
     start = before.vector, before.buffers, before.memory
-    vector, buffers, memory, told = _step(job, sample, number, record, *start)
+    vector, buffers, memory, checked = _step(job, sample, number, record, *start)
     after = replace(before, round=number, vector=vector, buffers=buffers, memory=memory)
-    return Step(record, after, lambda: told()[0])
+    return Step(record, after, lambda: checked()[0])
 
 
 def take_steps(
@@ -50,32 +50,32 @@ def take_steps(
     """The same round of several runs of one algorithm: everything `[R, ...]`, and still a single look."""
     vectors, buffers = torch.stack([p.vector for p in before]), torch.stack([p.buffers for p in before])
     start = vectors, buffers, stacked_memory([p.memory for p in before])
-    vectors, buffers, memory, told = _step(job, sample, number, stacked(records), *start)
-    parts = vectors.unbind(0), buffers.unbind(0), unstacked_memory(memory, len(before)), told()
+    vectors, buffers, memory, checked = _step(job, sample, number, stacked(records), *start)
+    parts = vectors.unbind(0), buffers.unbind(0), unstacked_memory(memory, len(before)), checked()
     return [
-        (replace(p, round=number, vector=vector, buffers=own, memory=mine) if sound else None, row)
-        for p, vector, own, mine, (sound, row) in zip(before, *parts, strict=True)
+        (replace(p, round=number, vector=vector, buffers=held, memory=mine) if sound else None, row)
+        for p, vector, held, mine, (sound, row) in zip(before, *parts, strict=True)
     ]
 
 
 def _step(
     job: Job, sample: int | None, number: int, record: Record, vector: Tensor, buffers: Tensor, memory: Memory
-) -> tuple[Tensor, Tensor, Memory, Callable[[], list[Told]]]:
+) -> tuple[Tensor, Tensor, Memory, Callable[[], list[Checked]]]:
     """Model, buffers and memory after the step, of one run or, `[R, ...]`, of several; and what is told of each."""
     algorithm = job.algorithm
     round = Round(number, job.layout, len(job.fed.train), job.seed, sample)
     record = algorithm.released(record, round)
     lowered, moved, memory = algorithm.lower(record, memory, round)
+    seen = algorithm.mask.agreement(record.part("mask"), memory["mask"], round) if algorithm.mask else None
     change, memory = algorithm.step(lowered, memory)
     vector, buffers = vector + change, buffers + moved
-    seen = algorithm.mask.agreement(record.part("mask"), memory["mask"], round) if algorithm.mask else None
     kept = [vector, *(value for state in memory.values() for value in state.values())]
-    return vector, buffers, memory, told_of(lowered.update, change, kept, seen, job.layout)
+    return vector, buffers, memory, checks_of(lowered.update, change, kept, seen, job.layout)
 
 
-def told_of(
+def checks_of(
     update: Tensor, change: Tensor, kept: Sequence[Tensor], seen: tuple[Tensor, Tensor] | None, layout: Layout
-) -> Callable[[], list[Told]]:
+) -> Callable[[], list[Checked]]:
     """Of one run or, `[R, ...]`, of several: whether all that is `kept` is finite, since one infinity in a moment would
     freeze its coordinate for good; norms of the averaged update and of the server's step; and, where a mask has `seen`
     it, the clients' mean agreement, overall and by parameter, and the share of coordinates under tau."""
@@ -97,15 +97,15 @@ def told_of(
         columns = torch.cat([columns, enough.sum(-1).double(), *map(_sums, parts)])
     arrived = fetched(columns)
 
-    def told() -> list[Told]:
-        return [_told(row, 2 + len(numbers), layout) for row in arrived().view(-1, runs).T.tolist()]
+    def checked() -> list[Checked]:
+        return [_checked(row, 2 + len(numbers), layout) for row in arrived().view(-1, runs).T.tolist()]
 
-    return told
+    return checked
 
 
-def _told(found: list[float], norms: int, layout: Layout) -> Told:
+def _checked(numbers: list[float], norms: int, layout: Layout) -> Checked:
     """Of one run: so many norms, then what a mask has seen."""
-    (update_norm, step_norm, *largest), agreed = found[:norms], found[norms:]
+    (update_norm, step_norm, *largest), agreed = numbers[:norms], numbers[norms:]
     row: dict[str, Any] = {"update_norm": update_norm, "step_norm": step_norm}
     if agreed:
         passed, *sums = agreed

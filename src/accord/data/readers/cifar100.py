@@ -53,9 +53,9 @@ def _held(folder: Path, progress: Progress | None) -> tuple[dict[str, bytes], di
         (at for at, names in walked if names.issuperset(PARTS)), key=lambda at: at.name != "cifar-100-binary"
     )
     if whole:
-        found = {name: whole[0] / name for name in (*PARTS, NAMES) if (whole[0] / name).is_file()}
-        return {name: _plain(path, progress) for name, path in found.items()}, {
-            name: str(path) for name, path in found.items()
+        paths = {name: whole[0] / name for name in (*PARTS, NAMES) if (whole[0] / name).is_file()}
+        return {name: _plain(path, progress) for name, path in paths.items()}, {
+            name: str(path) for name, path in paths.items()
         }
     for archive in (at / ARCHIVE for at, names in walked if ARCHIVE in names):
         held = _unpacked(archive, progress)

@@ -213,9 +213,9 @@ def _leaf(path: Path) -> tuple[list[str], dict[str, Any]]:
 
 def _leaf_files(folder: Path) -> list[tuple[Path, bool]]:
     """LEAF's files in the order of their numbers, each with whether its rows are test rows."""
-    found = sorted(folder.rglob("*.json"), key=lambda path: (path.parent, _number(path), path.name))
-    halves = [(path, path.parent.name == "test") for path in found if path.parent.name in ("train", "test")]
-    pieces = [path for path in found if path.name.startswith("all_data_") and path.parent.name not in ("train", "test")]
+    paths = sorted(folder.rglob("*.json"), key=lambda path: (path.parent, _number(path), path.name))
+    halves = [(path, path.parent.name == "test") for path in paths if path.parent.name in ("train", "test")]
+    pieces = [path for path in paths if path.name.startswith("all_data_") and path.parent.name not in ("train", "test")]
     if whole := [path for path in pieces if re.fullmatch(r"all_data_\d+\.json", path.name)]:
         return [(path, False) for path in whole]
     if not all(test for _, test in halves):
@@ -224,8 +224,8 @@ def _leaf_files(folder: Path) -> list[tuple[Path, bool]]:
 
 
 def _number(path: Path) -> int:
-    found = re.match(r"all_data_(\d+)", path.name)
-    return int(found[1]) if found else -1
+    numbered = re.match(r"all_data_(\d+)", path.name)
+    return int(numbered[1]) if numbered else -1
 
 
 def _tff_files(folder: Path) -> tuple[Path, Path] | None:

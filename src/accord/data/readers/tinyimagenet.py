@@ -80,8 +80,8 @@ class _Files:
 
 def _files(folder: Path, open_files: ExitStack) -> _Files:
     near = [folder / "wnids.txt", folder / FOLDER / "wnids.txt"]  # walking through 120,000 files for it takes a while
-    for found in [path for path in near if path.is_file()] or sorted(folder.rglob("wnids.txt")):
-        return _plain(found.parent)
+    for listing in [path for path in near if path.is_file()] or sorted(folder.rglob("wnids.txt")):
+        return _plain(listing.parent)
     for archive in sorted(folder.rglob(ARCHIVE)):
         return _zipped(archive, open_files)
     raise AccordError(f"{folder} holds neither the folder {FOLDER} (with wnids.txt in it) nor {ARCHIVE}")
@@ -125,20 +125,20 @@ def _kinds(files: _Files) -> dict[str, int]:
 
 def _train(files: _Files, kinds: dict[str, int]) -> list[tuple[str, int]]:
     """(name, class) of every training picture."""
-    found = []
+    pictures = []
     for name in files.names:
         match name.split("/"):
             case ["train", wnid, "images", picture] if _is_picture(picture):
                 if wnid not in kinds:
                     raise AccordError(f"{files.called(name)} is of class {wnid}, which wnids.txt does not list")
-                found.append((name, kinds[wnid]))
-    having = {kind for _, kind in found}
+                pictures.append((name, kinds[wnid]))
+    having = {kind for _, kind in pictures}
     for wnid, kind in kinds.items():
         if kind not in having:
             raise AccordError(
                 f"{files.called(f'train/{wnid}/images')} holds no .JPEG picture: every class in wnids.txt has some"
             )
-    return found
+    return pictures
 
 
 def _val(files: _Files, kinds: dict[str, int]) -> list[tuple[str, int]]:

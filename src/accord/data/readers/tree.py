@@ -147,7 +147,7 @@ def _listed(folder: Path) -> tuple[list[str], list[tuple[int, str, Path]]]:
 
 def _of_one(client: Path) -> list[tuple[str, Path]]:
     """(class, picture) for every picture of a client."""
-    found = []
+    pictures = []
     for kind in _visible(client):
         if not kind.is_dir():
             if kind.suffix.lower() in ENDINGS:
@@ -158,10 +158,10 @@ def _of_one(client: Path) -> list[tuple[str, Path]]:
                 raise AccordError(f"{path} is a folder inside a class's folder: {FORM}")
             if path.suffix.lower() not in ENDINGS:
                 raise AccordError(f"{path} is no picture: a class's folder holds {', '.join(ENDINGS)} files alone")
-            found.append((kind.name, path))
-    if not found:
+            pictures.append((kind.name, path))
+    if not pictures:
         raise AccordError(f"{client} holds no picture: {FORM}")
-    return found
+    return pictures
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -18,15 +18,15 @@ def authority(path: Path) -> Finding:
     if said := unreadable(path):
         return wrong(about, said)
     try:
-        found = ssl.create_default_context(cafile=str(path)).get_ca_certs()
+        authorities = ssl.create_default_context(cafile=str(path)).get_ca_certs()
     except ssl.SSLError:
         return wrong(about, f"{path} holds no certificate in PEM form.")
-    if not found:
+    if not authorities:
         return wrong(
             about,
             f"{path} holds no certificate of an authority: give the one that signed the SuperLink's, not its own.",
         )
-    return _lasts(about, path, max(ssl.cert_time_to_seconds(str(one["notAfter"])) for one in found))
+    return _lasts(about, path, max(ssl.cert_time_to_seconds(str(one["notAfter"])) for one in authorities))
 
 
 def certificate(path: Path, key: Path, ca: Path, host: str) -> Finding:

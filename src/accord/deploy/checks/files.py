@@ -35,8 +35,8 @@ def private(about: str, path: Path) -> Finding:
 
 def node_key(path: Path) -> Finding:
     """A SuperNode's private key in the form that Flower reads."""
-    if not (found := private("node key", path)).ok:
-        return found
+    if not (finding := private("node key", path)).ok:
+        return finding
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -53,17 +53,19 @@ def node_key(path: Path) -> Finding:
             f"{path} is no key that Flower reads (OpenSSH form, elliptic curve, no password): make one with ssh-keygen"
             f" -t ecdsa -b 384 -N '' -f {path}.",
         )
-    return found
+    return finding
 
 
 def state_folder(path: Path) -> list[Finding]:
     """The folder of records (server) or of what clients remember (node): writable, private, with room on its disk."""
-    if not (found := _writable("state folder", path)).ok:
-        return [found]
+    if not (finding := _writable("state folder", path)).ok:
+        return [finding]
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o007:
-        found = wrong("state folder", f"every user of this host can enter {path} (mode {mode:03o}): chmod 700 {path}.")
-    return [found, _room(path)]
+        finding = wrong(
+            "state folder", f"every user of this host can enter {path} (mode {mode:03o}): chmod 700 {path}."
+        )
+    return [finding, _room(path)]
 
 
 def waiting_folder() -> Finding:

@@ -70,10 +70,10 @@ def superlink(host: str, number: int, ca: Path) -> list[Finding]:
         return [wrong(about, f"what answers at {where} is no SuperLink: it does not speak HTTP.")]
     if status != 200:
         return [wrong(about, f"what answers at {where} is no SuperLink: it says {status} to /health.")]
-    found = [fine(about, f"{where} answers over TLS with a certificate that we trust.")]
+    findings = [fine(about, f"{where} answers over TLS with a certificate that we trust.")]
     if date is not None:
-        found.append(_clock(date))
-    return [*found, _control(host, number, trust)]
+        findings.append(_clock(date))
+    return [*findings, _control(host, number, trust)]
 
 
 def _control(host: str, number: int, trust: ssl.SSLContext) -> Finding:

@@ -24,13 +24,13 @@ def python() -> Finding:
 def package(name: str, oldest: tuple[int, int]) -> Finding:
     """A package that is installed here, by its metadata: it is not imported."""
     try:
-        found = version(name)
+        installed = version(name)
     except PackageNotFoundError:
         return wrong(name, f"{name} is not installed here: {INSTALL}.")
-    numbers = found.split("+")[0].split(".")[:2]
+    numbers = installed.split("+")[0].split(".")[:2]
     if all(number.isdecimal() for number in numbers) and tuple(map(int, numbers)) < oldest:
-        return wrong(name, f"{name} {_dotted(oldest)} or newer is needed, this is {found}: {INSTALL}.")
-    return fine(name, f"{name} {found}.")
+        return wrong(name, f"{name} {_dotted(oldest)} or newer is needed, this is {installed}: {INSTALL}.")
+    return fine(name, f"{name} {installed}.")
 
 
 def packages() -> list[Finding]:

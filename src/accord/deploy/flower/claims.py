@@ -61,14 +61,14 @@ class Claims:
 
 def public_keys(files: Mapping[str, str | Path]) -> dict[str, bytes]:
     """Clients' public keys as Flower writes them, from files that `flwr supernode register` reads."""
-    found = {}
+    keys = {}
     for client, file in files.items():
         try:
             key = load_ssh_public_key(Path(file).expanduser().read_bytes())
         except (OSError, ValueError, UnsupportedAlgorithm) as error:
             raise AccordError(f"keys: {file} of client {client} is no public key: {error}") from None
-        found[client] = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    return found
+        keys[client] = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return keys
 
 
 def _now() -> datetime:

@@ -48,5 +48,5 @@ class Conduct:
         """What the round's row holds of it: who sent what could not be read, since the row before, and who is
         excluded."""
         self._reported = set(self._news)
-        found = {"bad_replies": dict(self._news), "excluded": [self._names[node] for node in self.excluded]}
-        return {name: value for name, value in found.items() if value}
+        fields = {"bad_replies": dict(self._news), "excluded": [self._names[node] for node in self.excluded]}
+        return {name: value for name, value in fields.items() if value}

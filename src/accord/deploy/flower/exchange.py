@@ -84,19 +84,19 @@ class Pulls:
             self._under_way[message_id] = SimpleQueue()
             Thread(target=self._pull, args=(message_id, self._under_way[message_id]), daemon=True).start()
         try:
-            found = self._under_way[message_id].get(timeout=wait) if wait else self._under_way[message_id].get_nowait()
+            answer = self._under_way[message_id].get(timeout=wait) if wait else self._under_way[message_id].get_nowait()
         except Empty:
             return None
         del self._under_way[message_id]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-    def _pull(self, message_id: str, found: "SimpleQueue[Reply | Exception]") -> None:
+    def _pull(self, message_id: str, replies: "SimpleQueue[Reply | Exception]") -> None:
         try:
-            found.put(pulled(self._grid, message_id))
+            replies.put(pulled(self._grid, message_id))
         except Exception as error:  # of the connection, say: it is the caller's
-            found.put(error)
+            replies.put(error)
 
 
 def exchange(grid: Grid, messages: Mapping[K, Message], timeout: float) -> Iterator[tuple[K, Reply]]:

@@ -199,9 +199,9 @@ class Gathered:
                 figures[name][here] = _numbers(of.figures).numpy()[mine]
             for name, sent in answer.released.items():
                 counts[name][here] = sent[mine]
-        found = {name: _values(kinds[name], figures[name], counts.get(name)) for name in kinds}
+        gathered = {name: _values(kinds[name], figures[name], counts.get(name)) for name in kinds}
         groups = [(split, client) for split, client, _ in self.groups]
-        return Table(groups, samples, sums, form.smaller, found, nan, form.order)
+        return Table(groups, samples, sums, form.smaller, gathered, nan, form.order)
 
 
 def _values(kind: str | None, figures: np.ndarray, counts: Tensor | None) -> GroupValues:

@@ -248,13 +248,13 @@ class Fleet:
         sent = content({"model": arrays_of({"vector": vector, "buffers": buffers})}, body)
         nodes = self.roster.nodes
         messages = {node: Message(sent, node, MessageType.EVALUATE, ttl=self.timeout) for node in nodes}
-        found = Gathered(groups, {node: self.roster.held(node) for node in nodes}, self._form)
+        gathered = Gathered(groups, {node: self.roster.held(node) for node in nodes}, self._form)
         some = {node: client for client, node in self.roster.where.items()}
         left_out, wrong = dict[str, str](), dict[str, str]()  # by node; a reply that does not fit is told by conduct
         for node, reply in self.roster.exchange(messages, self.timeout):
             who = self.roster.named(node)
             try:
-                found.add(node, content_of(reply, self.timeout))
+                gathered.add(node, content_of(reply, self.timeout))
             except Silent as error:
                 left_out[who] = str(error)
                 self.roster.doubt(some[node])
@@ -262,23 +262,23 @@ class Fleet:
                 left_out[who] = wrong[who] = str(error)
             except AccordError as error:
                 wrong[who] = self.roster.blame(node, "evaluation", str(error))
-        odd, sure = found.settle()
+        odd, sure = gathered.settle()
         for node in odd:  # of two nodes that differ, nobody can tell which is wrong
             why = "its metrics are not those of the other nodes"
             self.roster.blame(node, "evaluation", why, counted=sure)
-        self._form = found.before
+        self._form = gathered.before
         for who, why in left_out.items():
             _log.warning("an evaluation without %s: %s", who, why)
-        if not found.answers and wrong:
+        if not gathered.answers and wrong:
             who, why = next(iter(wrong.items()))
             raise AccordError(f"no node could evaluate the model: {why} ({who})")
-        if not found.answers:
+        if not gathered.answers:
             raise AccordError(
                 f"none of {len(messages)} nodes answered an evaluation within {self.timeout:g} s: the run can be"
                 " resumed"
             )
         fields = {"evaluation_left_out": left_out} if left_out else {}
-        return replace(found.table(), row_fields={**fields, **self.roster.conduct.row_fields()})
+        return replace(gathered.table(), row_fields={**fields, **self.roster.conduct.row_fields()})
 
 
 def _read(received: RecordDict, client: str, round: int, samples: int | None, wanted: Wanted) -> Answer:

@@ -54,14 +54,14 @@ def descendants(pids: Sequence[int]) -> dict[int, str]:
     """Everything that these processes started, and what those started: pid -> when it was born. Each of them leads a
     group of its own, by which an orphan is found whose parent has ended."""
     listed = _processes()
-    found = {pid: born for pid, _, group, born in listed if group in pids and pid not in pids}
-    parents = {*pids, *found}
+    children = {pid: born for pid, _, group, born in listed if group in pids and pid not in pids}
+    parents = {*pids, *children}
     while fresh := {
-        pid: born for pid, parent, _, born in listed if parent in parents and pid not in found and pid not in pids
+        pid: born for pid, parent, _, born in listed if parent in parents and pid not in children and pid not in pids
     }:
-        found |= fresh
+        children |= fresh
         parents = set(fresh)
-    return found
+    return children
 
 
 def last_words(text: str) -> str:

@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy as FlowerStrategy
 from torch import Tensor
 
-from accord.core.errors import AccordError
+from accord.core.errors import AccordError, check_bounds
 from accord.core.layout import Entry, Layout
 from accord.core.protocols import Mask, check_part
 from accord.core.record import Record, State
@@ -59,6 +59,7 @@ class Masked(FlowerStrategy):
         if not isinstance(inner, FlowerStrategy):
             raise AccordError(f"inner must be a Flower strategy, such as FedAvg(), got {inner!r}")
         check_part("mask", mask, "a mask such as accord.gma(0.4)")
+        check_bounds(mask, "mask")
         kind = type(inner).__name__
         if kind.startswith("DifferentialPrivacy"):
             raise AccordError(
@@ -119,9 +120,9 @@ class Masked(FlowerStrategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """As within, of metrics that most have, all finite."""
-        found, good = list(replies), []
-        usual = _usual(found)
-        for reply in found:
+        received, good = list(replies), []
+        usual = _usual(received)
+        for reply in received:
             try:
                 if reply.has_content():
                     self._weight(reply, usual)
@@ -154,7 +155,7 @@ class Masked(FlowerStrategy):
     def _checked(self, replies: Sequence[Message], layout: Layout) -> list[tuple[Message, Tensor | None, float]]:
         """Every reply with what its client changed, `[P]`, and its weight; None for one that must not count."""
         usual = _usual(replies)
-        found: list[tuple[Message, Tensor | None, float]] = []
+        checked: list[tuple[Message, Tensor | None, float]] = []
         lengths: dict[int, Lengths] = {}
         for number, reply in enumerate(replies):
             delta, weight = None, 0.0
@@ -164,11 +165,11 @@ class Masked(FlowerStrategy):
                     lengths[number] = lengths_of({UPDATE: delta, **others})
                 except AccordError as error:
                     self._refuse(reply, str(error))
-            found.append((reply, delta, weight))
+            checked.append((reply, delta, weight))
         for number, why in too_long(lengths, self.max_norm_ratio).items() if self.max_norm_ratio is not None else ():
             self._refuse(replies[number], why)
-            found[number] = replies[number], None, 0.0
-        return found
+            checked[number] = replies[number], None, 0.0
+        return checked
 
     def _delta(self, reply: Message, layout: Layout, usual: _Form) -> tuple[Tensor, State, float]:
         """What a client changed, `[P]`; the same of arrays that are not masked; and its weight."""

@@ -87,10 +87,10 @@ def at_most(most: int) -> WrapValidator:
             return check(value)
         if len(value) > most:
             raise ValueError(f"at most {most:,} entries are read, got {len(value):,}")
-        entries, found = iter(value.items()), dict[Any, Any]()
+        entries, checked = iter(value.items()), dict[Any, Any]()
         while piece := dict(islice(entries, _PIECE)):
-            found |= check(piece)
-        return found
+            checked |= check(piece)
+        return checked
 
     return WrapValidator(first_wrong)
 

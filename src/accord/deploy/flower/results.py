@@ -42,14 +42,14 @@ def numbers_of(row: RoundRow) -> MetricRecord:
 
 
 def evaluation_of(row: RoundRow) -> MetricRecord | None:
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for split, figures in row.evaluation.splits.items() if row.evaluation else ():
         means = {f"{split}.{metric}": of.by_sample for metric, of in figures.metrics.items()}
-        found |= {name: mean for name, mean in means.items() if mean is not None and math.isfinite(mean)}
-    return MetricRecord(found) if found else None
+        numbers |= {name: mean for name, mean in means.items() if mean is not None and math.isfinite(mean)}
+    return MetricRecord(numbers) if numbers else None
 
 
 def result_of(run: Run, seen: dict[int, MetricRecord]) -> Result:
-    evaluated = {row.round: found for row in run.recorded if (found := evaluation_of(row)) is not None}
+    evaluated = {row.round: record for row in run.recorded if (record := evaluation_of(row)) is not None}
     trained = {row.round: numbers_of(row) for row in run.recorded}
     return Result(arrays_of_model(run.model()), trained, evaluated, seen)

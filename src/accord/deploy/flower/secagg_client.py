@@ -110,12 +110,12 @@ class SecureClient:
 
 def _start(received: RecordDict) -> str:
     """A digest of what a client's record follows from, beside its data and the rules: the model, seed and round."""
-    task, found = message_in(received), hashlib.sha256()
-    found.update(repr((task.get("seed"), task.get("round"))).encode())
+    task, hashed = message_in(received), hashlib.sha256()
+    hashed.update(repr((task.get("seed"), task.get("round"))).encode())
     for name, value in sorted(tensors_in(received, "model").items()):
-        found.update(repr((name, value.dtype, tuple(value.shape))).encode())
-        found.update(value.numpy().tobytes())
-    return found.hexdigest()
+        hashed.update(repr((name, value.dtype, tuple(value.shape))).encode())
+        hashed.update(value.numpy().tobytes())
+    return hashed.hexdigest()
 
 
 @dataclass(frozen=True)

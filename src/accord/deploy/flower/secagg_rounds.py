@@ -103,16 +103,16 @@ class SecureRound:
     def _keys(self, names: Sequence[str]) -> dict[str, PublicKeys]:
         self.roster.meet()
         asks = {name: self._ask(AskKeys, name, cohort=len(names)) for name in names}
-        found, known, where = dict[str, PublicKeys](), set[str](), dict(self.roster.where)
+        public, known, where = dict[str, PublicKeys](), set[str](), dict(self.roster.where)
         for name, answer in self._answers(KEYS, asks, Keys):
             try:
                 secagg.check_keys(answer.keys, known)
             except AccordError as error:  # else its neighbours would be named for what they cannot use
                 self.out[name] = self.roster.blame(where[name], f"{KEYS} of {name}", str(error), in_row=True)
                 continue
-            found[name] = answer.keys
+            public[name] = answer.keys
             known |= {answer.keys.mask, answer.keys.share}
-        return found
+        return public
 
     def _shares(self, keys: Mapping[str, PublicKeys], neighbours: Mapping[str, Sequence[str]]) -> dict[str, SharesOut]:
         self._enough(keys, "made keys")
@@ -120,13 +120,13 @@ class SecureRound:
         for name in keys:
             known = {other: keys[other] for other in neighbours[name] if other in keys}
             asks[name] = self._ask(AskShares, name, keys=known)
-        found = {}
+        answers = {}
         for name, answer in self._answers(SHARES, asks, SharesOut):
             if answer.shares.keys() == asks[name].keys.keys():
-                found[name] = answer
+                answers[name] = answer
             else:
                 self.out[name] = "it made shares for others than its neighbours"
-        return found
+        return answers
 
     def _masked(
         self, dealt: Mapping[str, SharesOut], neighbours: Mapping[str, Sequence[str]]
@@ -214,20 +214,20 @@ class SecureRound:
         which: str,
         opened: Callable[[str, Mapping[str, str]], tuple[bytes, str | None]],
     ) -> dict[str, bytes]:
-        found = {}
+        secrets = {}
         for name in names:
             # who sent a wrong share before comes last: to find out who it was takes a try for each
             ordered = sorted(answers, key=self.suspects.__contains__)
             held = {sender: getattr(answers[sender], which) for sender in ordered}
             shares = {sender: some[name] for sender, some in held.items() if name in some}
             try:
-                found[name], wrong = opened(name, shares)
+                secrets[name], wrong = opened(name, shares)
             except AccordError as error:
                 raise AccordError(f"the masks of {name} cannot be removed: {error}") from None
             if wrong is not None:
                 self.suspects.add(wrong)
                 self.row_fields.setdefault("wrong_shares", {})[name] = wrong
-        return found
+        return secrets
 
     # ------------------------------------------------------------------------------------------- the exchange
 

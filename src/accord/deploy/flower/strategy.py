@@ -141,9 +141,9 @@ class Strategy(FlowerStrategy):
         seen: dict[int, MetricRecord] = {}
 
         def look(event: Event) -> None:
-            found = evaluate_fn(event.round, arrays_of_model(event.snapshot())) if evaluate_fn else None
-            if found is not None:
-                seen[event.round] = found
+            evaluated = evaluate_fn(event.round, arrays_of_model(event.snapshot())) if evaluate_fn else None
+            if evaluated is not None:
+                seen[event.round] = evaluated
 
         loop = self._open(grid, initial_arrays, num_rounds, [look] if evaluate_fn else [])
         try:

@@ -74,18 +74,18 @@ def together(count: int, arriving: Iterator[tuple[int, Answer]], max_norm_ratio:
 def too_long(lengths: Mapping[int, Lengths], max_norm_ratio: float) -> dict[int, str]:
     """Whose vectors are more than `max_norm_ratio` times as long as the median, and a sentence about it. A median of 0
     is no measure of anything, and NaN and infinity are left out for what they are."""
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for name in {name: None for of in lengths.values() for name in of}:
         there = {number: of[name] for number, of in lengths.items() if of.get(name, float("inf")) < float("inf")}
         usual = median(there.values()) if there else 0.0
         for number, length in there.items() if usual > 0 else ():
             if length > max_norm_ratio * usual:
                 what = "update" if name == UPDATE else name
-                found[number] = (
+                reasons[number] = (
                     f"its {what} is {length:.3g} long, more than {max_norm_ratio:,g} times the cohort's median of"
                     f" {usual:.3g}"
                 )
-    return found
+    return reasons
 
 
 def lengths_of(tensors: State) -> Lengths:

@@ -8,7 +8,7 @@ from accord.core.record import State
 from accord.engines.contract import Batch, ClientRow, Job, Member, Work
 from accord.engines.measuring import Values
 from accord.engines.ray.payload import Parcel
-from accord.engines.ray.worker import Piece, Told
+from accord.engines.ray.worker import Answer, Piece
 
 _OWN = 256 << 20  # bytes of clients' memories that travel at a time
 
@@ -63,10 +63,10 @@ class Shard(Task):
             for member in members
         ]
         piece = Piece(who, own, first=self.at == 0, last=self.at == len(self.pieces) - 1)
-        told, self.record = actor.train.options(num_returns=2).remote(self.sent, Parcel.of(piece))
-        return told
+        answer, self.record = actor.train.options(num_returns=2).remote(self.sent, Parcel.of(piece))
+        return answer
 
-    def take(self, answer: Told) -> None:
+    def take(self, answer: Answer) -> None:
         for client, state in answer.staged:
             self.work.stage(client, state)
         self.rows += answer.rows

@@ -35,7 +35,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Told:
+class Answer:
     """What the driver is told of a piece: a row per client, what accepted ones would remember, what they keep for a
     second exchange, and whether their record grows with the cohort."""
 
@@ -45,7 +45,7 @@ class Told:
     grows: bool = False
 
 
-def _told(method: Callable[..., Any]) -> Callable[..., Any]:
+def _answered(method: Callable[..., Any]) -> Callable[..., Any]:
     """Errors are answers too, so that the driver can tell the first of several as one process would."""
 
     @wraps(method)
@@ -73,7 +73,7 @@ class Worker:
         self._record: Record | None = None  # of the shard at hand, so far
         self._settings = ExitStack()
 
-    @_told
+    @_answered
     def hello(self) -> Parcel:
         """Makes ready, and says which torch computes here."""
         if self._device.type == "cpu":
@@ -101,7 +101,7 @@ class Worker:
             warnings.warn(f"{why_not}; clients are trained one by one", stacklevel=2)
         return engine
 
-    @_told
+    @_answered
     def train(self, sent: Parcel, packed: Parcel) -> tuple[Parcel, Parcel]:
         """Trains some clients of a shard: what the driver is told of them, and the shard's record once it is whole."""
         piece: Piece = packed.open()
@@ -113,7 +113,7 @@ class Worker:
         self._record = part.record if piece.first else added(self._record, part.record)
         grows = part.record is not None and any(field.how == "rows" for field in part.record.fields().values())
         whole, self._record = self._record, None if piece.last else self._record
-        return Parcel.of(Told(part.rows, staged, part.kept, grows)), Parcel.of(whole if piece.last else None)
+        return Parcel.of(Answer(part.rows, staged, part.kept, grows)), Parcel.of(whole if piece.last else None)
 
     def _member(self, piece: Piece, number: int) -> Member:
         client, rows, share = piece.members[number]
@@ -144,7 +144,7 @@ class Worker:
                 total = added(total, record)
         return True, Parcel.of(total)
 
-    @_told
+    @_answered
     def evaluate(self, sent: Parcel, batches: Parcel) -> Parcel:
         """Loss and metrics of every sample of some batches."""
         vector, buffers = self._here(sent.open())

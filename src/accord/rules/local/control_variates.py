@@ -55,17 +55,17 @@ class control_variates(Local):
     def init(self, layout: Layout, clients: int) -> State:
         return {"c": torch.zeros(layout.size, dtype=layout.dtype)}
 
-    def drift(self, sent: State, own: State) -> Tensor:
-        return sent["c"] - own["c"]
+    def drift(self, sent: State, client_state: State) -> Tensor:
+        return sent["c"] - client_state["c"]
 
-    def keep(self, sent: State, own: State, reports: Reports, lr: float) -> State:
+    def keep(self, sent: State, client_state: State, reports: Reports, lr: float) -> State:
         if self.option == "mean":
             return {"c": reports.extra["mean_gradient"]}
         if self.option == "I":
             return {"c": reports.extra["start_gradient"]}
         if lr == 0.0:  # the end of a schedule: nothing moved, nothing was learnt
-            return {"c": own["c"]}
-        return {"c": own["c"] - sent["c"] - reports.delta / (reports.steps * lr)}
+            return {"c": client_state["c"]}
+        return {"c": client_state["c"] - sent["c"] - reports.delta / (reports.steps * lr)}
 
     def lift(self, reports: Reports, sent: State) -> Record:
         return Record(change=total(reports.after["c"] - reports.before["c"]))

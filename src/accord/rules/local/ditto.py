@@ -26,8 +26,8 @@ class anchored(own_model):
     def mu(self) -> float:
         return self.lam
 
-    def drift(self, sent: State, own: State) -> Tensor:
-        return self.lam * (own["w"] - sent["w"])
+    def drift(self, sent: State, client_state: State) -> Tensor:
+        return self.lam * (client_state["w"] - sent["w"])
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ class own_model(Local):
     def fresh(self, vector: Tensor, buffers: Tensor) -> State:
         return {"w": vector, "b": buffers}
 
-    def start(self, vector: Tensor, buffers: Tensor, own: State) -> tuple[Tensor, Tensor]:
-        return own["w"], own["b"]
+    def start(self, vector: Tensor, buffers: Tensor, client_state: State) -> tuple[Tensor, Tensor]:
+        return client_state["w"], client_state["b"]
 
-    def keep(self, sent: State, own: State, reports: Reports, lr: float) -> State:
-        return {"w": own["w"] + reports.delta, "b": own["b"] + reports.buffers}
+    def keep(self, sent: State, client_state: State, reports: Reports, lr: float) -> State:
+        return {"w": client_state["w"] + reports.delta, "b": client_state["b"] + reports.buffers}

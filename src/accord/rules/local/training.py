@@ -47,15 +47,15 @@ class Training:
     @cached_property
     def rule(self) -> Optimiser:
         """The optimiser with its settings."""
-        given = {name: value for name in SETTINGS if (value := getattr(self, name)) is not None}
+        settings = {name: value for name in SETTINGS if (value := getattr(self, name)) is not None}
         takes = signature(OPTIMISERS[self.optimiser]).parameters
-        for name, value in given.items():
+        for name, value in settings.items():
             if name not in takes:
                 owners = " and ".join(one for one, make in OPTIMISERS.items() if name in signature(make).parameters)
                 raise AccordError(
                     f"{name} has no meaning with optimiser {self.optimiser!r}, got {value}: it belongs to {owners}"
                 )
-        return OPTIMISERS[self.optimiser](**given)
+        return OPTIMISERS[self.optimiser](**settings)
 
     def lr_at(self, round: int) -> float:
         return as_schedule(self.lr).at(round)
