@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -228,20 +228,20 @@ def orders(job: Job, round: int, members: Sequence[Member], least: int = 1) -> l
     if job.algorithm.local.full_batch:
         return [(member.numbers, [member.samples] if member.samples else []) for member in members]
     sizes = [_sizes(job.training, member, least) for member in members]
-    reads = [sum(own) for own in sizes]
+    epochs = [math.ceil(sum(own) / max(member.samples, 1)) for own, member in zip(sizes, members, strict=True)]
     counts: list[int] = []
     paths: list[tuple[int | str, ...]] = []
-    for member, read in zip(members, reads, strict=True):
-        for epoch in range(math.ceil(read / max(member.samples, 1))):
-            counts.append(member.samples)
-            paths.append((round, member.client, epoch))
+    for member, passes in zip(members, epochs, strict=True):
+        counts += passes * [member.samples]
+        paths += [(round, member.client, epoch) for epoch in range(passes)]
     drawn = iter(draws.permutations(counts, job.seed, "batches", paths))
-    found = []
-    for member, own, read in zip(members, sizes, reads, strict=True):
-        epochs = [next(drawn) for _ in range(math.ceil(read / max(member.samples, 1)))]
-        rows = member.numbers[np.concatenate(epochs)[:read]] if epochs else member.numbers
-        found.append((rows, own))
-    return found
+    of_members = []
+    for member, own, passes in zip(members, sizes, epochs, strict=True):
+        rows = member.numbers
+        if passes:
+            rows = rows[np.concatenate(list(islice(drawn, passes)))[: sum(own)]]
+        of_members.append((rows, own))
+    return of_members
 
 
 def batches(job: Job, round: int, member: Member, least: int = 1) -> list[Tensor]:
