@@ -15,8 +15,8 @@ from torch import Tensor
 from accord.kernels.cuda import Kernels
 
 SOURCE = Path(__file__).with_suffix(".cu")
-_THREADS = 512  # of a block, at most
-_EACH = 16  # pixels whose four channels a thread holds in registers
+_THREADS = 1024  # of a block, at most
+_EACH = 8  # pixels whose four channels a thread holds in registers
 _TOGETHER = 4  # channels of a thread
 
 
