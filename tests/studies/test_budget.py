@@ -81,6 +81,13 @@ def test_imported_runs_are_not_trained_again_and_make_the_same_table(exported: P
     assert not list(tmp_path.glob("runs/reproduce/runs/*/model.safetensors"))
 
 
+def test_what_was_trained_on_a_device_that_is_not_here_is_told_all_the_same(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = ("reproduce", "tiny.toml", "--only", "rule=mean+gma", "--import", str(exported / "runs.xz"))
+    code, out, err = inside(tmp_path, *words, "run.device=cuda")
+    assert code == 0 and out == (exported / "out.txt").read_text(), err
+
+
 def test_an_imported_run_that_is_asked_for_more_rounds_starts_from_its_beginning(
     exported: Path, tmp_path: Path
 ) -> None:
