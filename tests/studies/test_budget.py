@@ -11,6 +11,7 @@ from accord.studies import Study, load
 from accord.studies.budget import MOST_SEEDS, batches, with_more_seeds
 from accord.studies.outcome import Figures, Result
 from accord.studies.published import Printed
+from accord.studies.results import read
 from accord.studies.study import Named
 from command import Started, environment, refused
 from study_commands import PRINTED, TINY, inside
@@ -27,6 +28,44 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+# ------------------------------------------------------------------------------------------------ command by command
+
+
+def test_commands_that_add_make_the_table_of_one_that_asks_for_everything(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    path = tmp_path / "runs/reproduce/tiny.json"
+    commands = [("mean+gma", "--import", str(exported / "runs.xz")), ("mean",), ("gma", "--add")]
+    written = []
+    for rules, *more in commands:
+        code, _, err = inside(tmp_path, "reproduce", "tiny.toml", "--only", f"rule={rules}", *more)
+        assert code == 0, err
+        written.append(json.loads(path.read_text()))
+    whole, mean, both = written
+    assert len(mean["cells"]) == 1, "without --add a command writes the file anew"
+    assert both["cells"] == whole["cells"] and set(both["runs"]) == set(whole["runs"])
+    assert both["command"].split(" ; ")[1] == "accord reproduce tiny.toml --only rule=gma --add"
+    code, _, err = inside(tmp_path, "reproduce", "tiny.toml", "--only", "rule=gma", "--add", "--seeds", "0")
+    again = json.loads(path.read_text())
+    assert code == 0 and again["cells"] == whole["cells"], "a cell with more seeds stays"
+    assert read(path).results, "it is a results file like any other"
+
+
+def test_results_of_another_form_are_not_added_to(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    path = tmp_path / "runs/reproduce/tiny.json"
+    path.parent.mkdir(parents=True)
+    whole = json.loads((exported / "runs/reproduce/tiny.json").read_text())
+    wrong = {
+        "its against is gma, not mean": {**whole, "against": "gma"},
+        "has results of protocol 0": {**whole, "protocol": 0},
+        "does not hold results of accord reproduce": {},
+    }
+    for said, content in wrong.items():
+        path.write_text(json.dumps(content))
+        assert said in refused({}, tmp_path, "reproduce", "tiny.toml", "--add")
+    assert not (tmp_path / "runs/reproduce/runs").exists(), "nothing was trained"
+
+
 # ------------------------------------------------------------------------------------------------ from place to place
 
 
@@ -40,6 +79,13 @@ def test_imported_runs_are_not_trained_again_and_make_the_same_table(exported: P
     _, _, err = inside(tmp_path, *words)
     assert "0 runs taken up, 8 were here." in err
     assert not list(tmp_path.glob("runs/reproduce/runs/*/model.safetensors"))
+
+
+def test_what_was_trained_on_a_device_that_is_not_here_is_told_all_the_same(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = ("reproduce", "tiny.toml", "--only", "rule=mean+gma", "--import", str(exported / "runs.xz"))
+    code, out, err = inside(tmp_path, *words, "run.device=cuda")
+    assert code == 0 and out == (exported / "out.txt").read_text(), err
 
 
 def test_an_imported_run_that_is_asked_for_more_rounds_starts_from_its_beginning(

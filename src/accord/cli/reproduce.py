@@ -91,6 +91,12 @@ def reproduce(
         list[Path] | None,
         typer.Option("--import", metavar="FILE", help="Take up runs that --export packed: they are not trained again."),
     ] = None,
+    add: Annotated[
+        bool,
+        typer.Option(
+            "--add", help="Keep what other commands found of the study: cells that they ran stay in its results."
+        ),
+    ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Estimate the number of runs and their time on this machine; train nothing.")
     ] = False,
@@ -123,6 +129,7 @@ def reproduce(
     from accord.studies.carry_out import all_runs
     from accord.studies.export import export_runs
     from accord.studies.outcome import plain
+    from accord.studies.results import added
     from accord.studies.study import POOL
 
     if listing or study is None:
@@ -135,10 +142,10 @@ def reproduce(
     changes = [*(overrides or []), *(f"{key}={value}" for key, value in more.items() if value)]
     chosen = find(study)
     if isinstance(chosen, Analysis):
-        if only or select or minutes is not None or more_seeds is not None or export_to:
+        if only or select or minutes is not None or more_seeds is not None or export_to or add:
             raise AccordError(
                 f"{chosen.name} is an analysis, which has no cells to choose from: leave out --only, --select,"
-                " --minutes, --more-seeds and --export"
+                " --minutes, --more-seeds, --export and --add"
             )
         chosen = chosen.changed([*changes, *([f"run.seeds={seeds}"] if seeds else [])])
         _take_up(import_from, folder / POOL)
@@ -157,10 +164,13 @@ def reproduce(
         title = f"{chosen.title}: {len(chosen.cells)} cells, {points} points of the grid"
         print_plan(title, all_runs(chosen.named(folder / POOL), warn))
         return
+    path = folder / f"{chosen.name}.json"
+    if add:
+        added(plain(chosen, [], this_command()), path)  # what cannot be added to is told before anything is trained
     done, late = _train(chosen, folder / POOL, rule, grow, minutes, more_seeds)
     chosen, results = done.study, done.results
     written = plain(chosen, results, this_command(), done.runs)
-    write_results(folder / f"{chosen.name}.json", written)
+    write_results(path, added(written, path) if add else written)
     if export_to is not None:
         count = export_runs([run.folder for run in done.runs], export_to)
         warn(f"{export_to}: {count} runs, {export_to.stat().st_size / 1e6:.1f} MB")
@@ -170,7 +180,7 @@ def reproduce(
         what = open_cells if done.missing else "all cells are complete, but seeds or points were still to be added"
         warn(f"{'Time is up' if late else 'Stopped early'}: {what}. The same command goes on.")
     if not (done.cut_short and done.missing):
-        page = shlex.join(["accord", "report", str(folder / f"{chosen.name}.json")])
+        page = shlex.join(["accord", "report", str(path)])
         Console(stderr=True).print(f"A page of it: {page}", style="dim", highlight=False, markup=False, soft_wrap=True)
     if done.cut_short and not late:
         raise typer.Exit(130)

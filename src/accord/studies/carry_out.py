@@ -46,7 +46,8 @@ def carry_out(
     while True:
         named = study.named(pool)
         runs = all_runs(named, tell)
-        for experiment in {id(run.experiment): run.experiment for run in runs}.values():
+        # a run that is done may have been trained elsewhere, on a device that is not here
+        for experiment in {id(run.experiment): run.experiment for run in runs if not run.done}.values():
             experiment.check_here()
         if by_need and not results:
             results = gather(study, named)

@@ -18,6 +18,8 @@ from accord.studies.results_form import AnalysisFile, StudyFile
 from accord.studies.study import Cell, Study
 from accord.studies.text import printed_cells
 
+_AND = " ; "  # between the commands that a file is the result of
+
 
 @dataclass(frozen=True)
 class StudyResults:
@@ -79,6 +81,39 @@ def read_all(paths: Sequence[Path], tell: Callable[[str], None]) -> list[Results
     if not results:
         raise AccordError(f"none of {len(paths)} files of {paths[0].parent} holds results of accord reproduce")
     return results
+
+
+def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What a command found, together with what others found of the same study, which their file holds, if there is one.
+    A cell that both have is the one with more seeds, or else the new one."""
+    if not path.exists():
+        return written
+    read(path)
+    before = json.loads(path.read_text(encoding="utf-8"))
+    for name in ("study", "axes", "compare", "against", "rules"):
+        if before.get(name) != written[name]:
+            raise AccordError(
+                f"{path} cannot be added to: its {name} is {before.get(name)}, not {written[name]}, which makes"
+                " another table"
+            )
+    cells = {tuple(cell["values"].items()): cell for cell in before["cells"]}
+    for cell in written["cells"]:
+        place = tuple(cell["values"].items())
+        if place not in cells or _seeds(cell) >= _seeds(cells[place]):
+            cells[place] = cell
+    commands = dict.fromkeys([*before["command"].split(_AND), written["command"]])
+    return {
+        **written,
+        "command": _AND.join(commands),
+        "seeds": sorted({*before["seeds"], *written["seeds"]}),
+        "runs": list(dict.fromkeys([*before.get("runs", []), *written["runs"]])),
+        "cells": list(cells.values()),
+    }
+
+
+def _seeds(cell: Mapping[str, Any]) -> int:
+    """The fewest seeds of any rule that has figures."""
+    return min((len(figures["by_seed"]) for figures in cell["figures"].values()), default=0)
 
 
 def read(path: Path) -> Results:
