@@ -115,6 +115,16 @@ def pictures_of_cifars_size() -> accord.data.Federation:
     return deal(torch.randn(4, 3, 32, 32), torch.arange(4) % 2, clients=2, unseen=0, seed=0).to(DEVICE)
 
 
+def test_a_norm_with_two_uses_leaves_its_relu_alone() -> None:
+    norm = nn.GroupNorm(2, 8)
+    nn.init.zeros_(norm.weight)  # where it stands now, a ReLU changes nothing
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.Conv2d(8, 8, 3), norm, nn.Flatten(), nn.Linear(128, 3)
+    )
+    twin = with_channels_last(module.to(DEVICE), pictures())
+    assert twin is not None and sum(isinstance(part, nn.ReLU) for part in twin.modules()) == 1
+
+
 class Rows(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.view(len(x), -1)

@@ -5,6 +5,7 @@ when it has ended. GroupNorm, what a residual block adds to it and the ReLU afte
 """
 
 import copy
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -120,8 +121,9 @@ def _output(module: nn.Module, x: Tensor) -> Tensor:
 
 
 def _fused(module: nn.Module) -> nn.Module:
-    """A copy in which GroupNorms take over what follows them."""
+    """A copy in which GroupNorms take over what follows them. One that has other uses takes over nothing."""
     module = copy.deepcopy(module)
+    uses = Counter(id(child) for part in module.modules() for child in part._modules.values())
     parts = [part for part in module.modules() if not hooked(part)]
     for norm in parts:
         if type(norm) is nn.GroupNorm and norm.affine and all(p.dtype == torch.float32 for p in norm.parameters()):
@@ -130,7 +132,8 @@ def _fused(module: nn.Module) -> nn.Module:
         if type(part) is nn.Sequential:
             names, layers = list(part._modules), list(part)
             for at, (norm, after) in enumerate(pairwise(layers)):
-                if isinstance(norm, LastNorm) and type(after) is nn.ReLU and not hooked(after):
+                alone = isinstance(norm, LastNorm) and uses[id(norm)] == 1
+                if alone and type(after) is nn.ReLU and not hooked(after):
                     norm.relu = True
                     part._modules[names[at + 1]] = nn.Identity()
         elif type(part) is Block and isinstance(part.body[-1], LastNorm) and not hooked(part.body):
