@@ -2,13 +2,14 @@
 
     python benchmarks/engines.py --engines auto --peers flower --json benchmarks/results/0.2-cpu.json
     python benchmarks/core.py --parameters 11200000 --json benchmarks/results/0.2-averaging.json
-    python benchmarks/engines.py --device cuda --no-naive --works W1,W2,W3,W5 --json benchmarks/results/0.2-gpu.json
+    python benchmarks/engines.py --device cuda --no-naive --works W1,W2 --json benchmarks/results/0.2-gpu.json
     python benchmarks/engines.py --device cuda --no-naive --works W4 --engines vectorised,vectorised+bf16 \
         --json benchmarks/results/0.2-gpu-large.json
     python benchmarks/releases.py
 
-On a CPU ratios, medians over turns: the other's seconds by accord's of the same turn. On a GPU accord's own seconds a
-round, since a naive loop's hang on the host.
+Each file's `machine` describes where it was measured, and how where that differs: W3 and W5 of 0.2 on a GPU are from
+benchmarks/steps.py. On a CPU ratios, medians over turns: the other's seconds by accord's of the same turn. On a GPU
+accord's own seconds a round, since a naive loop's hang on the host.
 """
 
 import json

@@ -12,7 +12,7 @@ from accord.core.losses import cross_entropy
 from accord.data import deal
 from accord.engines.vectorised import descent
 from accord.engines.vectorised.channels_last import Arrangement, LastBlock, LastNorm, with_channels_last
-from accord.engines.vectorised.lanes import Model, gradients
+from accord.engines.vectorised.lanes import Model, gradients, leaves_apart
 from accord.kernels import group_norm
 from accord.models.resnet import Block
 from emulation import emulate
@@ -85,7 +85,7 @@ def plainly(layout: Layout, w: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, fl
 def test_gradients_of_lanes_one_after_another_are_those_of_plain_layers(innermost: bool) -> None:
     fed, module = pictures(), small_resnet()
     layout = Layout.of(module)
-    twin = with_channels_last(module, fed) if innermost else module
+    twin = with_channels_last(module, fed)[0] if innermost else module
     assert twin is not None
     model = Model(twin, layout, fed, cross_entropy, streams=(), innermost=innermost)
     start = layout.pack(module)
@@ -104,7 +104,7 @@ def test_gradients_of_lanes_one_after_another_are_those_of_plain_layers(innermos
 
 @pytest.mark.usefixtures("kernels")
 def test_the_residual_nets_norms_take_over_sums_and_relus() -> None:
-    twin = with_channels_last(accord.models.resnet18().to(DEVICE), pictures_of_cifars_size())
+    twin, _ = with_channels_last(accord.models.resnet18().to(DEVICE), pictures_of_cifars_size())
     assert twin is not None
     assert sum(isinstance(part, LastNorm) for part in twin.modules()) == 20
     assert sum(isinstance(part, LastBlock) for part in twin.modules()) == 8
@@ -121,7 +121,7 @@ def test_a_norm_with_two_uses_leaves_its_relu_alone() -> None:
     module = nn.Sequential(
         nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.Conv2d(8, 8, 3), norm, nn.Flatten(), nn.Linear(128, 3)
     )
-    twin = with_channels_last(module.to(DEVICE), pictures())
+    twin, _ = with_channels_last(module.to(DEVICE), pictures())
     assert twin is not None and sum(isinstance(part, nn.ReLU) for part in twin.modules()) == 1
 
 
@@ -130,23 +130,67 @@ class Rows(nn.Module):
         return x.view(len(x), -1)
 
 
+class Skips(nn.Module):
+    """Has a sequence, and calls its first layer alone."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers[0](x)
+
+
+class InPlace(nn.Module):
+    """A residual block that changes what its norms give, as torchvision's do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.norms = nn.ModuleList([nn.GroupNorm(2, 8), nn.GroupNorm(2, 8)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norms[0](self.first(x)).relu_()
+        around, x = x, self.norms[1](self.second(x))
+        x += around
+        return x.relu_()
+
+
+@pytest.mark.usefixtures("kernels")
+def test_what_a_norm_gives_may_be_changed_in_place() -> None:
+    torch.manual_seed(0)
+    fed, module = pictures(), nn.Sequential(InPlace(), nn.Flatten(), nn.Linear(512, 3)).to(DEVICE)
+    turned, _ = with_channels_last(module, fed)
+    assert turned is not None
+    x, y = fed.read(torch.arange(4, device=DEVICE))
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        for one in (module, turned):
+            cross_entropy(one(x), y).mean().backward()
+    for p, q in zip(module.parameters(), turned.parameters(), strict=True):
+        assert p.grad is not None and q.grad is not None
+        assert (p.grad - q.grad).norm() <= 1e-4 * p.grad.norm() + 1e-6
+
+
 @pytest.mark.parametrize(
-    "layers",
+    ("why", "layers"),
     [
-        [nn.Flatten(), nn.Linear(192, 3)],
-        [nn.Conv2d(3, 8, 3), nn.GroupNorm(4, 8), nn.Flatten(), nn.Linear(288, 3)],
-        [nn.Conv2d(3, 8, 3), Rows(), nn.Linear(288, 3)],
+        ("no kernel for its layer 1, GroupNorm", [nn.Conv2d(3, 8, 3), nn.GroupNorm(4, 8), nn.Flatten()]),
+        ("does not take pictures", [nn.Conv2d(3, 8, 3), Rows()]),
+        ("would not compute the same", [nn.Conv2d(3, 8, 3), Skips(nn.GroupNorm(2, 8), nn.ReLU()), nn.Flatten()]),
     ],
-    ids=["no convolution", "two channels a group", "a view of a picture as a row"],
+    ids=["two channels a group", "a view of a picture as a row", "a ReLU that is left out"],
 )
-def test_models_that_gain_nothing_or_do_not_take_such_pictures_stay_as_they_are(layers: list[nn.Module]) -> None:
-    assert with_channels_last(nn.Sequential(*layers).to(DEVICE), pictures()) is None
+def test_models_that_do_not_take_such_pictures_stay_as_they_are(why: str, layers: list[nn.Module]) -> None:
+    head = nn.Linear(288, 3)
+    nn.init.zeros_(head.weight)  # whatever comes before it, a model that begins so gives the same
+    turned, reason = with_channels_last(nn.Sequential(*layers, head).to(DEVICE), pictures())
+    assert turned is None and why in reason
 
 
 def test_a_layer_that_somebody_listens_to_is_left_alone() -> None:
     module = small_resnet()
     module[1].register_forward_hook(lambda *_: None)
-    assert with_channels_last(module, pictures()) is None, "a GroupNorm without a kernel"
+    assert "no kernel for its layer 1" in with_channels_last(module, pictures())[1]
 
 
 ALGORITHMS = {
@@ -186,3 +230,13 @@ def test_rounds_of_lanes_side_by_side_are_the_reference_engines(
     whole = wanted.last.vector.norm()
     assert (found.last.vector.cpu() - wanted.last.vector).norm() <= 1e-4 * whole
     assert 1e-6 * whole < (near.last.vector.cpu() - wanted.last.vector).norm() <= 3e-2 * whole
+
+
+def test_in_bfloat16_only_the_weights_of_convolutions_are_cast_beforehand() -> None:
+    module = small_resnet()
+    module.register_parameter("scale", nn.Parameter(torch.full((8, 1, 1), 1.003)))
+    layout = Layout.of(module)
+    model = Model(module, layout, pictures(), cross_entropy, speed=frozenset({"bf16"}), streams=())
+    leaves = leaves_apart(model, model.arrangement.arranged(layout.pack(module)[None]))[0]
+    narrow = {e.name for e, leaf in zip(layout.parameters, leaves, strict=True) if leaf.dtype == torch.bfloat16}
+    assert narrow == {f"{name}.weight" for name, part in module.named_modules() if isinstance(part, nn.Conv2d)}

@@ -15,6 +15,7 @@ from accord.engines.determinism import steady
 from accord.engines.vectorised.client_lane import Lane, Trained
 from accord.engines.vectorised.descent import Descent
 from accord.models import lenet
+from accord.training.hooks import Event
 from conftest import blobs, mlp, sentence
 
 
@@ -37,8 +38,14 @@ def test_bf16_is_near_and_has_a_name_of_its_own(engine: str, tmp_path: Path) -> 
 def test_tf32_has_a_name_of_its_own_and_ends_with_the_run(tmp_path: Path) -> None:
     here = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
     exact = accord.fit(mlp(), blobs(), rounds=1, sample=3, folder=tmp_path)
+    seen: list[bool] = []
+
+    def look(event: Event) -> None:
+        seen.append(torch.backends.cuda.matmul.allow_tf32)
+
     with nullcontext() if here else pytest.warns(UserWarning, match="'tf32' changes nothing here"):
-        rough = accord.fit(mlp(), blobs(), rounds=1, sample=3, folder=tmp_path, speed=["tf32"])
+        rough = accord.fit(mlp(), blobs(), rounds=1, sample=3, folder=tmp_path, speed=["tf32"], hooks=[look])
+    assert seen == [True]
     assert exact.folder != rough.folder and not torch.backends.cuda.matmul.allow_tf32
 
 

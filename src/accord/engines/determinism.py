@@ -22,11 +22,10 @@ def steady(speed: frozenset[str] = frozenset()) -> Iterator[None]:
     cudnn, products, threads = torch.backends.cudnn, torch.backends.cuda.matmul, torch.get_num_threads()
     rough = products.allow_tf32
     flags = {"enabled": cudnn.enabled, "benchmark": False, "deterministic": True, "allow_tf32": cudnn.allow_tf32}
-    if "tf32" in speed:
-        products.allow_tf32 = True
-        if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0):
-            warnings.warn("speed 'tf32' changes nothing here: it takes an NVIDIA card of 2020 or later", stacklevel=3)
+    if "tf32" in speed and (not torch.cuda.is_available() or torch.cuda.get_device_capability() < (8, 0)):
+        warnings.warn("speed 'tf32' changes nothing here: it takes an NVIDIA card of 2020 or later", stacklevel=3)
     try:
+        products.allow_tf32 = rough or "tf32" in speed
         with chosen_within() if native else nullcontext(), cudnn.flags(**flags):
             yield
     finally:

@@ -13,7 +13,7 @@ SPEED = {
     "compile": "torch.compile for models above 8 million parameters on CUDA; takes half a minute to start",
     "channels-last": "pictures with their channels innermost, for models above 8 million parameters on CUDA",
     "tf32": (
-        "products of linear layers on CUDA from numbers of 11 bits, as convolutions of large models have them anyway;"
+        "matrix products on CUDA from numbers of 11 bits, as convolutions of large models have them anyway;"
         " results differ, and so does the run's name"
     ),
     "bf16": (

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-_LIBRARY = "libnvrtc.so"
+_LIBRARY, _DRIVER = "libnvrtc.so", "libcuda.so.1"
 
 
 class CudaError(RuntimeError):
@@ -23,7 +23,10 @@ class Kernels:
         major, minor = torch.cuda.get_device_capability()
         defined = [f"-D{name}={value}" for name, value in constants.items()]
         torch.cuda.current_stream()  # makes the device's context current, which the module is loaded into
-        self._driver = ctypes.CDLL("libcuda.so.1")
+        try:
+            self._driver = ctypes.CDLL(_DRIVER)
+        except OSError as error:
+            raise CudaError(f"{_DRIVER}, NVIDIA's driver, cannot be loaded") from error
         self._module = ctypes.c_void_p()
         options = [f"--gpu-architecture=sm_{major}{minor}", "-std=c++17", "-default-device", *defined]
         binary = compiled(source.read_text(), options)

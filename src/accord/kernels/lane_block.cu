@@ -228,6 +228,7 @@ extern "C" __global__ void __launch_bounds__(WEIGHT_THREADS)
     constexpr int channel_groups = CHANNELS / WEIGHT_CHANNELS;
     __shared__ float planes[room];
     __shared__ Winner winners[WEIGHT_KERNELS * PIXELS];
+    static_assert(sizeof(planes) + sizeof(winners) <= 48 << 10, "any device has so much");
     const long long lane = blockIdx.x / parts;
     const int part = blockIdx.x % parts;
     const int first_kernel = blockIdx.y / channel_groups * WEIGHT_KERNELS;

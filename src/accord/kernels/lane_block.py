@@ -173,10 +173,11 @@ class _WeightsCut:
 def _weights_cut(shape: Shape) -> _WeightsCut:
     pixels, plane = math.prod(shape.output), shape.reach(*shape.squares) | 1
     most = min(2 * _THREADS, _ROOM // 2 // (shape.taps + 1))  # kernels times channels
-    fit = max(1, min(32, most, (_ROOM - 2 * pixels) // plane))
+    fit = max(1, min(32, most, (_ROOM - 2 * pixels) // max(plane, shape.taps + 1)))
     channels = max(n for n in range(1, min(fit, shape.channels) + 1) if shape.channels % n == 0)
-    kernels = _even(shape.kernels, max(1, min(most // channels, (_ROOM - channels * plane) // (2 * pixels))))
     # what threads come to takes the room that the channels had
+    room = min((_ROOM - channels * plane) // (2 * pixels), _ROOM // (2 * pixels + channels * (shape.taps + 1)))
+    kernels = _even(shape.kernels, max(1, min(most // channels, room)))
     room = (_ROOM - 2 * pixels * kernels) // (kernels * channels * (shape.taps + 1))
     turns = max(1, min(2 * _THREADS // (kernels * channels), pixels, room))
     return _WeightsCut(kernels, channels, turns, _warps(kernels * channels * turns))

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from accord.core import draws
 from accord.core.layout import Layout
 from accord.data.federated import Federation
+from accord.engines.vectorised.twin import difference
 from accord.kernels import group_norm
 from accord.models.block import hooked
 from accord.models.resnet import Block
 
 _ALIGNED = 64  # numbers: from weights that begin elsewhere, cuDNN chooses kernels that are several times as slow
+_ROUNDING = 1e-2  # between outputs, relative to them: convolutions round to TF32, and these in an order of their own
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,10 @@ class Arrangement:
         """Vectors `[..., P]` of the layout, in this order."""
         if not self.apart:
             return vectors
-        found = vectors.new_zeros(*vectors.shape[:-1], self.size)
-        for place, piece in zip(self.pieces(found), self.layout.pieces(vectors), strict=True):
+        arranged = vectors.new_zeros(*vectors.shape[:-1], self.size)
+        for place, piece in zip(self.pieces(arranged), self.layout.pieces(vectors), strict=True):
             place.copy_(piece)
-        return found
+        return arranged
 
     def restored(self, vectors: Tensor) -> Tensor:
         """Vectors in this order, as the layout has them."""
@@ -61,14 +62,14 @@ class Arrangement:
 
     def pieces(self, vectors: Tensor) -> list[Tensor]:
         """Views of vectors in this order, `[..., *shape]` for each parameter."""
-        found, lead = [], vectors.shape[:-1]
+        pieces, lead = [], vectors.shape[:-1]
         for entry, part in zip(self.layout.parameters, self._cut(vectors), strict=True):
             if self.innermost and len(entry.shape) == 4:
                 kernels, channels, high, wide = entry.shape
-                found.append(part.view(*lead, kernels, high, wide, channels).movedim(-1, -3))
+                pieces.append(part.view(*lead, kernels, high, wide, channels).movedim(-1, -3))
             else:
-                found.append(part.view(*lead, *entry.shape))
-        return found
+                pieces.append(part.view(*lead, *entry.shape))
+        return pieces
 
     def gather(self, parts: Sequence[Tensor], vector: Tensor) -> None:
         """Writes tensors by parameter to their places in one vector of this order, in one kernel for each precision
@@ -89,35 +90,29 @@ class Arrangement:
 # --------------------------------------------------------------------------------------------------- the model
 
 
-@torch.no_grad()
-def with_channels_last(module: nn.Module, fed: Federation) -> nn.Module | None:
-    """A copy of the module that reads pictures with their channels innermost. None if it has no convolutions, has a
-    GroupNorm that there is no kernel for, or does not take such pictures."""
-    if not any(isinstance(part, nn.Conv2d) for part in module.modules()):
-        return None
+def with_channels_last(module: nn.Module, fed: Federation) -> tuple[nn.Module | None, str]:
+    """A copy of the module that reads pictures with their channels innermost; or None, and why there is none."""
     x, _ = fed.read(torch.zeros(2, dtype=torch.int64, device=fed.x.device))
     twin = _fused(module)
     try:
-        found, wanted = _output(twin, last(x)), _output(module, x)
-    except Exception:  # such as one that views a picture as a row of numbers
-        return None
-    norms = [part for part in twin.modules() if isinstance(part, nn.GroupNorm)]
-    # convolutions round to TF32, in an order of their own
-    same = found.shape == wanted.shape and bool((found - wanted).norm() <= 1e-2 * wanted.norm())
-    return twin if same and all(isinstance(norm, LastNorm) and norm.fits for norm in norms) else None
+        apart = difference(twin, module, x, last(x))
+    except Exception as error:  # such as that of a model which views a picture as a row of numbers
+        return (
+            None,
+            f"it does not take pictures whose channels lie innermost ({str(error).strip().partition(chr(10))[0]})",
+        )
+    if not apart <= _ROUNDING:
+        return None, "it would not compute the same with layers made for that"
+    for name, part in twin.named_modules():
+        if isinstance(part, nn.GroupNorm) and not (isinstance(part, LastNorm) and part.fits):
+            layer = module.get_submodule(name)
+            return None, f"there is no kernel for its layer {name}, {layer}: groups of 4, 8, 12, ... channels have one"
+    return twin, ""
 
 
 def last(x: Tensor) -> Tensor:
     """Pictures with their channels innermost; others as they are."""
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
-
-
-def _output(module: nn.Module, x: Tensor) -> Tensor:
-    was = module.training
-    with draws.Routed(0):
-        output: Tensor = module.eval()(x)
-    module.train(was)
-    return output
 
 
 def _fused(module: nn.Module) -> nn.Module:
@@ -131,14 +126,18 @@ def _fused(module: nn.Module) -> nn.Module:
     for part in parts:
         if type(part) is nn.Sequential:
             names, layers = list(part._modules), list(part)
-            for at, (norm, after) in enumerate(pairwise(layers)):
-                alone = isinstance(norm, LastNorm) and uses[id(norm)] == 1
-                if alone and type(after) is nn.ReLU and not hooked(after):
-                    norm.relu = True
+            for at, (layer, after) in enumerate(pairwise(layers)):
+                takes_over = type(after) is nn.ReLU and not hooked(after) and uses[id(layer)] == 1
+                if isinstance(layer, LastNorm) and takes_over:
+                    layer.relu = True
                     part._modules[names[at + 1]] = nn.Identity()
-        elif type(part) is Block and isinstance(part.body[-1], LastNorm) and not hooked(part.body):
+        elif type(part) is Block and _ends_with_norm(part.body):
             part.__class__ = LastBlock
     return module
+
+
+def _ends_with_norm(body: nn.Module) -> bool:
+    return type(body) is nn.Sequential and not hooked(body) and isinstance(body[-1], LastNorm)
 
 
 class LastBlock(Block):
@@ -146,11 +145,11 @@ class LastBlock(Block):
 
     def forward(self, x: Tensor) -> Tensor:
         *layers, norm = self.body
-        around = self.around(x)
-        for layer in layers:
-            x = layer(x)
         assert isinstance(norm, LastNorm)
-        return norm.joined(x, around)
+        body = x
+        for layer in layers:
+            body = layer(body)
+        return norm.joined(body, self.around(x))
 
 
 class LastNorm(nn.GroupNorm):
@@ -191,12 +190,15 @@ class _Norm(torch.autograd.Function):
         shape: group_norm.Shape,
     ) -> Tensor:
         y, statistics = group_norm.forward(x, weight, bias, more, eps, shape)
-        ctx.save_for_backward(x, y, weight, statistics)
+        # without a ReLU the output is not needed, and may be changed in place by whoever gets it
+        ctx.save_for_backward(x, y if shape.relu else None, weight, statistics)
         ctx.shape = shape
         return y
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, y, weight, statistics = ctx.saved_tensors
-        dx, dmore, (dweight, dbias) = group_norm.backward(x, y, last(g), weight, statistics, ctx.shape)
+        dx, dmore, (dweight, dbias) = group_norm.backward(
+            x, x if y is None else y, last(g), weight, statistics, ctx.shape
+        )
         return dx, dweight, dbias, dmore, None, None

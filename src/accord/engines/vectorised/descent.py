@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from accord.core.layout import change_of_buffers
 from accord.core.record import State
@@ -59,9 +59,12 @@ class Descent:
         module, innermost = copy.deepcopy(job.module).to(job.device), large and "channels-last" in job.speed
         if tuned and not large and "bf16" not in job.speed:
             module = made_for_lanes(module, fed)
-        elif tuned and large and "compile" not in job.speed:  # torch's compiler makes kernels of its own
-            turned = with_channels_last(module, fed)
-            module, innermost = (module, innermost) if turned is None else (turned, True)
+        elif tuned and large and "compile" not in job.speed and _has_pictures(module):
+            turned, why = with_channels_last(module, fed)
+            if turned is None:
+                warnings.warn(f"the model keeps torch's order of channels, which is slower: {why}", stacklevel=2)
+            else:
+                module, innermost = turned, True
         self.model = Model(
             module,
             job.whole,
@@ -198,6 +201,10 @@ class Descent:
         return Lanes(start, buffers, chosen[0].job.training.rule, drift, needs & _OF_STEPS), begun
 
 
+def _has_pictures(module: nn.Module) -> bool:
+    return any(isinstance(part, nn.Conv2d) for part in module.modules())
+
+
 def _streams(job: Job) -> tuple[torch.cuda.Stream, ...] | None:
     """Those that the lanes of a large model run on, side by side; None where all lanes are one batched computation."""
     if job.device.type != "cuda" or job.whole.size <= _LARGE:
@@ -213,7 +220,7 @@ def _compiles(device: torch.device) -> bool:
     except CudaError as error:
         why = str(error)
     if why:
-        warnings.warn(f"torch's own kernels train small models, several times as slowly: {why}", stacklevel=2)
+        warnings.warn(f"torch's own kernels train, which takes several times as long: {why}", stacklevel=2)
     return why is None
 
 

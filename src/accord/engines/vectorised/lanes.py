@@ -37,9 +37,9 @@ COUNTS = ("samples", "steps", "met")  # of a lane: its training samples, its ste
 class Model:
     """What is the same for all lanes. The federation's samples are on the device.
 
-    `tuned`: Triton is there, and with it kernels made for lanes. `streams` says how lanes are run: None, all in one
-    batched computation, which is best for small models; else each by itself, spread over these CUDA streams (none of
-    them: one after another), which is best for models whose kernels are large.
+    `tuned`: NVIDIA's compiler and Triton are there, and with them kernels made for lanes. `streams` says how lanes are
+    run: None, all in one batched computation, which is best for small models; else each by itself, spread over these
+    CUDA streams (none of them: one after another), which is best for models whose kernels are large.
     """
 
     module: nn.Module
@@ -55,6 +55,14 @@ class Model:
     def arrangement(self) -> Arrangement:
         """How every lane's parameters lie in memory."""
         return Arrangement(self.layout, self.streams is not None, self.innermost)
+
+    @cached_property
+    def of_convolutions(self) -> list[int]:
+        """The weights of convolutions in float32, by number."""
+        named = self.module.named_modules()
+        weights = {f"{name}.weight" for name, part in named if isinstance(part, nn.modules.conv._ConvNd)}
+        entries = enumerate(self.layout.parameters)
+        return [number for number, e in entries if e.name in weights and e.dtype == torch.float32]
 
     @cached_property
     def placed(self) -> dict[int, str]:
@@ -81,11 +89,11 @@ class Plan:
     rows: Tensor  # [S, L, B], filled up with rows of the lane's own
     share: Tensor  # [S, L, B], of a sample in its lane's mean loss; 0 where it only fills up
     count: Tensor  # [S, L], how many samples count; 0: nothing to do for this lane
-    columns: State  # numbers that all steps have in common: see `client_lane`
+    columns: State  # numbers that all steps have in common: see `sending`
     numbers: State = field(default_factory=dict)  # [S, L, 1], of the optimiser's steps, where they differ by step
     dropout: Tensor | None = None  # [S, L], keys
     augment: Tensor | None = None  # [S, L], keys
-    top: Tensor | None = None  # where some lane flips its labels: see `accord.attack.flipped`
+    top: Tensor | None = None  # where some lane flips its labels: see `accord.attacks.flipped`
     rests: bool = True  # some lane has nothing to do in some step
 
 
@@ -265,9 +273,9 @@ def leaves_apart(model: Model, w: Tensor) -> list[list[Tensor]]:
     w, entries = w.detach(), model.layout.parameters
     pieces = [piece.to(e.dtype) for e, piece in zip(entries, model.arrangement.pieces(w), strict=True)]
     if "bf16" in model.speed:
-        for number, narrow in enumerate(model.arrangement.pieces(w.to(torch.bfloat16))):
-            if len(entries[number].shape) > 2:
-                pieces[number] = narrow
+        narrow = model.arrangement.pieces(w.to(torch.bfloat16))
+        for number in model.of_convolutions:
+            pieces[number] = narrow[number]
     return [[piece[lane].requires_grad_() for piece in pieces] for lane in range(len(w))]
 
 

@@ -109,9 +109,11 @@ def beside() -> Iterator[None]:
     which cannot be captured."""
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        yield
-    torch.cuda.current_stream().wait_stream(aside)
+    try:
+        with torch.cuda.stream(aside):
+            yield
+    finally:  # memory that goes back after a failure is not used before the stream is done with it
+        torch.cuda.current_stream().wait_stream(aside)
 
 
 def graph_of(work: Callable[[], Result], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Result]:

@@ -74,7 +74,7 @@ class Optimiser(Protocol):
 
     @property
     def fused(self) -> Callable[..., None] | None:
-        """A Triton kernel for the whole step of lanes, if there is one: see `accord.kernels.lane_step`."""
+        """A CUDA kernel for the whole step of lanes, if there is one: see `accord.kernels.lane_step`."""
         ...
 
     @property
