@@ -57,10 +57,7 @@ def test_results_of_another_form_are_not_added_to(exported: Path, tmp_path: Path
     whole = json.loads((exported / "runs/reproduce/tiny.json").read_text())
     wrong = {
         "its against is gma, not mean": {**whole, "against": "gma"},
-        "rounds, which makes another table": {
-            **whole,
-            "cells": [{**cell, "rounds": [999, 999]} for cell in whole["cells"]],
-        },
+        "its changed is ['train.rounds=9'], not []": {**whole, "changed": ["train.rounds=9"]},
         "has results of protocol 0": {**whole, "protocol": 0},
         "does not hold results of accord reproduce": {},
     }

@@ -165,11 +165,14 @@ def reproduce(
         print_plan(title, all_runs(chosen.named(folder / POOL), warn))
         return
     path = folder / f"{chosen.name}.json"
+    changed = sorted(change for change in changes if not change.startswith("run.")) + ["no grid"] * (not grid)
     if add:
-        added(plain(chosen, [], this_command()), path)  # what cannot be added to is told before anything is trained
+        added(
+            {**plain(chosen, [], this_command()), "changed": changed}, path
+        )  # what cannot be added to is told before anything is trained
     done, late = _train(chosen, folder / POOL, rule, grow, minutes, more_seeds)
     chosen, results = done.study, done.results
-    written = plain(chosen, results, this_command(), done.runs)
+    written = {**plain(chosen, results, this_command(), done.runs), "changed": changed}
     write_results(path, added(written, path) if add else written)
     if export_to is not None:
         count = export_runs([run.folder for run in done.runs], export_to)

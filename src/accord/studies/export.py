@@ -87,15 +87,15 @@ def _read(path: Path) -> list[dict[str, Any]]:
                 if not _NAME.fullmatch(run["name"]):
                     raise ValueError(f"a run is named {run['name']!r}")
                 tables = run["settings"], run["environments"], run["done"]
-                last = run["metrics"][-1]["round"]
                 if (
                     not all(isinstance(table, dict | list) and table for table in tables)
-                    or last != run["done"]["rounds"]
+                    or not all(row["round"] and row["evaluation"]["splits"] for row in run["metrics"])
+                    or run["metrics"][-1]["round"] != run["done"]["rounds"]
                 ):
                     raise ValueError(f"{run['name']} is not whole")
             return runs
     except FileNotFoundError:
         raise AccordError(f"there is no file {path}: accord reproduce STUDY --export FILE writes one") from None
-    except (OSError, lzma.LZMAError, EOFError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (OSError, lzma.LZMAError, EOFError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise AccordError(f"{path} does not hold exported runs, or it is damaged: {error}") from None
     raise AccordError(f"{path} is an export of format {version}, and this accord reads format {FORMAT}")

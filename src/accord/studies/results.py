@@ -90,7 +90,8 @@ def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
         return written
     read(path)
     before = json.loads(path.read_text(encoding="utf-8"))
-    for name in ("study", "axes", "compare", "against", "rules"):
+    before.setdefault("changed", [])  # files of 0.1 do not say
+    for name in ("study", "axes", "compare", "against", "rules", "changed"):
         if before.get(name) != written[name]:
             raise AccordError(
                 f"{path} cannot be added to: its {name} is {before.get(name)}, not {written[name]}, which makes"
@@ -99,13 +100,6 @@ def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
     cells = {tuple(cell["values"].items()): cell for cell in before["cells"]}
     for cell in written["cells"]:
         place = tuple(cell["values"].items())
-        old = cells.get(place, cell)
-        ran = [one["rounds"] for one in (old, cell) if one["rounds"] and not one["flat"]]
-        if len({tuple(rounds) for rounds in ran}) > 1:
-            raise AccordError(
-                f"{path} cannot be added to: its cell {', '.join(cell['values'].values())} was run for"
-                f" {ran[0][-1]} rounds, and now for {ran[1][-1]}, which makes another table"
-            )
         if place not in cells or _seeds(cell) >= _seeds(cells[place]):
             cells[place] = cell
     commands = dict.fromkeys([*before["command"].split(_AND), written["command"]])

@@ -87,7 +87,8 @@ def estimate(
     variance = over_cells + over_seeds
     if variance == 0.0:
         return Estimate(value, value, value, float(value == 0.0), cells, seeds)
-    freedom = variance**2 / ((over_cells**2 / spare if spare else 0.0) + over_seeds**2 / (counts.max() - 1))
+    # where cells have different seeds, the fewest count: a verdict must not rest on a seed that few of them have
+    freedom = variance**2 / ((over_cells**2 / spare if spare else 0.0) + over_seeds**2 / (seeds - 1))
     t = scipy_stats().t
     error = float(np.sqrt(variance))
     reach = float(t.ppf(0.5 + level / 2, freedom)) * error
