@@ -22,6 +22,8 @@ from accord.experiments.lockstep import stacked
 from accord.report import gather, look
 from accord.rules.label import label_of
 from accord.runs.reader import load_all
+from command import accord as program
+from command import environment
 from conftest import blobs, mlp, sentence
 
 SITES = ("east", "north", "south", "west")
@@ -374,3 +376,21 @@ def test_federations_that_read_the_same_or_too_much_are_not_stacked(monkeypatch:
             assert all(torch.equal(mine, theirs) for mine, theirs in zip(one.read(rows), other.read(own), strict=True))
     monkeypatch.setattr("accord.experiments.lockstep.STACKED", 100)
     assert stacked(apart)[1] is apart[1]
+
+
+def test_a_level_that_one_client_alone_has_leaves_others_a_narrower_table(tmp_path: Path) -> None:
+    """Runs that leave out one client after another then read tables of different widths."""
+    lines = ["clinic,x,ward,y"]
+    for clinic in "abc":
+        wards = ("usual", "rare" if clinic == "c" else "usual")
+        lines += [f"{clinic},{i % 7},{wards[i % 2]},{int(i % 3 == 0)}" for i in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "e.toml").write_text(
+        '[data]\nname = "table"\nsource = "t.csv"\nclient = "clinic"\nlabel = "y"\nunseen = "each"\n'
+        '[model]\nname = "logistic"\n[train]\nrounds = 2\n'
+    )
+    env = environment(tmp_path / "cache")
+    told = program({**env}, tmp_path, "run", "e.toml")
+    assert "2 runs in lockstep" in told.stderr and "1 run in lockstep" in told.stderr
+    assert len(list((tmp_path / "runs").glob("*/done"))) == 3
+    assert "1296 runs" in program(env, tmp_path, "choose", "e.toml", "--dry-run").stdout

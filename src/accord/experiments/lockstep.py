@@ -74,13 +74,28 @@ def stacked(feds: Sequence[Federation]) -> list[Federation]:
     if any(fed.augment is not None for fed in feds) or sum(map(_bytes_read, feds)) > STACKED:
         return list(feds)
     ready = [shared.federation(fed.prepared(STACKED)) for fed in feds]
-    parts = {(id(fed.x), id(fed.y)): fed for fed in ready}
+    # a level that only the client left out has is no input of the others: tables then differ in width
+    wide: dict[Hashable, list[int]] = {}
+    for number, fed in enumerate(ready):
+        wide.setdefault((fed.x.shape[1:], fed.x.dtype, fed.y.shape[1:], fed.y.dtype), []).append(number)
+    moved = list(feds)
+    for numbers in wide.values():
+        together = _over_one_table([ready[number] for number in numbers])
+        if together is not None:
+            for number, fed in zip(numbers, together, strict=True):
+                moved[number] = fed
+    return moved
+
+
+def _over_one_table(feds: Sequence[Federation]) -> list[Federation] | None:
+    """The same federations over one tensor of samples; None where they have one already."""
+    parts = {(id(fed.x), id(fed.y)): fed for fed in feds}
     if len(parts) == 1:
-        return list(feds)
+        return None
     x, y = torch.cat([fed.x for fed in parts.values()]), torch.cat([fed.y for fed in parts.values()])
     begins = dict(zip(parts, accumulate((len(fed.y) for fed in parts.values()), initial=0), strict=False))
     moved = []
-    for fed in ready:
+    for fed in feds:
         first = begins[id(fed.x), id(fed.y)]
         train, heldout, unseen, others = (
             {name: rows + first for name, rows in of.items()} for of in (fed.train, fed.heldout, fed.unseen, fed.others)

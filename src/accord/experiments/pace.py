@@ -13,7 +13,7 @@ from accord.core.files import write_json
 from accord.core.version import __version__
 from accord.engines.determinism import steady
 from accord.engines.device import pick_device
-from accord.experiments.groups import Jobs, PlannedRun, packed
+from accord.experiments.groups import Jobs, PlannedRun, grouped, packed
 from accord.experiments.lockstep import together
 from accord.kernels.paths import cache_folder
 from accord.runs.checksums import read_json
@@ -22,6 +22,7 @@ from accord.training.loop import Event, Loop
 from accord.training.plan import Plan
 
 _TRIED = 3  # rounds: the first sets things up, the last is evaluated
+_LOOKED_AT = 256  # runs: no more go in lockstep
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _pace(runs: Sequence[PlannedRun], tell: Callable[[str], None]) -> Pace:
 def _measured(runs: Sequence[PlannedRun]) -> Pace:
     """Rounds of a run by itself or, where that is how they go, of as many in lockstep as there is room for."""
     jobs = Jobs()
-    group, engine = packed(list(runs), jobs)
+    group, engine = packed(grouped(runs[:_LOOKED_AT], jobs)[0], jobs)  # the first run, and those that can go with it
     moments: list[list[float]] = [[] for _ in range(_TRIED)]
 
     def loop_of(run: PlannedRun) -> Loop:
@@ -114,7 +115,7 @@ def _measured(runs: Sequence[PlannedRun]) -> Pace:
             loop.go()
     else:
         with steady(engine.job.speed):
-            for _ in together(map(loop_of, islice(runs, group.at_once)), engine, group.at_once):
+            for _ in together(map(loop_of, islice(group.runs, group.at_once)), engine, group.at_once):
                 pass
         engine.close()
     ends = [max(moment) for moment in moments]
