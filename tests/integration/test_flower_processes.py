@@ -31,7 +31,7 @@ from conftest import sentence
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 90.0) -> Any:
+def wait_for(what: Callable[[], Any], seconds: float = 600.0) -> Any:
     end = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < end, "it did not come to that in time"
@@ -116,7 +116,7 @@ def test_the_deployed_run_is_the_simulated_one(federation: Loopback, tmp_path: P
     other, *_ = make_certificates(federation.folder / "others")
     federation.start_node(7, key=stranger)
     federation.start_node(8, key=federation.folder / "keys" / "node-0", authority=other)
-    federation.wait(number, 180.0)
+    federation.wait(number, 900.0)
     assert all(alive(pid) for pid in pids.values())  # the same processes from the first round to the last
     for name, port in {"superlink": federation.port, "node-0": federation.node_ports[0]}.items():
         with socket.create_connection(("127.0.0.1", port), 2.0):
@@ -176,7 +176,7 @@ def test_bad_clients_are_left_out_and_the_others_are_asked_twice(federation: Loo
     )
     good, federation.app = federation.app, app
     try:
-        federation.run({"rounds": 1, "sample": 6, "folder": str(tmp_path / "runs")}, 180.0)
+        federation.run({"rounds": 1, "sample": 6, "folder": str(tmp_path / "runs")}, 900.0)
     finally:
         federation.app = good
     (row,) = rows_of(tmp_path / "runs")
@@ -459,7 +459,7 @@ def test_the_script_stops_everything_when_it_is_stopped(tmp_path: Path, way: sig
         family = list(descendants([script.pid]))
         assert len(family) >= 3
         script.send_signal(way)
-        _, said = script.communicate(timeout=60.0)
+        _, said = script.communicate(timeout=300.0)
     finally:
         script.terminate()
     assert script.returncode == 130 and b"Traceback" not in said

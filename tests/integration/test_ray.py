@@ -74,10 +74,11 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture
-def engine(cluster: Any) -> Iterator[Callable[..., Any]]:
+def engine(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """Makes engines, and closes them."""
-    from accord.engines.ray import Cluster
+    from accord.engines.ray import Cluster, workers
 
+    monkeypatch.setattr(workers, "_PATIENCE", 900.0)  # on a busy machine a worker takes minutes to start
     made: list[Cluster] = []
 
     def make(job: Job, local: str | None = None) -> Cluster:
