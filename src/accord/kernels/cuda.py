@@ -4,10 +4,15 @@ builds bring it along."""
 import ctypes
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _LIBRARY, _DRIVER = "libnvrtc.so", "libcuda.so.1"
 
@@ -50,6 +55,11 @@ class Kernels:
             text = ctypes.c_char_p()
             self._driver.cuGetErrorString(code, ctypes.byref(text))
             raise CudaError(f"CUDA: {(text.value or b'unknown error').decode()}")
+
+
+def fields_as_constants(shape: "DataclassInstance") -> dict[str, int]:
+    """The fields of a kernel's shape as constants to compile it with, in capitals."""
+    return {field.name.upper(): int(getattr(shape, field.name)) for field in fields(shape)}
 
 
 class Int64(int):

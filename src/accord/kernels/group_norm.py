@@ -6,13 +6,13 @@ that has them innermost. `group_norm.cu` has one kernel each way.
 """
 
 import functools
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from accord.kernels.cuda import Kernels
+from accord.kernels.cuda import Kernels, fields_as_constants
 
 SOURCE = Path(__file__).with_suffix(".cu")
 _THREADS = 1024  # of a block, at most
@@ -80,7 +80,7 @@ def _launch(name: str, shape: Shape, batch: int, first: Tensor, *given: Tensor |
 
 def constants(shape: Shape) -> dict[str, int]:
     """What `group_norm.cu` is compiled with."""
-    return {**{field.name.upper(): int(getattr(shape, field.name)) for field in fields(shape)}, "DOWN": shape.down}
+    return {**fields_as_constants(shape), "DOWN": shape.down}
 
 
 @functools.cache

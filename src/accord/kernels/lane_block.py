@@ -8,13 +8,13 @@ the pictures, and backwards to the weights.
 
 import functools
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from accord.kernels.cuda import Int64, Kernels
+from accord.kernels.cuda import Int64, Kernels, fields_as_constants
 
 _ROOM = 11_500  # floats of shared memory that a kernel takes: any device has 48 KiB
 _MOST_TAPS = 49  # a thread's patch and sums are in registers
@@ -197,7 +197,7 @@ def constants(shape: Shape) -> dict[str, int]:
     """What `lane_block.cu` is compiled with."""
     ahead, back, weights = _forward_cut(shape), _backward_cut(shape), _weights_cut(shape)
     return {
-        **{field.name.upper(): int(getattr(shape, field.name)) for field in fields(shape)},
+        **fields_as_constants(shape),
         "ROOM": _ROOM,
         "FORWARD_SAMPLES": ahead.samples,
         "FORWARD_THREADS": ahead.threads,
