@@ -43,7 +43,7 @@ class Trained:
 
     delta: Tensor  # [L, P]
     moved: Tensor  # [L, B], change of the buffers
-    figures: Tensor  # [L, 3], see `lanes.ended`
+    figures: Tensor  # [L, 3], see `replay.ended`
     weight: Tensor  # [L, 1], training samples
     steps: Tensor  # [L, 1]
     extra: State  # name -> [L, P]

@@ -26,7 +26,6 @@ from accord.engines import speed
 from accord.engines.vectorised.channels_last import Arrangement, last
 from accord.engines.vectorised.convolve import Unfolded
 from accord.engines.vectorised.lane_layers import placed
-from accord.kernels.lane_norms import lane_norms
 from accord.rules.local import Optimiser
 from accord.rules.local.step import Piece, clipping, step_
 
@@ -302,15 +301,3 @@ def losses_apart(
     for stream in streams:
         torch.cuda.current_stream().wait_stream(stream)
     return torch.stack(losses)
-
-
-# ---------------------------------------------------------------------------------------------- what it comes to
-
-
-def ended(lanes: Lanes, plan: Plan, shared: int) -> tuple[Tensor, Tensor]:
-    """The lanes' updates, of the first `shared` parameters, `[L, shared]`, and of each `[L, 3]` its mean loss over the
-    samples it met and twice the update's norm, which is finite only if the update is."""
-    # contiguous, as kernels take them; where all is shared, that is what they are
-    delta = (lanes.w - lanes.start)[:, :shared].contiguous()
-    norms = lane_norms(delta)
-    return delta, torch.stack([lanes.loss / plan.columns["met"].squeeze(1), norms, norms], 1)

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from accord.engines.vectorised.lanes import Lanes, Model, advance, ended
+from accord.engines.vectorised.lanes import Lanes, Model, Plan, advance
 from accord.engines.vectorised.sending import Shipment
+from accord.kernels.lane_norms import lane_norms
 
 Result = TypeVar("Result")
 
@@ -35,7 +36,7 @@ class Eager:
         return lanes
 
     def ended(self) -> tuple[Tensor, Tensor]:
-        """What the steps came to: see `lanes.ended`."""
+        """What the steps came to: see `ended`."""
         return ended(self.lanes, self.plan, self.shared)
 
 
@@ -134,3 +135,12 @@ def _cloned(lanes: Lanes) -> Lanes:
         None if lanes.drift is None else lanes.drift.clone(memory_format=torch.contiguous_format),
         lanes.needs,
     )
+
+
+def ended(lanes: Lanes, plan: Plan, shared: int) -> tuple[Tensor, Tensor]:
+    """The lanes' updates, of the first `shared` parameters, `[L, shared]`, and of each `[L, 3]` its mean loss over the
+    samples it met and twice the update's norm, which is finite only if the update is."""
+    # contiguous, as kernels take them; where all is shared, that is what they are
+    delta = (lanes.w - lanes.start)[:, :shared].contiguous()
+    norms = lane_norms(delta)
+    return delta, torch.stack([lanes.loss / plan.columns["met"].squeeze(1), norms, norms], 1)
