@@ -230,6 +230,9 @@ def test_bad_claims_are_one_sentence() -> None:
     assert judge(Claim("x", "y", expects="described", how="look at figure 2"), []).why == "look at figure 2"
 
 
+WAYS = ("logits", "loss")
+
+
 def analysed(rows: list[dict[str, Any]], points: list[dict[str, Any]]) -> AnalysisResults:
     return AnalysisResults("x", "x", "x", rows, points, [], [], [], None, None, 3)
 
@@ -255,6 +258,40 @@ def test_an_analysis_is_judged_by_its_trials() -> None:
     assert "0 of 1 cells with 3 seeds" in judge_analysis(claim, analysed([], diverged)).why
     with sentence("the trials of mean are damaged", "there twice"):
         judge_analysis(claim, analysed([], [*points, *points]))
+
+
+def test_an_analysis_is_judged_by_the_points_that_the_claim_names_seed_by_seed() -> None:
+    """The claim is about one attack of two: 1, 2 and 3 points behind there, and ahead in the other."""
+    points = [
+        {"rule": rule, "attack": attack, "seed": seed, "right (%)": 60.0 + sign * (rule == "mask") * (seed + 1)}
+        for seed in range(3)
+        for attack, sign in (("logits", -1), ("loss", 1))
+        for rule in ("mean", "mask", "short")
+    ]
+    claim = Claim("x", "y", rival="mask", against="mean", control="short", metric="right (%)", expects="behind")
+    told = {way: judge_analysis(replace(claim, only={"attack": [way]}), analysed([], points)) for way in WAYS}
+    assert [verdict.why.split(" points")[0] for verdict in told.values()] == [
+        "-2.00 (-4.48 to 0.48)",
+        "+2.00 (-0.48 to 4.48)",
+    ]
+
+
+def test_an_analysis_is_judged_along_its_axis() -> None:
+    """Every seed falls by 10 points when alpha grows tenfold; rounds are averaged."""
+    points = [
+        {"alpha": alpha, "seed": seed, "round": number, "under (%)": 50.0 - 10 * power + seed + number}
+        for power, alpha in enumerate((0.1, 1.0, 10.0))
+        for seed in range(3)
+        for number in (1, 2)
+    ]
+    claim = Claim("x", "y", metric="under (%)", expects="falls", axis="alpha")
+    found = judge_analysis(claim, analysed([], points))
+    assert (
+        found.kind == "confirmed" and found.why.startswith("-20.00 (") and "from alpha 0.1 to 10, 3 cells" in found.why
+    )
+    assert judge_analysis(replace(claim, expects="grows"), analysed([], points)).kind == "refuted"
+    with sentence("the trials along alpha are damaged", "no number where one must be"):
+        judge_analysis(claim, analysed([], [*points, {"alpha": 1.0, "seed": 0, "under (%)": None}]))
 
 
 def test_a_table_of_theory_holds_in_every_row_or_not() -> None:

@@ -407,7 +407,7 @@ def test_every_claim_is_about_cells_that_exist(claim: Claim) -> None:
     )
     assert bool(claim.holds) == (claim.expects == "holds")
     if isinstance(study, Analysis):
-        assert claim.expects in ("ahead", "behind", "holds", "described") and not claim.only
+        assert claim.expects in ("ahead", "behind", "falls", "holds")
         assert bool(claim.against) == bool(claim.control) == (claim.expects in ("ahead", "behind"))
         return
     assert claim.metric in METRICS

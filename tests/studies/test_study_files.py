@@ -13,7 +13,7 @@ from accord.studies import Analysis, Cell, Study, load
 from accord.studies import find as find_study
 from accord.studies.grow import edges, grown
 from accord.studies.outcome import Figures, Result, plain
-from accord.studies.published import elsewhere, find, numbers
+from accord.studies.published import elsewhere, find, numbers, own_rules
 from accord.studies.text import result_cells
 from accord.training.plan import Plan
 from conftest import sentence
@@ -254,7 +254,7 @@ def test_every_round_that_a_tables_rule_reads_is_evaluated() -> None:
             assert plan.rounds in seen
             for rule in study.rules:
                 read = {"last10": range(plan.rounds - 9, plan.rounds + 1)}.get(rule, range(0))
-                if rule.startswith("window"):
+                if rule in own_rules(study.paper, study.table) and rule.startswith("window"):  # a claim's need not be
                     first, last = map(int, rule[7:-1].split(","))
                     read = range(first, last + 1)
                 assert seen.issuperset(read), (name, str(cell), rule)

@@ -133,11 +133,13 @@ def read(
         wells = where(w)
         shares = {f"{well} (%)": 100 * wells.count(well) / len(wells) for well in (*WELLS, "none")}
         loss_a, loss_b = A.loss(w), B.loss(w)
+        both = (loss_a + loss_b) / 2
         table.append(
             {
                 "rule": name,
                 **shares,
-                "mean loss": float((loss_a + loss_b).mean() / 2),
+                "mean loss": float(both.mean()),
+                **{f"mean loss in {well}": _mean_in(well, wells, both) for well in WELLS},
                 "loss of the worse": float(torch.maximum(loss_a, loss_b).mean()),
             }
         )
@@ -150,6 +152,12 @@ def read(
         "none: the rule came to rest, or is still on its way, outside every well",
     )
     return Result("surfaces", table, points, lambda: _draw(starts, ends), notes)
+
+
+def _mean_in(well: str, wells: list[str], loss: Tensor) -> float | None:
+    """The loss of the ends that lie in a well, averaged; None if there is none."""
+    inside = [float(value) for value, at in zip(loss, wells, strict=True) if at == well]
+    return sum(inside) / len(inside) if inside else None
 
 
 def _draw(starts: Tensor, ends: Mapping[str, Tensor]) -> Any:

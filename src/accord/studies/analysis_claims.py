@@ -2,11 +2,14 @@
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from accord.core.errors import AccordError
 from accord.studies.outcome import Comparison, Difference, paired
 from accord.studies.results import AnalysisResults
+from accord.studies.study import within
 from accord.studies.verdict import Claim, Verdict, judge
 
 _COMPARED: dict[str, Callable[[float, float], bool]] = {" <= ": operator.le, " >= ": operator.ge}
@@ -15,13 +18,32 @@ _COMPARED: dict[str, Callable[[float, float], bool]] = {" <= ": operator.le, " >
 def judge_analysis(claim: Claim, results: AnalysisResults) -> Verdict:
     if claim.expects == "holds":
         return _holds(claim, results.rows)
-    if claim.expects == "described":
-        return judge(claim, [])
-    if not results.points:
+    points = [point for point in results.points if within(point, claim.only)]
+    if not points:
         return Verdict("open", "its results have no trials: accord reproduce writes them")
-    difference = _ahead(claim, results.points, claim.against)
-    controls = {"length": _ahead(claim, results.points, claim.control)}
-    return judge(claim, [Comparison({}, claim.rival, claim.against, difference, controls=controls)])
+    if claim.axis:
+        comparisons = _along(claim, points)
+    else:
+        difference = _ahead(claim, points, claim.against)
+        controls = {"length": _ahead(claim, points, claim.control)}
+        comparisons = [Comparison({}, claim.rival, claim.against, difference, controls=controls)]
+    return judge(replace(claim, only={}), comparisons)  # the points that it is about are chosen
+
+
+def _along(claim: Claim, points: Sequence[Mapping[str, Any]]) -> list[Comparison]:
+    """The metric at each value of the axis, the mean over rounds of every seed."""
+    figures: dict[float, dict[int, list[float]]] = {}
+    for point in points:
+        value, seed, figure = (point.get(name) for name in (claim.axis, "seed", claim.metric))
+        if not isinstance(value, int | float) or not isinstance(seed, int) or not isinstance(figure, int | float):
+            raise AccordError(
+                f"the trials along {claim.axis} are damaged: {dict(point)} has no number where one must be"
+            )
+        figures.setdefault(value, {}).setdefault(seed, []).append(figure / 100)
+    return [
+        Comparison({claim.axis: f"{value:g}"}, claim.rival, "", Difference({s: fmean(f) for s, f in seeds.items()}))
+        for value, seeds in figures.items()
+    ]
 
 
 def _ahead(claim: Claim, points: Sequence[Mapping[str, Any]], other: str) -> Difference | None:
@@ -31,7 +53,7 @@ def _ahead(claim: Claim, points: Sequence[Mapping[str, Any]], other: str) -> Dif
     columns = [column, less] if less else [column]
     by_rule: dict[str, dict[int, float]] = {claim.rival: {}, other: {}}
     for point in points:
-        rule, trial = point.get("rule"), point.get("trial")
+        rule, trial = point.get("rule"), point.get("trial", point.get("seed"))
         figures = [value for name in columns if isinstance(value := point.get(name), int | float)]
         if rule not in by_rule or len(figures) < len(columns):  # a trial that diverged has none
             continue
