@@ -10,7 +10,7 @@ TOOLS := .venvs/tools/.ready
 FRAMEWORKS := flower ray nvflare pfl transformers
 
 .PHONY: help demo demo-flower test test-all test-integration $(FRAMEWORKS:%=test-%) docs check format \
-	lock audit bench bench-smoke bench-engines bench-engines-gpu bench-target bench-startup bench-bytes clean
+	lock audit archive bench bench-smoke bench-engines bench-engines-gpu bench-target bench-startup bench-bytes clean
 
 help:
 	@echo "make demo    set up, fetch MNIST, train four algorithms, print one table and the path of a page"
@@ -23,6 +23,7 @@ help:
 	@echo "make lock    write requirements.lock: the versions of constraints.txt with the hashes of their files (make LOCKED=1 test installs by it)"
 	@echo "make audit   look for known holes in these versions (needs a network)"
 	@echo "make demo-flower        a federation with Flower: in its simulation, then as processes with TLS and keys on this machine"
+	@echo "make archive            dist/accord-replication.tar.gz: results, runs and verdicts on the papers as last committed, to be cited"
 	@echo "make bench   time aggregation, import, client rounds, threads and data"
 	@echo "make bench-smoke        20 seconds: a few steps against a naive loop, masked against plain averaging, as ratios"
 	@echo "make bench-engines      time engines against a naive loop, Flower and pfl-research (bench-engines-gpu: on a GPU, no peers)"
@@ -99,6 +100,11 @@ demo-flower: .venvs/test-flower/.ready
 docs: $(DEV)
 	$(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+archive:
+	mkdir -p dist
+	git archive --prefix=accord-replication/ -o dist/accord-replication.tar.gz HEAD replication CITATION.cff LICENSE
+	sha256sum dist/accord-replication.tar.gz
 
 check: $(DEV)
 	$(BIN)/ruff format --check .
