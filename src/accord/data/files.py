@@ -36,6 +36,13 @@ class Content:
         )
 
 
+def as_folder(path: str | Path) -> Path:
+    """The folder of that path, which must be there."""
+    if not Path(path).is_dir():
+        raise AccordError(f"{path} is not a folder")
+    return Path(path)
+
+
 def read_folder(folder: Path, wanted: Mapping[str, Content], archives: tuple[str, ...] = ()) -> dict[str, bytes]:
     """The content of every wanted file, found in `folder` or below it, or an error naming a missing or damaged one.
 
