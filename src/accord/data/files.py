@@ -66,12 +66,9 @@ def read_folder(folder: Path, wanted: Mapping[str, Content], archives: tuple[str
                 f"{place} is damaged and cannot be read: {str(error).partition(chr(10))[0]}",
             )
     if missing := [name for name in wanted if name not in good]:
-        raise AccordError(next(iter(bad.values()), f"{folder} holds no {missing[0]}" + _or_archives(archives)))
+        others = f", nor {' or '.join(archives)}" if archives else " or .gz of it"
+        raise AccordError(next(iter(bad.values()), f"{folder} holds no {missing[0]}{others}"))
     return good
-
-
-def _or_archives(archives: tuple[str, ...]) -> str:
-    return f", nor {' or '.join(archives)}" if archives else " or .gz of it"
 
 
 def _places(folder: Path, names: set[str]) -> list[Path]:
