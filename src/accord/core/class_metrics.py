@@ -53,16 +53,21 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-class _ByRank(Measure):
-    """A metric of the order in which samples of a class and others are ranked."""
+class _ByScikitLearn(Measure):
+    """A metric of class labels, from 0 to 1, that scikit-learn computes."""
 
     range = _SHARE
-    needs = "it needs samples of two classes"
-    pooled_from = f"a histogram of {BINS:,} bins of the clients' scores by class"
 
     def check(self, output: Tensor, target: Tensor) -> None:
         check_classes(output, target)
         sklearn_metrics()
+
+
+class _ByRank(_ByScikitLearn):
+    """A metric of the order in which samples of a class and others are ranked."""
+
+    needs = "it needs samples of two classes"
+    pooled_from = f"a histogram of {BINS:,} bins of the clients' scores by class"
 
     def by_rank(self) -> Callable[[np.ndarray, np.ndarray], float]:
         """scikit-learn's function of (positive, score)."""
@@ -128,15 +133,10 @@ class AveragePrecision(_ByRank):
         return float(positive[::-1] @ precision / positive.sum())
 
 
-class _ByLabel(Measure):
+class _ByLabel(_ByScikitLearn):
     """A metric of the predicted classes."""
 
-    range = _SHARE
     pooled_from = "the clients' counts of samples by class, predicted class and whether they agree"
-
-    def check(self, output: Tensor, target: Tensor) -> None:
-        check_classes(output, target)
-        sklearn_metrics()
 
     def lift(self, output: Tensor, target: Tensor) -> Tensor:
         """`[classes, 3]`: rightly predicted, predicted, there."""
