@@ -62,7 +62,7 @@ def femnist() -> None:
         ),
     )
     before, started = resident(), time.perf_counter()
-    loaded = cache.load("femnist")
+    loaded = cache.read(cache.path("femnist"))
     fed = natural(loaded, clients=3000)
     seconds = time.perf_counter() - started
     assert fed.x.data_ptr() == loaded.x.data_ptr()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from accord.kernels.cuda import values_in_c
+from accord.kernels.cuda import in_c
 
 HERE = Path(__file__).parent
 
@@ -35,7 +35,7 @@ class Emulated:
         self._library = ctypes.CDLL(str(folder / "kernels.so"))
 
     def launch(self, name: str, grid: tuple[int, int], threads: int, *given: Tensor | float | None) -> None:
-        values = values_in_c(given)
+        values = [in_c(value) for value in given]
         addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         self._library[f"launch_{name}"](*grid, threads, addresses)
 

@@ -90,7 +90,7 @@ def test_cifar100_and_tiny_imagenet(tmp_path: Path) -> None:
     fed = accord.data.tiny_imagenet(source=tmp_path, clients=2, heldout=0)
     assert fed.shape == (3, 64, 64) and fed.classes == ("Egyptian cat", "goldfish, Carassius auratus")
     assert fed.test is not None and len(fed.test) == 2
-    mapped = cache.load("tiny-imagenet").x
+    mapped = cache.read(cache.path("tiny-imagenet")).x
     assert any(str(cache.path("tiny-imagenet")) in line for line in Path("/proc/self/maps").read_text().splitlines())
     assert torch.equal(mapped, fed.x)
 

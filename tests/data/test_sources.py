@@ -222,7 +222,7 @@ def test_a_spoilt_folder_gets_a_sentence_and_leaves_nothing(
     assert left_in(own_cache) == []
     write(tmp_path / "mine", small_files())  # put right, it works at once
     cache.once("small", lambda scratch: fetch(recipe, scratch, tmp_path / "mine"))
-    check_small(cache.load("small"))
+    check_small(cache.read(cache.path("small")))
     assert left_in(own_cache) == ["small.v2.safetensors"]
 
 
@@ -400,7 +400,7 @@ def test_a_killed_process_leaves_no_data_set_and_no_lock(own_cache: Path, tmp_pa
     killed.communicate(timeout=60)
     assert not cache.path("slow").exists()
     cache.once("slow", lambda scratch: Samples(torch.tensor([len(list(scratch.iterdir()))]), torch.zeros(1)))
-    assert cache.load("slow").x.item() == 0  # the next one starts from an empty scratch folder
+    assert cache.read(cache.path("slow")).x.item() == 0  # the next one starts from an empty scratch folder
     assert left_in(own_cache) == ["slow.v2.safetensors"]
 
 
@@ -409,7 +409,7 @@ def test_a_killed_process_leaves_no_data_set_and_no_lock(own_cache: Path, tmp_pa
 
 def ready(name: str) -> dict[str, Tensor]:
     accord.data.get(name)
-    return halves(cache.load(name))
+    return halves(cache.read(cache.path(name)))
 
 
 @pytest.fixture(scope="session")
@@ -456,7 +456,9 @@ def test_accord_data_is_used_before_any_network(
     path = accord.data.get("mnist", progress=lambda label, done, total: asked.append(label))
     assert asked == []
     assert path == own_cache / "mnist.v2.safetensors"
-    assert all(torch.equal(values, mnist_arrays[name]) for name, values in halves(cache.load("mnist")).items())
+    assert all(
+        torch.equal(values, mnist_arrays[name]) for name, values in halves(cache.read(cache.path("mnist"))).items()
+    )
 
 
 _GETTER = """

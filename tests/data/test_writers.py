@@ -152,6 +152,6 @@ def test_the_real_writers_are_the_known_ones(real: tuple[Tensor, Tensor, Tensor]
 def test_the_real_writers_fit_the_real_mnist(real: tuple[Tensor, Tensor, Tensor]) -> None:
     if not accord.data.available("mnist"):
         pytest.skip("MNIST is not in the cache: run `accord data get mnist`")
-    mnist = cache.load("mnist")
+    mnist = cache.read(cache.path("mnist"))
     samples = by_writer(mnist, *real)
     assert torch.equal(samples.y, mnist.y.long())

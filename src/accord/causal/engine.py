@@ -13,17 +13,14 @@ from accord.causal.halved import Halved
 from accord.causal.server import Heard, Server
 from accord.core.layout import change_of_buffers
 from accord.core.reports import Reports
-from accord.engines.contract import ClientRow, Group, Job, Member, Outcome, Table, Work, too_few
+from accord.engines.contract import ClientRow, Engine, Group, Job, Member, Outcome, Table, Work, too_few
 from accord.engines.sequential import Sequential
 
 
-class Causal:
+class Causal(Engine):
     """Trains a network cut in two. To the loop, the round is the report of one client: the server itself."""
 
     name = "causal"
-    lanes_at_once = None
-    ahead = None
-    holds_clients = False
 
     def __init__(self, job: Job) -> None:
         self.job = replace(job, fed=job.fed.to(job.device))

@@ -1,8 +1,7 @@
 """A job with its network cut in two: what a client, or the server, needs to compute its half. Made once per process."""
 
 import copy
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -28,18 +27,13 @@ class Half:
     def __call__(self, vector: Tensor, buffers: dict[str, Tensor], x: Tensor, purpose: str, *path: int | str) -> Tensor:
         """The half's output. It can be differentiated by `vector: [P]`; `buffers` are changed in place. All draws come
         from one key."""
-        with self._drawing(purpose, *path):
-            output: Tensor = functional_call(self.module, {**self.layout.unpack(vector), **buffers}, (x,))
-        return output
-
-    @contextmanager
-    def _drawing(self, purpose: str, *path: int | str) -> Iterator[None]:
         device, seed = self.job.device, self.job.seed
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             # for random calls other than dropout
             torch.manual_seed(draws.key(seed, f"torch, {purpose}", *path) % 2**63)
             with draws.Routed(draws.device_key(seed, purpose, *path)) if self._drops_out else nullcontext():
-                yield
+                output: Tensor = functional_call(self.module, {**self.layout.unpack(vector), **buffers}, (x,))
+        return output
 
 
 class Halved:

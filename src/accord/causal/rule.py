@@ -26,6 +26,9 @@ class split_network(Local):
         "mean"
     )
 
+    reports_updates = False
+    engine = "causal"
+
     def __post_init__(self) -> None:
         if isinstance(self.at, bool) or not isinstance(self.at, int) or self.at == 0:
             raise AccordError(
@@ -45,14 +48,6 @@ class split_network(Local):
                 )
         if self.reduction not in ("mean", "sum"):
             raise AccordError(f"reduction must be 'mean' or 'sum', got {self.reduction!r}")
-
-    @property
-    def reports_updates(self) -> bool:
-        return False
-
-    @property
-    def engine(self) -> str:
-        return "causal"
 
     def penalty_at(self, round: int) -> float:
         """The penalty's weight in a round (from 1)."""

@@ -22,9 +22,7 @@ from accord.core.measure import SLACK, Measure, are_counts
 from accord.core.predicted import BINS, Predicted, check_classes
 
 _CONFIDENCES = 15  # bins of the calibration error, as Guo et al. (2017) have them
-_HISTOGRAM = f"a histogram of {BINS:,} bins of the clients' scores by class"
 _SHARE = (0.0, 1.0)
-_TWO_CLASSES = "it needs samples of two classes"
 
 
 def sklearn_metrics() -> Any:
@@ -55,24 +53,21 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-class _ByRank(Measure):
-    """A metric of the order in which samples of a class and others are ranked."""
+class _ByScikitLearn(Measure):
+    """A metric of class labels, from 0 to 1, that scikit-learn computes."""
 
-    @property
-    def range(self) -> tuple[float, float]:
-        return _SHARE
-
-    @property
-    def needs(self) -> str:
-        return _TWO_CLASSES
-
-    @property
-    def pooled_from(self) -> str:
-        return _HISTOGRAM
+    range = _SHARE
 
     def check(self, output: Tensor, target: Tensor) -> None:
         check_classes(output, target)
         sklearn_metrics()
+
+
+class _ByRank(_ByScikitLearn):
+    """A metric of the order in which samples of a class and others are ranked."""
+
+    needs = "it needs samples of two classes"
+    pooled_from = f"a histogram of {BINS:,} bins of the clients' scores by class"
 
     def by_rank(self) -> Callable[[np.ndarray, np.ndarray], float]:
         """scikit-learn's function of (positive, score)."""
@@ -138,20 +133,10 @@ class AveragePrecision(_ByRank):
         return float(positive[::-1] @ precision / positive.sum())
 
 
-class _ByLabel(Measure):
+class _ByLabel(_ByScikitLearn):
     """A metric of the predicted classes."""
 
-    @property
-    def range(self) -> tuple[float, float]:
-        return _SHARE
-
-    @property
-    def pooled_from(self) -> str:
-        return "the clients' counts of samples by class, predicted class and whether they agree"
-
-    def check(self, output: Tensor, target: Tensor) -> None:
-        check_classes(output, target)
-        sklearn_metrics()
+    pooled_from = "the clients' counts of samples by class, predicted class and whether they agree"
 
     def lift(self, output: Tensor, target: Tensor) -> Tensor:
         """`[classes, 3]`: rightly predicted, predicted, there."""
@@ -170,9 +155,7 @@ class F1(_ByLabel):
     """The harmonic mean of precision and recall: of class 1 of two, or averaged over the classes that are there or
     predicted."""
 
-    @property
-    def needs(self) -> str:
-        return "it needs samples of class 1, or some predicted as such"
+    needs = "it needs samples of class 1, or some predicted as such"
 
     def __call__(self, output: Tensor, target: Tensor) -> float | None:
         predicted = Predicted.of(output, target)
@@ -212,17 +195,9 @@ class CalibrationError(Measure):
     """The expected calibration error (Guo et al. 2017): how far the probability of the predicted class is from the
     share of right predictions, in 15 bins of equal width, weighted by their samples."""
 
-    @property
-    def smaller_is_better(self) -> bool:
-        return True
-
-    @property
-    def range(self) -> tuple[float, float]:
-        return _SHARE
-
-    @property
-    def pooled_from(self) -> str:
-        return f"the clients' counts, confidences and right predictions in {_CONFIDENCES} bins of confidence"
+    smaller_is_better = True
+    range = _SHARE
+    pooled_from = f"the clients' counts, confidences and right predictions in {_CONFIDENCES} bins of confidence"
 
     def check(self, output: Tensor, target: Tensor) -> None:
         check_classes(output, target)

@@ -18,21 +18,10 @@ class Perplexity(Measure):
     """exp of the mean cross-entropy, over all words of a group: among how many equally likely ones the model chooses.
     `target: [N, ...]`, -100 where there is none; `output` as `dense_cross_entropy` has it."""
 
-    @property
-    def smaller_is_better(self) -> bool:
-        return True
-
-    @property
-    def range(self) -> tuple[float, float]:
-        return 0.0, math.inf
-
-    @property
-    def needs(self) -> str:
-        return "it needs a labelled word, and no prediction that is NaN"
-
-    @property
-    def pooled_from(self) -> str:
-        return "the clients' sums of losses, and how many words they have"
+    smaller_is_better = True
+    range = 0.0, math.inf
+    needs = "it needs a labelled word, and no prediction that is NaN"
+    pooled_from = "the clients' sums of losses, and how many words they have"
 
     def check(self, output: Tensor, target: Tensor) -> None:
         if target.is_floating_point() or target.ndim == 1:

@@ -95,9 +95,7 @@ class per_sample(Measure):
     fits: Callable[[Tensor, Tensor], None] = _fits_anything  # refuses what it is not for
     range: tuple[float, float] = EVERY_NUMBER
 
-    @property
-    def of_group(self) -> bool:
-        return False
+    of_group = False
 
     def check(self, output: Tensor, target: Tensor) -> None:
         self.fits(output, target)

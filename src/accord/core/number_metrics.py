@@ -27,17 +27,9 @@ class Mae(Measure):
     """The mean absolute error, over samples and over whatever a sample has more than one of. It is a mean of samples'
     errors, so that nothing need be gathered for it."""
 
-    @property
-    def of_group(self) -> bool:
-        return False
-
-    @property
-    def smaller_is_better(self) -> bool:
-        return True
-
-    @property
-    def range(self) -> tuple[float, float]:
-        return 0.0, math.inf
+    of_group = False
+    smaller_is_better = True
+    range = 0.0, math.inf
 
     def check(self, output: Tensor, target: Tensor) -> None:
         _check_numbers(output, target)
@@ -51,17 +43,9 @@ class R2(Measure):
     """The coefficient of determination: 1 less the squared error in units of the targets' variance, averaged over
     whatever a sample has more than one of."""
 
-    @property
-    def range(self) -> tuple[float, float]:
-        return -math.inf, 1.0
-
-    @property
-    def needs(self) -> str:
-        return "it needs targets that differ, and no prediction that is NaN"
-
-    @property
-    def pooled_from(self) -> str:
-        return "the clients' sums of targets, squares and squared errors"
+    range = -math.inf, 1.0
+    needs = "it needs targets that differ, and no prediction that is NaN"
+    pooled_from = "the clients' sums of targets, squares and squared errors"
 
     def check(self, output: Tensor, target: Tensor) -> None:
         _check_numbers(output, target)

@@ -16,7 +16,8 @@ _LARGEST = 1e30  # what an infinite logit counts as
 def check_classes(output: Tensor, target: Tensor) -> None:
     """Refuses what is not one class label per sample."""
     if target.is_floating_point():
-        raise AccordError(f"is for class labels, and the targets are numbers ({_kind(target)}): take mae or r2")
+        kind = str(target.dtype).removeprefix("torch.")
+        raise AccordError(f"is for class labels, and the targets are numbers ({kind}): take mae or r2")
     if target.ndim != 1 or output.ndim > 2:
         raise AccordError(
             f"needs one class label per sample, got targets of shape {tuple(target.shape)} and outputs of shape"
@@ -54,10 +55,6 @@ def mean_where_labelled(values: Tensor, target: Tensor) -> Tensor:
 
 def _listed(shape: tuple[int, ...]) -> str:
     return ", ".join(map(str, shape))
-
-
-def _kind(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 
 from accord.core.errors import AccordError
 from accord.core.names import in_order, listed
-from accord.data.cells import number_of
+from accord.data.cells import check_names, number_of
 from accord.data.federated import Federation, Prepare, Scale
 from accord.data.moments import Moments
 from accord.data.preparation import Column, Preparation, Refit
@@ -126,16 +126,6 @@ def check_alike(forms: Mapping[str, Form]) -> None:
             raise AccordError(f"samples of {who} have shape {form.shape}, and those of {first} {like.shape}")
 
 
-def check_names(mine: Mapping[str, Any], theirs: Mapping[str, Any], who: str, whose: str) -> None:
-    """Refuses columns of a table that another has not, or that it lacks."""
-    for name in theirs:
-        if name not in mine:
-            raise AccordError(f"{who} has no column {name}, which {whose} has: all owners need the same columns")
-    for name in mine:
-        if name not in theirs:
-            raise AccordError(f"{who} has a column {name}, which {whose} has not: all owners need the same columns")
-
-
 def agreed(forms: Mapping[str, Form], moments: Moments | None) -> Preparation:
     """The preparation of owners who are alike, from the moments of all of their training rows."""
     like, every = next(iter(forms.values())), list(forms.values())
@@ -195,13 +185,13 @@ def prepared_by(fed: Federation, preparation: Preparation) -> Federation:
     if source == "table":
         assert fed.refit is not None
         own, theirs = fed.refit.cells, {column.name: column for column in preparation.columns}
-        check_names(dict.fromkeys(own.names), theirs, who, "the federation")
+        check_names(own.names, theirs, who, "the federation")
         for name in theirs:
             there = not bool(own.values[:, own.names.index(name)].isnan().all())
             if there and (name in own.levels) != (theirs[name].levels is not None):
                 holds, other = ("categories", "numbers") if name in own.levels else ("numbers", "categories")
                 raise AccordError(f"column {name} holds {holds} at {who} and {other} in the federation")
-        return replace(fed, x=fed.refit.encode(preparation.columns), columns=preparation.columns, prepare=scaling)
+        return replace(fed, x=preparation.encode(fed.refit.cells), columns=preparation.columns, prepare=scaling)
     if fed.shape[:1] != preparation.shape[:1]:
         raise AccordError(f"samples of {who} have shape {fed.shape}, and those of the federation {preparation.shape}")
     return replace(fed, prepare=scaling)

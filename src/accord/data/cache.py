@@ -5,8 +5,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,8 +21,21 @@ from accord.kernels.paths import cache_folder
 # what is going on, how much is done, how much there is (None: unknown)
 Progress = Callable[[str, int, int | None], None]
 
+Item = TypeVar("Item")
 FORMAT = 2  # of the files; one in an older format is left alone, and its data set is got again
 _TENSORS = ("x", "y", "test", "owner")
+
+
+def with_progress(
+    progress: Progress | None, what: str, items: Collection[Item], every: int = 1
+) -> Iterator[tuple[int, Item]]:
+    """The items with their numbers, while `progress` is told of every so many of them, and of the end."""
+    for number, item in enumerate(items):
+        if progress and number % every == 0:
+            progress(what, number, len(items))
+        yield number, item
+    if progress:
+        progress(what, len(items), len(items))
 
 
 def path(name: str) -> Path:
@@ -32,11 +46,6 @@ def path(name: str) -> Path:
         raise AccordError(
             "there is no home folder to keep data in: set ACCORD_CACHE to a folder that you may write to"
         ) from None
-
-
-def load(name: str) -> Samples:
-    """A data set that is there."""
-    return read(path(name))
 
 
 def read(kept: Path) -> Samples:

@@ -3,6 +3,7 @@ experiment file."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from accord.data.readers.tree_digest import tree_digest
 from accord.data.readers.writers import by_writer
 from accord.data.recipes import CIFAR10, CIFAR100, FASHION_MNIST, FEMNIST, MNIST, TINY_IMAGENET, WRITERS
 from accord.data.samples import Samples
-from accord.data.sources import Recipe, fetch
+from accord.data.sources import fetch
 
 # ----------------------------------------------------------------------------------------------- in the cache
 
@@ -49,12 +50,9 @@ def available(name: str) -> bool:
     return kept is None or cache.path(kept).exists()
 
 
-def _by(recipe: Recipe) -> Callable[[Path, Source, Progress | None], Samples]:
-    return lambda scratch, source, progress: fetch(recipe, scratch, source, progress)
-
-
 _RECIPES: dict[str, Callable[[Path, Source, Progress | None], Samples]] = {
-    recipe.name: _by(recipe) for recipe in (MNIST, FASHION_MNIST, CIFAR10, CIFAR100, TINY_IMAGENET, FEMNIST, WRITERS)
+    recipe.name: partial(fetch, recipe)
+    for recipe in (MNIST, FASHION_MNIST, CIFAR10, CIFAR100, TINY_IMAGENET, FEMNIST, WRITERS)
 } | {"digits": lambda scratch, source, progress: bundled_digits()}
 
 

@@ -4,7 +4,7 @@ NaN in both."""
 import datetime
 import re
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,12 +169,12 @@ def _read(cell: Any, column: str, place: int, at: At) -> float | str | None:
             return None
         number = _TRUTH.get(text.lower(), number_of(text))
         if number is None and _DATE.fullmatch(text):
-            raise AccordError(_dated(column, f"{text!r} in {at(place)}"))
+            raise AccordError(dated(column, f"{text!r} in {at(place)}"))
         return text if number is None else number
     if is_nothing(cell):
         return None
     if isinstance(cell, datetime.date | datetime.time | datetime.timedelta | np.datetime64 | np.timedelta64):
-        raise AccordError(_dated(column, f"{cell} in {at(place)}"))
+        raise AccordError(dated(column, f"{cell} in {at(place)}"))
     try:
         number = float(cell)
     except (TypeError, ValueError):
@@ -184,13 +184,19 @@ def _read(cell: Any, column: str, place: int, at: At) -> float | str | None:
     return None if number != number else number
 
 
-def _dated(column: str, example: str) -> str:
+def dated(column: str, example: str) -> str:
+    """Why a column of dates is refused."""
     return (
         f"column {column} holds dates or times ({example}): turn them into numbers, such as days since another date,"
         " or name the column in `drop`"
     )
 
 
-def refuse_dates(column: str, kind: str) -> None:
-    """Of a column whose file says that it holds dates."""
-    raise AccordError(_dated(column, kind))
+def check_names(mine: Collection[str], theirs: Collection[str], who: str, whose: str, every: str = "owners") -> None:
+    """Refuses columns of a table that another has not, or that it lacks."""
+    for name in theirs:
+        if name not in mine:
+            raise AccordError(f"{who} has no column {name}, which {whose} has: all {every} need the same columns")
+    for name in mine:
+        if name not in theirs:
+            raise AccordError(f"{who} has a column {name}, which {whose} has not: all {every} need the same columns")

@@ -25,8 +25,20 @@ BRIGHT, DARK = 1.0, 0.3  # of foregrounds, of backgrounds: on 0.4, blue digits a
 FRESH = 10  # colours of two_by_two's test set, foreground and background each
 
 
+class _Painted:
+    """A shift that paints pictures in colours drawn from its tables, and leaves labels alone."""
+
+    channels: ClassVar[int | None] = 3
+
+    def relabel(self, y: Tensor) -> Tensor:
+        return y
+
+    def apply(self, x: Tensor, y: Tensor, owner: Tensor, sample: Tensor, tables: Tables) -> Tensor:
+        return paint(x, *draw_colours(y, owner, sample, tables))
+
+
 @dataclass(frozen=True)
-class coloured:
+class coloured(_Painted):
     """FedCMNIST (the thesis): a digit's colour goes with its class, and the test set has colours that no client has.
 
     `palette`: "client" gives every client colours of its own for each class, "shared" gives all clients the same;
@@ -39,7 +51,6 @@ class coloured:
     colours: int = 1
     background: bool = False
     palettes: int | None = None
-    channels: ClassVar[int | None] = 3
 
     def __post_init__(self) -> None:
         if self.palette not in ("client", "shared"):
@@ -63,9 +74,6 @@ class coloured:
                 object.__setattr__(self, "palette", "shared")
                 object.__setattr__(self, "palettes", None)
 
-    def relabel(self, y: Tensor) -> Tensor:
-        return y
-
     def tables(self, owners: Sequence[str], classes: int, seed: int) -> dict[str, Tensor]:
         """Colours `[owners + 1, classes, colours, 3]`."""
         count = classes * self.colours
@@ -86,20 +94,12 @@ class coloured:
         place = np.argsort(np.argsort(owners))  # by name, so that as many clients as can be have each palette
         return [("palette", str(number % self.palettes)) for number in place]
 
-    def apply(self, x: Tensor, y: Tensor, owner: Tensor, sample: Tensor, tables: Tables) -> Tensor:
-        return paint(x, *draw_colours(y, owner, sample, tables))
-
 
 @dataclass(frozen=True)
-class two_by_two:
+class two_by_two(_Painted):
     """Multi-class coloured MNIST (the workshop paper): every class has two foreground and two background colours, the
     same for all clients. A test sample has one of ten fresh foregrounds and one of ten fresh backgrounds, whatever its
     class."""
-
-    channels: ClassVar[int | None] = 3
-
-    def relabel(self, y: Tensor) -> Tensor:
-        return y
 
     def tables(self, owners: Sequence[str], classes: int, seed: int) -> dict[str, Tensor]:
         """Colours `[owners + 1, classes, 10, 3]`: a class's two colours fill five places each, the test set's ten are
@@ -112,9 +112,6 @@ class two_by_two:
             ours = pairs.repeat_interleave(FRESH // 2, dim=1).expand(len(owners), classes, FRESH, 3)
             tables[part] = torch.cat([ours, fresh.expand(1, classes, FRESH, 3)])
         return tables
-
-    def apply(self, x: Tensor, y: Tensor, owner: Tensor, sample: Tensor, tables: Tables) -> Tensor:
-        return paint(x, *draw_colours(y, owner, sample, tables))
 
 
 @dataclass(frozen=True)

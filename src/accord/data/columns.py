@@ -171,8 +171,8 @@ def stacked(who: str, first: int, values: Sequence[Any], each: str = "sample") -
 def check_alike(what: str, one: Tensor, like: Tensor) -> None:
     if (one.shape, one.dtype) != (like.shape, like.dtype):
         raise AccordError(
-            f"{what} holds {_size(one)}, but the first {_size(like)}: all must be alike, so resize or convert them"
-            " first"
+            f"{what} holds {contents(one)}, but the first {contents(like)}: all must be alike, so resize or convert"
+            " them first"
         )
 
 
@@ -203,7 +203,8 @@ def _picture(what: str, image: Any) -> Tensor:
     return torch.from_numpy(pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
 
-def _size(sample: Tensor) -> str:
+def contents(sample: Tensor) -> str:
+    """`3 x 32 x 32 uint8`."""
     return f"{' x '.join(str(size) for size in sample.shape) or 'one'} {str(sample.dtype).removeprefix('torch.')}"
 
 

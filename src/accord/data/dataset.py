@@ -12,7 +12,7 @@ from accord.core import draws
 from accord.core.errors import AccordError
 from accord.data.augment import AUGMENTS
 from accord.data.cache import Progress
-from accord.data.federate import deal, may_participate, natural, shifted, with_tests
+from accord.data.federate import check_options, deal, may_participate, natural, shifted, with_tests
 from accord.data.federated import Augment, Federation, Prepare
 from accord.data.readers.npz import read_npz
 from accord.data.samples import Samples
@@ -72,7 +72,7 @@ class DataSet:
         own = {key: options.pop(key) for key in list(options) if key in options_of(self.load)}
         common: dict[str, Any] = {"heldout": heldout, "seed": seed, "prepare": self.prepare, "name": self.name}
         if split == "natural":
-            _check_options(options, ("population",), "split 'natural'")
+            check_options(options, ("population",), split)
             if share != 1:
                 raise AccordError(
                     f"share is for clients that are made up, got {share}: natural ones keep what is theirs"
@@ -142,12 +142,6 @@ def _further(tests: Sequence[str | Path]) -> dict[str, Samples]:
             )
         files[file.stem] = file
     return {name: read_npz(file) for name, file in files.items()}
-
-
-def _check_options(options: Mapping[str, Any], takes: Sequence[str], what: str) -> None:
-    for option in options:
-        if option not in takes:
-            raise AccordError(f"{what} takes {' and '.join(takes)}, not {option}")
 
 
 def _made(what: str, wanted: Any, makers: Mapping[str, Callable[..., Any]]) -> Any:

@@ -6,7 +6,7 @@ held-out.
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -73,10 +73,15 @@ def _split(split: str, options: Mapping[str, Any], y: np.ndarray, clients: int, 
             f"there is no split {split!r}: the splits are {', '.join(SPLITS)}, and natural where data come with owners"
         )
     takes = [name for name in inspect.signature(SPLITS[split]).parameters if name not in ("y", "clients", "seed")]
+    check_options(options, takes, split)
+    return SPLITS[split](y, clients, seed, **options)
+
+
+def check_options(options: Collection[str], takes: Sequence[str], split: str) -> None:
+    """Refuses what a split cannot be told."""
     for option in options:
         if option not in takes:
             raise AccordError(f"split {split!r} takes {' and '.join(takes) or 'no options'}, not {option}")
-    return SPLITS[split](y, clients, seed, **options)
 
 
 def natural(

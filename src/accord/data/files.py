@@ -36,6 +36,13 @@ class Content:
         )
 
 
+def as_folder(path: str | Path) -> Path:
+    """The folder of that path, which must be there."""
+    if not Path(path).is_dir():
+        raise AccordError(f"{path} is not a folder")
+    return Path(path)
+
+
 def read_folder(folder: Path, wanted: Mapping[str, Content], archives: tuple[str, ...] = ()) -> dict[str, bytes]:
     """The content of every wanted file, found in `folder` or below it, or an error naming a missing or damaged one.
 
@@ -59,12 +66,9 @@ def read_folder(folder: Path, wanted: Mapping[str, Content], archives: tuple[str
                 f"{place} is damaged and cannot be read: {str(error).partition(chr(10))[0]}",
             )
     if missing := [name for name in wanted if name not in good]:
-        raise AccordError(next(iter(bad.values()), f"{folder} holds no {missing[0]}" + _or_archives(archives)))
+        others = f", nor {' or '.join(archives)}" if archives else " or .gz of it"
+        raise AccordError(next(iter(bad.values()), f"{folder} holds no {missing[0]}{others}"))
     return good
-
-
-def _or_archives(archives: tuple[str, ...]) -> str:
-    return f", nor {' or '.join(archives)}" if archives else " or .gz of it"
 
 
 def _places(folder: Path, names: set[str]) -> list[Path]:

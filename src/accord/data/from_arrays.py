@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from accord.core import draws
 from accord.core.errors import AccordError
+from accord.data.columns import contents
 from accord.data.federate import assemble, check_counts
 from accord.data.federated import Federation, Prepare
 from accord.data.finite import check_finite
@@ -230,12 +231,7 @@ def _joined(groups: Mapping[str, tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor
         for part, mine, theirs in zip("xy", pair, filled[first], strict=True):
             if (mine.shape[1:], mine.dtype) != (theirs.shape[1:], theirs.dtype):
                 raise AccordError(
-                    f"{part} of {who} holds {_kind(mine)} per sample, but that of {first} {_kind(theirs)}: they must be"
-                    " alike"
+                    f"{part} of {who} holds {contents(mine[0])} per sample, but that of {first} {contents(theirs[0])}:"
+                    " they must be alike"
                 )
     return torch.cat([x for x, _ in filled.values()]), torch.cat([y for _, y in filled.values()])
-
-
-def _kind(values: Tensor) -> str:
-    shape = " x ".join(str(size) for size in values.shape[1:]) or "one"
-    return f"{shape} {str(values.dtype).removeprefix('torch.')}"

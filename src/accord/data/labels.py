@@ -19,9 +19,6 @@ class Labels:
         self._labels: list[str] = []
         self._numbers: dict[str, float | None] = {}  # each label as a number, where it is one
 
-    def __len__(self) -> int:
-        return len(self._labels)
-
     def extend(self, labels: Sequence[str], at: At) -> None:
         """Further labels."""
         for place, label in enumerate(labels):

@@ -117,7 +117,7 @@ class Preparation:
         return self.classes or tuple(map(str, range(self.outputs)))
 
     def encode(self, cells: Cells) -> Tensor:
-        """The cells of a table as a model reads them, but for the scaling."""
+        """The cells of a table, whatever order it is in, as a model reads them, but for the scaling."""
         by_name = dict(zip(cells.names, cells.values.unbind(1), strict=True))
         return encoded(self.columns, by_name, cells.levels)
 
@@ -210,11 +210,6 @@ class Refit:
 
     def __call__(self, fed: Federation) -> Federation:
         return fit_columns(fed, self.cells, self.missing, self.declared, self.like)
-
-    def encode(self, columns: Sequence[Column]) -> Tensor:
-        """The cells as these columns have them, whatever order the table is in."""
-        by_name = dict(zip(self.cells.names, self.cells.values.unbind(1), strict=True))
-        return encoded(columns, by_name, self.cells.levels)
 
 
 def refitted(fed: Federation, before: Federation) -> Federation:

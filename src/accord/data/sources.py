@@ -21,7 +21,7 @@ from urllib.error import HTTPError
 from accord.core.errors import AccordError
 from accord.core.files import check_files
 from accord.data.cache import Progress
-from accord.data.files import Content, read_folder
+from accord.data.files import Content, as_folder, read_folder
 from accord.data.samples import Samples
 
 ANSWER_SECONDS = 5  # a mirror that has not answered by then is taken to be out of reach
@@ -97,9 +97,7 @@ def fetch(recipe: Recipe, scratch: Path, source: str | Path | None = None, progr
 
 
 def _folder(path: str | Path) -> Path:
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
-        raise AccordError(f"{folder} is not a folder")
+    folder = as_folder(Path(path).expanduser())
     check_files(folder)
     return folder
 

@@ -66,21 +66,16 @@ def _lists(who: str, data: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
         array = pyarrow.concat_arrays(array.chunks)
     missing = array.is_null()
     lengths = np.zeros(0, dtype=np.int64)
-    if pyarrow.types.is_list(array.type) or pyarrow.types.is_large_list(array.type) or _is_fixed(array):
+    types = pyarrow.types
+    if types.is_list(array.type) or types.is_large_list(array.type) or types.is_fixed_size_list(array.type):
         lengths = pyarrow.compute.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
         array = array.flatten()
-    numbers = pyarrow.types.is_integer(array.type) or pyarrow.types.is_boolean(array.type)
+    numbers = types.is_integer(array.type) or types.is_boolean(array.type)
     if missing.true_count or array.null_count:
         row = int(np.argmax(missing.to_numpy(zero_copy_only=False))) if missing.true_count else None
         where = "some row" if row is None else f"row {row:,}"
         raise AccordError(f"{where} of {who} has nothing in column {column}: fill it in or leave the row out")
-    if not numbers and not pyarrow.types.is_floating(array.type):
+    if not numbers and not types.is_floating(array.type):
         raise AccordError(f"column {column} of {who} holds lists of {array.type}: inputs are lists of numbers")
     values = array.to_numpy(zero_copy_only=False).astype(np.int64 if numbers else np.float32)
     return values, lengths
-
-
-def _is_fixed(array: Any) -> bool:
-    import pyarrow
-
-    return bool(pyarrow.types.is_fixed_size_list(array.type))

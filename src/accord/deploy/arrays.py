@@ -1,6 +1,7 @@
 """Models as other frameworks carry them, arrays by name, laid out as accord's vectors and back."""
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 import torch
@@ -25,9 +26,7 @@ def layout_of(arrays: Arrays) -> Layout:
         raise AccordError(
             f"a model must have arrays of floating-point numbers, got {', '.join(arrays) or 'none at all'}"
         )
-    wide = torch.float32
-    for tensor in parameters.values():
-        wide = torch.promote_types(wide, tensor.dtype)
+    wide = reduce(torch.promote_types, (t.dtype for t in parameters.values()), torch.float32)
     return Layout(entries_of(parameters), entries_of(buffers), wide)
 
 
@@ -42,8 +41,7 @@ def packed(arrays: Arrays, layout: Layout) -> tuple[Tensor, Tensor]:
     if len(tensors) > len(layout.parameters) + len(layout.buffers):
         known = {entry.name for entry in (*layout.parameters, *layout.buffers)}
         raise AccordError(f"the model has no {', '.join(sorted(set(tensors) - known))}")
-    parts = [tensors[entry.name].reshape(-1).to(layout.dtype) for entry in layout.parameters]
-    return torch.cat(parts), layout.pack_buffers(tensors)
+    return layout.flatten([tensors[entry.name] for entry in layout.parameters]), layout.pack_buffers(tensors)
 
 
 def unpacked(vector: Tensor, buffers: Tensor, layout: Layout, like: Arrays) -> dict[str, Any]:

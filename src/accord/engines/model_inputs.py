@@ -4,7 +4,7 @@ Samples of several tensors come laid out flat (`accord.core.fields`) and are tak
 Hugging Face model's answer the logits are kept. Both are hooks on a copy, so that parameters keep their names.
 """
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,14 +15,9 @@ from accord.data.federated import Federation
 from accord.engines.probe import copied
 
 
-@dataclass(frozen=True)
-class TakenApart:
+def taken_apart(fields: Fields, module: nn.Module, args: tuple[Tensor], kwargs: dict[str, Any]) -> Any:
     """Before a model is called: a flat batch becomes its arguments."""
-
-    fields: Fields
-
-    def __call__(self, module: nn.Module, args: tuple[Tensor], kwargs: dict[str, Any]) -> Any:
-        return self.fields.unpack(args[0])
+    return fields.unpack(args[0])
 
 
 def logits_of(module: nn.Module, args: Any, output: Any) -> Any:
@@ -42,7 +37,7 @@ def as_called(module: nn.Module, fed: Federation) -> nn.Module:
         return module
     module = copied(module)
     if fed.fields is not None:
-        module.register_forward_pre_hook(TakenApart(fed.fields), with_kwargs=True)
+        module.register_forward_pre_hook(partial(taken_apart, fed.fields), with_kwargs=True)
     module.register_forward_hook(logits_of)
     return module
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from accord.core.errors import AccordError, check_whole
 from accord.engines.compiled import one_by_one
 from accord.engines.contract import (
+    Engine,
     Group,
     Job,
     Member,
@@ -39,7 +40,7 @@ _TRIES = 3  # so many workers may die of one task before it is given up
 _BATCHES = 4  # evaluated at a time: with a small model, half a millisecond between tasks counts
 
 
-class Processes:
+class Processes(Engine):
     """Trains shards and evaluates batches in worker processes, which start when there is work for them and last until
     `close`.
 
@@ -48,9 +49,6 @@ class Processes:
     """
 
     name = "processes"
-    lanes_at_once = None
-    ahead = None
-    holds_clients = False
 
     def __init__(self, job: Job, workers: int | None = None, start: str | None = None) -> None:
         if job.device.type != "cpu":

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from accord.kernels.library import enabled, loaded
+from accord.kernels.library import enabled, functions
 
 Padding = int | Sequence[int] | str
 
@@ -100,13 +100,12 @@ def _forward(
     n, k, height, width = sizes[0], sizes[4], sizes[9] // 2, sizes[10] // 2
     out = x.new_empty(n, k, height, width)
     which = torch.empty(n * height * width * (-(-k // 8) * 8), dtype=torch.uint8) if places else None
-    library = loaded().functions
-    assert library is not None
-    odd = library.accord_block_forward(sizes, x.data_ptr(), weight.data_ptr(), _at(bias), out.data_ptr(), _at(which))
+    odd = functions().accord_block_forward(sizes, *map(address, (x, weight, bias, out, which)))
     return (None, None) if odd else (out, which)
 
 
-def _at(tensor: Tensor | None) -> int | None:
+def address(tensor: Tensor | None) -> int | None:
+    """Where a tensor begins, as the library takes it; nowhere, if there is none."""
     return None if tensor is None else tensor.data_ptr()
 
 
@@ -136,11 +135,7 @@ def _backward(
     x, weight, g = x.contiguous(), weight.contiguous(), g.contiguous()
     dx = torch.empty_like(x) if wanted[0] else None
     dw, db = torch.empty_like(weight), weight.new_empty(weight.shape[0])
-    library = loaded().functions
-    assert library is not None
-    odd = library.accord_block_backward(
-        sizes, x.data_ptr(), weight.data_ptr(), which.data_ptr(), g.data_ptr(), _at(dx), dw.data_ptr(), db.data_ptr()
-    )
+    odd = functions().accord_block_backward(sizes, *map(address, (x, weight, which, g, dx, dw, db)))
     return None if odd else [dx, dw if wanted[1] else None, db if wanted[2] else None]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from accord.kernels.block import takes
-from accord.kernels.library import loaded
+from accord.kernels.block import address, takes
+from accord.kernels.library import functions
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Chain:
     ) -> Tensor | None:
         """The same, and `sgd_` along it without a clip, in one pass: the loss. Where it is None nothing has moved."""
         w, start, drift, gradients, (velocity,) = piece
-        vectors = map(_at, (velocity, start if mu else None, drift, gradients))
+        vectors = map(address, (velocity, start if mu else None, drift, gradients))
         return self._call("accord_chain_step", x, y, w, *vectors, weight_decay, mu, momentum, lr)
 
     def _call(self, function: str, x: Tensor, y: Tensor, w: Tensor, *more: Any) -> Tensor | None:
@@ -71,7 +71,7 @@ class Chain:
             return None
         x, y, loss = x.contiguous(), y.contiguous(), x.new_empty(())
         there = [t.data_ptr() for t in (x, y, w, self._gradient, loss)]
-        odd = getattr(_library(), function)(self._layers, self._count, len(y), *there, *more)
+        odd = getattr(functions(), function)(self._layers, self._count, len(y), *there, *more)
         return None if odd else loss
 
 
@@ -87,16 +87,6 @@ def sgd_(
 ) -> None:
     """The step of `accord.rules.local.step.step_` with SGD, in one pass over memory. All are vectors of float32."""
     for part, (w, start, drift, gradients, (velocity,)) in zip(gradient, pieces, strict=True):
-        vectors = map(_at, (part, w, velocity, start if mu else None, drift, gradients))
+        vectors = map(address, (part, w, velocity, start if mu else None, drift, gradients))
         clipped = 1.0 if factor is None else float(factor)
-        _library().accord_sgd(w.numel(), *vectors, clipped, weight_decay, mu, momentum, lr)
-
-
-def _library() -> ctypes.CDLL:
-    library = loaded().functions
-    assert library is not None
-    return library
-
-
-def _at(vector: Tensor | None) -> int | None:
-    return None if vector is None else vector.data_ptr()
+        functions().accord_sgd(w.numel(), *vectors, clipped, weight_decay, mu, momentum, lr)

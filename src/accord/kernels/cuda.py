@@ -3,7 +3,7 @@ builds bring it along."""
 
 import ctypes
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +45,7 @@ class Kernels:
             function = ctypes.c_void_p()
             self._check(self._driver.cuModuleGetFunction(ctypes.byref(function), self._module, name.encode()))
             self._found[name] = function
-        values = values_in_c(given)
+        values = [in_c(value) for value in given]
         addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         self._check(self._driver.cuLaunchKernel(self._found[name], *grid, 1, threads, 1, 1, 0, stream, addresses, None))
@@ -69,12 +69,8 @@ class Int64(int):
 InC = ctypes.c_void_p | ctypes.c_float | ctypes.c_int64 | ctypes.c_int
 
 
-def values_in_c(given: Sequence[Tensor | float | None]) -> list[InC]:
-    """What a kernel's parameters are set to."""
-    return [_in_c(value) for value in given]
-
-
-def _in_c(value: Tensor | float | None) -> InC:
+def in_c(value: Tensor | float | None) -> InC:
+    """What a kernel's parameter is set to."""
     if value is None or isinstance(value, Tensor):
         return ctypes.c_void_p(None if value is None else value.data_ptr())
     if isinstance(value, Int64):

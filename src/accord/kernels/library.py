@@ -121,6 +121,13 @@ def loaded(before_building: Callable[[], None] = lambda: None) -> Loaded:
 _loaded: Loaded | None = None
 
 
+def functions() -> ctypes.CDLL:
+    """The library, for those who have seen that it is there."""
+    library = loaded().functions
+    assert library is not None
+    return library
+
+
 def _attempt(before_building: Callable[[], None]) -> Loaded:
     try:
         return _load(before_building)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from accord.kernels.block import readable
-from accord.kernels.library import available, enabled, in_use, loaded, undecided
+from accord.kernels.library import available, enabled, functions, in_use, undecided
 
 _WORTH_A_BUILD = 1 << 28  # numbers: they take half a second longer without it, and to build it takes two, once
 _WORTH_A_THREAD = 1 << 20
@@ -33,8 +33,7 @@ def _wanted(x: Tensor) -> bool:
 
 def _sums(x: Tensor, weight: Tensor, votes: bool) -> tuple[Tensor, Tensor | None]:
     """Coordinates are shared out among torch's threads: each is added up by one."""
-    library, (clients, size) = loaded().functions, x.shape
-    assert library is not None
+    library, (clients, size) = functions(), x.shape
     out, tally, weight = x.new_zeros(size), x.new_zeros(size) if votes else None, weight.contiguous()
 
     def add(start: int, end: int) -> None:

@@ -1,6 +1,7 @@
 """A sequence of layers that runs convolution, ReLU and max-pool as one where `accord.native` was chosen."""
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
@@ -32,20 +33,17 @@ def fusable(layers: Sequence[nn.Module]) -> nn.Conv2d | None:
     if len(layers) < 3:
         return None
     conv, relu, pool = layers
-    if not (type(conv) is nn.Conv2d and type(relu) is nn.ReLU and type(pool) is nn.MaxPool2d):
+    if not ordinary(conv) or type(relu) is not nn.ReLU or type(pool) is not nn.MaxPool2d or any(map(hooked, layers)):
         return None
-    if (conv.stride, conv.dilation, conv.groups, conv.padding_mode) != ((1, 1), (1, 1), 1, "zeros"):
-        return None
-    if (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode, pool.return_indices) != (
-        2,
-        2,
-        0,
-        1,
-        False,
-        False,
-    ):
-        return None
-    return None if any(map(hooked, layers)) else conv
+    asked = pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode, pool.return_indices
+    return conv if asked == (2, 2, 0, 1, False, False) else None
+
+
+def ordinary(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Whether it is a convolution that the kernels know: of every pixel, over all channels."""
+    if type(layer) is not nn.Conv2d:
+        return False
+    return (layer.stride, layer.dilation, layer.groups, layer.padding_mode) == ((1, 1), (1, 1), 1, "zeros")
 
 
 def hooked(module: nn.Module) -> bool:

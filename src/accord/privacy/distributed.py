@@ -40,6 +40,8 @@ class DistributedPrivacy(Privacy):
     threshold: float = 1.0
     neighbours: int | None = None
 
+    hides_empty_rounds = False  # below the threshold there is no sum, and the server knows who dropped out
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.vote_noise is not None:
@@ -47,11 +49,6 @@ class DistributedPrivacy(Privacy):
                 f"vote_noise must be left out where clients add the noise, got {self.vote_noise}: votes travel in too"
                 " few bits for it, and the mask is computed from the noised sum"
             )
-
-    @property
-    def hides_empty_rounds(self) -> bool:
-        """No: below the threshold there is no sum, and the server knows who dropped out."""
-        return False
 
     def enforced(self, cohort: int) -> int:
         """How many clients' noise there is at the least in a sum that a client helps to unmask: as many as it sees

@@ -49,6 +49,8 @@ class Privacy:
     delta: float = 1e-5
     vote_noise: float | None = None
 
+    hides_empty_rounds = True  # a round without a sound report gets its noise as any other does
+
     def __post_init__(self) -> None:
         what = {
             "clip": "it is the largest norm that a client's update may have",
@@ -63,11 +65,6 @@ class Privacy:
                 raise AccordError(f"{name} must be above 0 and finite, got {value!r}: {why}")
             check_bounds(value, name)
         check_delta(self.delta)
-
-    @property
-    def hides_empty_rounds(self) -> bool:
-        """Whether a round without a sound report gets its noise as any other does."""
-        return True
 
     # ---------------------------------------------------------------------------------------- what it refuses
 

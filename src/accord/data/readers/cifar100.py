@@ -12,7 +12,7 @@ import torch
 
 from accord.core.errors import AccordError
 from accord.data.cache import Progress
-from accord.data.files import open_tar
+from accord.data.files import as_folder, open_tar
 from accord.data.samples import Samples
 
 CIFAR100_MD5 = "03b5dce01913d631647c71ecec9e9cb8"  # of the archive, as www.cs.toronto.edu/~kriz/cifar.html gives it
@@ -28,9 +28,7 @@ MOST = 4 * 60_000 * RECORD  # bytes of all files together: four times what the o
 def read_cifar100(folder: str | Path, progress: Progress | None = None) -> Samples:
     """CIFAR-100 with its 100 fine labels from `train.bin` and `test.bin`, or from the archive, in the folder or below
     it."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise AccordError(f"{folder} is not a folder")
+    folder = as_folder(folder)
     held, where = _held(folder, progress)
     records = {part: _records(held[part], where[part]) for part in PARTS}
     together = np.concatenate([records[part] for part in PARTS])

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from accord.core.errors import AccordError
-from accord.data.cache import Progress
+from accord.data.cache import Progress, with_progress
+from accord.data.files import as_folder
 from accord.data.samples import Samples
 
 CLASSES = (*string.digits, *string.ascii_uppercase, *string.ascii_lowercase)
@@ -29,7 +30,7 @@ TFF = "TFF's fed_emnist_train.h5 or fed_emnist_digitsonly_train.h5, unpacked fro
 
 def read_femnist(folder: str | Path, progress: Progress | None = None) -> Samples:
     """FEMNIST in whichever form it lies in the folder or below; LEAF's, if both are there."""
-    folder = _folder(folder)
+    folder = as_folder(folder)
     if _leaf_files(folder):
         return read_leaf(folder, progress)
     if _tff_files(folder):
@@ -43,13 +44,11 @@ def read_leaf(folder: str | Path, progress: Progress | None = None) -> Samples:
     `all_data_<number>.json` are the whole set and come first; without them, `train/*.json` and `test/*.json`, whose
     test rows have their owners too; without those, the other `all_data_*.json` that LEAF's sampling leaves.
     """
-    folder = _folder(folder)
+    folder = as_folder(folder)
     if not (files := _leaf_files(folder)):
         raise AccordError(f"{folder} holds no FEMNIST of LEAF's: looked in it and below for {LEAF}")
     gathered, seen = _Gathered(), dict[tuple[str, bool], Path]()
-    for number, (path, test) in enumerate(files):
-        if progress:
-            progress("reading LEAF's files", number, len(files))
+    for _, (path, test) in with_progress(progress, "reading LEAF's files", files):
         users, data = _leaf(path)
         for user in users:
             if other := seen.get((user, test)):
@@ -63,15 +62,13 @@ def read_leaf(folder: str | Path, progress: Progress | None = None) -> Samples:
                 )
             gathered.add(user, test, own["x"], own["y"], where, CLASSES)
         del data  # the next file is not to be read before this one has left memory
-    if progress:
-        progress("reading LEAF's files", len(files), len(files))
     return gathered.samples(CLASSES, folder)
 
 
 def read_tff(folder: str | Path, progress: Progress | None = None) -> Samples:
     """TFF's `fed_emnist_train.h5` and `fed_emnist_test.h5`, or the digits-only pair; a writer has rows in both
     files."""
-    folder = _folder(folder)
+    folder = as_folder(folder)
     if not (pair := _tff_files(folder)):
         raise AccordError(f"{folder} holds no FEMNIST of TFF's: looked in it and below for {TFF}")
     try:
@@ -87,15 +84,11 @@ def read_tff(folder: str | Path, progress: Progress | None = None) -> Samples:
         try:
             with h5py.File(path, "r") as file:
                 clients = file["examples"]
-                for number, (user, own) in enumerate(clients.items()):
-                    if progress and number % 50 == 0:
-                        progress(f"reading {path.name}", number, len(clients))
+                for _, (user, own) in with_progress(progress, f"reading {path.name}", clients.items(), every=50):
                     labels = own["label"][()]
                     # one label per picture, which some versions of the file wrap in a dimension of its own
                     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
                     gathered.add(user, test, own["pixels"][()], labels, f"user {user} in {path}", classes)
-                if progress:
-                    progress(f"reading {path.name}", len(clients), len(clients))
         except (AttributeError, IndexError, KeyError, TypeError):
             form = "group examples, in it a group for each user with pixels and label"
             raise AccordError(f"{path} is damaged or not in the form of TFF's FEMNIST files: {form}") from None
@@ -117,10 +110,12 @@ def only_digits(samples: Samples) -> Samples:
         owner = samples.owner[kept]
         having = owner[owner >= 0].unique()  # sorted, so owners keep their order
         owners = tuple(samples.owners[number] for number in having.tolist())
-        changes["owner"] = torch.where(owner >= 0, torch.searchsorted(having, owner), owner)
-        changes["owners"] = owners
-        changes["apart"] = samples.apart & set(owners)
-        changes["populations"] = {name: group for name, group in samples.populations.items() if name in set(owners)}
+        changes |= {
+            "owner": torch.where(owner >= 0, torch.searchsorted(having, owner), owner),
+            "owners": owners,
+            "apart": samples.apart & set(owners),
+            "populations": {name: group for name, group in samples.populations.items() if name in set(owners)},
+        }
     return replace(samples, **changes)
 
 
@@ -190,12 +185,6 @@ def _labels(values: Any, where: str, classes: tuple[str, ...]) -> np.ndarray:
     if outside.any():
         raise AccordError(f"{where} has a label of {labels[outside][0]}: {right}")
     return labels.astype(np.int64)
-
-
-def _folder(folder: str | Path) -> Path:
-    if not Path(folder).is_dir():
-        raise AccordError(f"{folder} is not a folder")
-    return Path(folder)
 
 
 def _leaf(path: Path) -> tuple[list[str], dict[str, Any]]:

@@ -5,6 +5,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ import numpy as np
 from accord.core.errors import AccordError
 from accord.core.files import check_plain
 from accord.data.cache import Progress
-from accord.data.cells import CellColumn, is_nothing, refuse_dates
+from accord.data.cells import CellColumn, dated, is_nothing
 
 BATCH = 1 << 14  # rows of a block
 SEPARATORS = (",", ";", "\t")
@@ -82,19 +83,18 @@ def _sound(sheet: Sheet) -> Sheet:
 @dataclass(frozen=True)
 class _Lines:
     header: tuple[str, ...]
-    rows: Sequence[Sequence[str]]
-    numbers: Sequence[int]
+    rows: Sequence[tuple[int, tuple[str, ...]]]  # line number and values
     where: str
 
     def at(self, place: int) -> str:
-        return f"line {self.numbers[place]} of {self.where}"
+        return f"line {self.rows[place][0]} of {self.where}"
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def texts(self, name: str) -> list[str]:
         place = self.header.index(name)
-        return [row[place] for row in self.rows]
+        return [values[place] for _, values in self.rows]
 
     def feed(self, column: CellColumn) -> None:
         column.extend_texts(self.texts(column.name), self.at)
@@ -142,23 +142,19 @@ class _Csv:
         except csv.Error as error:
             raise AccordError(f"line {lines.line_num} of {self._path} cannot be read as CSV: {error}") from None
 
-    def blocks(self, progress: Progress | None = None) -> Iterator[Block]:
-        rows: list[tuple[str, ...]] = []
-        numbers: list[int] = []
-        lines = self._lines(progress)
-        next(lines)
-        for number, line in lines:
+    def _rows(self, progress: Progress | None) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """The lines below the header, each with a value for every column."""
+        for number, line in islice(self._lines(progress), 1, None):
             if len(line) != len(self.header):
                 raise AccordError(
                     f"line {number} of {self._path} has {len(line)} values: the header names {len(self.header)} columns"
                 )
-            rows.append(line)
-            numbers.append(number)
-            if len(rows) == BATCH:
-                yield _Lines(self.header, rows, numbers, self.where)
-                rows, numbers = [], []
-        if rows:
-            yield _Lines(self.header, rows, numbers, self.where)
+            yield number, line
+
+    def blocks(self, progress: Progress | None = None) -> Iterator[Block]:
+        rows = self._rows(progress)
+        while some := list(islice(rows, BATCH)):
+            yield _Lines(self.header, some, self.where)
 
 
 # ---------------------------------------------------------------------------------------------------- Parquet
@@ -186,7 +182,7 @@ class _Batch:
         cells = self.rows.column(column.name)
         numeric = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)
         if types.is_temporal(cells.type):
-            refuse_dates(column.name, str(cells.type))
+            raise AccordError(dated(column.name, str(cells.type)))
         if any(holds(cells.type) for holds in numeric):
             values = cells.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
             column.extend_numbers(np.asarray(values, dtype=np.float64), self.at)

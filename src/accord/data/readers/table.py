@@ -8,7 +8,7 @@ from typing import Any
 
 from accord.core.errors import AccordError, nearest
 from accord.data.cache import Progress
-from accord.data.cells import CellColumn, Cells, joined, level_name
+from accord.data.cells import CellColumn, Cells, check_names, joined, level_name
 from accord.data.federated import Federation
 from accord.data.labels import Labels, missing_cell
 from accord.data.preparation import MISSING, fit_columns, with_known_classes
@@ -129,16 +129,7 @@ def _features(sheets: Sequence[tuple[Sheet, str]], client: str, label: str, drop
         for name, role in ((client, "client"), (label, "label")):
             if name not in sheet.header and not (role == "client" and owner):
                 raise AccordError(f"{sheet.where} has no column {name!r} for the {role}: {_hint(name, sheet.header)}")
-        for name in first.header:
-            if name not in sheet.header:
-                raise AccordError(
-                    f"{sheet.where} has no column {name}, which {first.where} has: all clients need the same columns"
-                )
-        for name in sheet.header:
-            if name not in first.header:
-                raise AccordError(
-                    f"{sheet.where} has a column {name}, which {first.where} has not: all clients need the same columns"
-                )
+        check_names(sheet.header, first.header, sheet.where, first.where, "clients")
     for name in drop:
         if name not in first.header or name in (client, label):
             others = [other for other in first.header if other not in (client, label)]

@@ -13,7 +13,8 @@ from typing import IO
 import torch
 
 from accord.core.errors import AccordError
-from accord.data.cache import Progress
+from accord.data.cache import Progress, with_progress
+from accord.data.files import as_folder
 from accord.data.readers.tree import decode, pixels
 from accord.data.samples import Samples
 
@@ -29,21 +30,15 @@ def read_tinyimagenet(folder: str | Path, progress: Progress | None = None) -> S
 
     A class's number is its place in wnids.txt, its name what words.txt says. Rows are in the order of the files' names.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise AccordError(f"{folder} is not a folder")
+    folder = as_folder(folder)
     with ExitStack() as open_files:
         files = _files(folder, open_files)
         kinds = _kinds(files)
         train, val = _train(files, kinds), _val(files, kinds)
         x = torch.empty(len(train) + len(val), 3, SIDE, SIDE, dtype=torch.uint8)
         into = x.numpy()  # the same memory
-        for row, (name, _) in enumerate(train + val):
-            if progress and row % 500 == 0:
-                progress("reading Tiny ImageNet's pictures", row, len(x))
+        for row, (name, _) in with_progress(progress, "reading Tiny ImageNet's pictures", train + val, every=500):
             into[row] = pixels(decode(files.read(name), files.called(name), channels=3, side=SIDE))
-        if progress:
-            progress("reading Tiny ImageNet's pictures", len(x), len(x))
         return Samples(
             x,
             torch.tensor([kind for _, kind in train + val]),

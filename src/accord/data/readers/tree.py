@@ -10,7 +10,8 @@ import torch
 
 from accord.core.errors import AccordError, check_whole
 from accord.core.names import in_order
-from accord.data.cache import Progress
+from accord.data.cache import Progress, with_progress
+from accord.data.files import as_folder
 from accord.data.samples import Samples
 
 if TYPE_CHECKING:
@@ -31,9 +32,7 @@ def read_tree(
     `size` makes every picture `size x size`, whatever its shape was; without it all must be square and of one size
     already.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise AccordError(f"{folder} is not a folder")
+    folder = as_folder(folder)
     if size is not None:
         check_whole("size", size)
     if channels not in (1, 3):
@@ -99,9 +98,7 @@ def pixels(picture: "Image") -> np.ndarray:
 def _pictures(paths: list[Path], size: int | None, channels: int, progress: Progress | None) -> np.ndarray:
     """[N, C, size, size] bytes, in one array from the start: pictures may fill most of the memory."""
     x = np.empty(0, dtype=np.uint8)
-    for row, path in enumerate(paths):
-        if progress and row % 200 == 0:
-            progress("reading pictures", row, len(paths))
+    for row, path in with_progress(progress, "reading pictures", paths, every=200):
         try:
             data = path.read_bytes()
         except OSError as error:
@@ -124,8 +121,6 @@ def _pictures(paths: list[Path], size: int | None, channels: int, progress: Prog
                 f"{path} is {wide} x {high} pixels but {first}: give a size to make all pictures size x size"
             )
         x[row] = pixels(picture)
-    if progress:
-        progress("reading pictures", len(paths), len(paths))
     return x
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from accord.core.errors import AccordError
 from accord.core.files import check_plain, write_json
+from accord.data.files import as_folder
 from accord.data.readers.tree import ignored
 from accord.kernels.paths import cache_folder
 
@@ -24,9 +25,7 @@ def tree_digest(folder: str | Path) -> str:
     Links are followed, as they are when pictures are read, but no deeper than pictures lie: a link to a folder above it
     has no end.
     """
-    digest, folder = hashlib.blake2b(digest_size=16), Path(folder)
-    if not folder.is_dir():
-        raise AccordError(f"{folder} is not a folder")
+    digest, folder = hashlib.blake2b(digest_size=16), as_folder(folder)
     before, now = _known(folder), Known()
     for at, below, names in os.walk(folder, followlinks=True):
         below[:] = sorted(name for name in below if not ignored(name))

@@ -25,7 +25,7 @@ def port(host: str, number: int, program: str) -> Finding:
     """The port that the program is to listen at: free, or its own already."""
     about, where = "port", f"port {number} of {host}"
     try:
-        with socket.create_server((host, number), family=_family(host)):
+        with socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
             return fine(about, f"{where} is free.")
     except OSError as error:
         holder = _holder(number)
@@ -129,10 +129,6 @@ def _no_way(error: OSError, where: str) -> str:
             return f"{where} does not answer within {SECONDS:g} s: a firewall between us drops the connection."
         case _:
             return f"{where} cannot be reached: {error.strerror or error}."
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _holder(number: int) -> str:

@@ -22,6 +22,7 @@ from torch import Tensor
 from accord.core.errors import AccordError
 from accord.core.record import Record
 from accord.engines.contract import (
+    Engine,
     Group,
     Job,
     Member,
@@ -44,7 +45,7 @@ from accord.engines.ray.workers import TRIES, Crew
 _TURNS = 4  # tasks that a worker gets of an evaluation, so that a slow one holds up nobody
 
 
-class Cluster:
+class Cluster(Engine):
     """Trains and evaluates on a Ray cluster, with workers that start when there is work for them and last until
     `close`.
 
@@ -52,9 +53,6 @@ class Cluster:
     """
 
     name = "ray"
-    lanes_at_once = None
-    ahead = None
-    holds_clients = False
 
     def __init__(self, job: Job, local: str | None = None) -> None:
         kind = "GPU" if job.device.type == "cuda" else "CPU"

@@ -34,7 +34,7 @@ def convolve(
 ) -> Tensor:
     """`torch.conv2d`, its arguments and its result."""
     size = weight.shape[-2:]
-    step, edge = _pair(stride), _edges(padding, size)
+    step, edge = _pair(stride), edges(padding, size)
     if (
         input.ndim != 4
         or groups != 1
@@ -58,11 +58,11 @@ def convolve(
     return output.view(batch, height, width, -1).permute(0, 3, 1, 2)
 
 
-def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
+def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (value[0], value[-1])
 
 
-def _edges(padding: int | tuple[int, int] | str, size: tuple[int, ...]) -> tuple[int, int] | None:
+def edges(padding: int | tuple[int, ...] | str, size: tuple[int, ...]) -> tuple[int, int] | None:
     """Rows and columns of zeros on each side; None where the sides would differ."""
     if padding == "valid":
         return 0, 0

@@ -16,6 +16,7 @@ from accord.engines.contract import (
     Ahead,
     Batch,
     Begun,
+    Engine,
     Group,
     Job,
     Member,
@@ -55,12 +56,11 @@ class Request:
     cohort: Sequence[Member]
 
 
-class Vectorised:
+class Vectorised(Engine):
     """Trains clients as lanes. `lanes` bounds how many go at once; it is halved whenever the device runs out of
     memory."""
 
     name = "vectorised"
-    holds_clients = False
 
     def __init__(self, job: Job, lanes: int | None = None) -> None:
         self.job = job

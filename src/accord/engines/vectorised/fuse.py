@@ -14,7 +14,7 @@ from torch import nn
 from accord.data.federated import Federation
 from accord.engines.vectorised.lane_layers import LaneConv, LaneLinear, turn_into
 from accord.engines.vectorised.twin import difference
-from accord.models.block import Sequential, fusable, hooked
+from accord.models.block import Sequential, fusable, hooked, ordinary
 
 _ROUNDING = 1e-4  # between outputs of the same layers, relative to them
 
@@ -39,7 +39,7 @@ def fused(module: nn.Module) -> nn.Module:
             continue
         if type(part) is nn.Linear:
             turn_into(part, LaneLinear)
-        elif _ordinary(part):
+        elif ordinary(part):
             turn_into(part, LaneConv)
     return module
 
@@ -56,7 +56,7 @@ def _fuse_within(sequence: nn.Sequential, uses: Counter[int]) -> None:
             turn_into(layer, LaneConv)
             layer.relu = layer.pool = True  # type: ignore[assignment]
             following = 2
-        elif not hooked(layer) and _is_relu(layers[at + 1 :]) and (type(layer) is nn.Linear or _ordinary(layer)):
+        elif not hooked(layer) and _is_relu(layers[at + 1 :]) and (type(layer) is nn.Linear or ordinary(layer)):
             turn_into(layer, LaneLinear if type(layer) is nn.Linear else LaneConv)
             layer.relu, following = True, 1  # type: ignore[assignment]
         for name in names[at + 1 : at + 1 + following]:
@@ -65,13 +65,6 @@ def _fuse_within(sequence: nn.Sequential, uses: Counter[int]) -> None:
 
 def _is_relu(layers: Sequence[nn.Module]) -> bool:
     return bool(layers) and type(layers[0]) is nn.ReLU and not hooked(layers[0])
-
-
-def _ordinary(layer: nn.Module) -> bool:
-    """A convolution that the kernels know: of every pixel, over all channels."""
-    if type(layer) is not nn.Conv2d:
-        return False
-    return (layer.stride, layer.dilation, layer.groups, layer.padding_mode) == ((1, 1), (1, 1), 1, "zeros")
 
 
 def _single(layer: nn.Module) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from accord.core.layout import Layout
+from accord.engines.vectorised.convolve import edges
 from accord.kernels import lane_block, lane_linear
 
 _PLACE = "_place"  # a layer's buffer `weight_place` is where the gradient of its `weight` belongs, if anyone said so
@@ -158,22 +159,11 @@ class LaneConv(nn.Conv2d):
 
 def _shape(conv: LaneConv, input: Tensor) -> lane_block.Shape | None:
     """Of the block for one lane's input; None where it is no batch of images, or zeros on opposite sides differ."""
-    edges = _edges(conv)
-    if edges is None or input.ndim != 4:
+    zeros = edges(conv.padding, conv.kernel_size)
+    if zeros is None or input.ndim != 4:
         return None
     (channels, height, width), (high, wide) = input.shape[1:], conv.kernel_size
-    return lane_block.Shape(channels, height, width, conv.out_channels, high, wide, *edges, conv.relu, conv.pool)
-
-
-def _edges(conv: nn.Conv2d) -> tuple[int, int] | None:
-    """Rows and columns of zeros on each side; None where the sides differ."""
-    high, wide = conv.kernel_size
-    if conv.padding == "valid":
-        return 0, 0
-    if conv.padding == "same":
-        return (high // 2, wide // 2) if high % 2 and wide % 2 else None
-    assert not isinstance(conv.padding, str)
-    return conv.padding[0], conv.padding[1]
+    return lane_block.Shape(channels, height, width, conv.out_channels, high, wide, *zeros, conv.relu, conv.pool)
 
 
 class _Block(torch.autograd.Function):

@@ -256,9 +256,7 @@ def outputs(
     named = {e.name: parameter.to(e.dtype) for e, parameter in zip(model.layout.parameters, parameters, strict=True)}
 
     def one(parameters: State, buffers: State, x: Tensor, key: Tensor | None) -> Tensor:
-        if key is None:
-            return functional_call(model.module, {**parameters, **buffers}, (x,))
-        with draws.Routed(key):
+        with nullcontext() if key is None else draws.Routed(key):
             return functional_call(model.module, {**parameters, **buffers}, (x,))
 
     with Unfolded() if x.is_cuda else nullcontext(), speed.precision(model.speed, x.device):
@@ -279,12 +277,7 @@ def leaves_apart(model: Model, w: Tensor) -> list[list[Tensor]]:
 
 
 def losses_apart(
-    model: Model,
-    of_lanes: Sequence[Sequence[Tensor]],
-    buffers: State,
-    x: Tensor,
-    y: Tensor,
-    dropout: Tensor | None = None,
+    model: Model, of_lanes: Sequence[Sequence[Tensor]], buffers: State, x: Tensor, y: Tensor, dropout: Tensor | None
 ) -> Tensor:
     """`[L, B]`, the loss of every sample, lane by lane, given each lane's parameters. Where streams are given, lanes
     run side by side, forwards and backwards."""
