@@ -82,8 +82,10 @@ def choose(
         return
     interrupt = Interrupt() if minutes is None else Interrupt(60 * minutes)
 
+    noted: set[str] = set()  # by all that is trained, part by part
+
     def train(runs: "list[PlannedRun]") -> tuple[int, bool]:
-        return train_all(runs, f"To go on: {this_command()}", interrupt=interrupt)
+        return train_all(runs, f"To go on: {this_command()}", interrupt=interrupt, noted=noted)
 
     reached = carry_out(question, place, train, warn)
     if reached.stage is None:
