@@ -25,7 +25,13 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     code, out, err = inside(folder, "reproduce", "tiny.toml", "--only", "rule=mean+gma", "--export", "runs.xz")
     assert code == 0 and "runs.xz: 8 runs" in err, err
     (folder / "out.txt").write_text(out)
+    (folder / "err.txt").write_text(err)
     return folder
+
+
+def test_new_runs_say_nothing_of_going_on_and_the_engine_is_named_once(exported: Path) -> None:
+    told = (exported / "err.txt").read_text()
+    assert "nothing to resume" not in told and told.count("\nengine ") == 1
 
 
 # ------------------------------------------------------------------------------------------------ command by command
