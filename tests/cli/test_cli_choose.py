@@ -46,10 +46,17 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_plan_is_told_and_nothing_trained(env: dict[str, str], here: Path) -> None:
-    *stages, total, kind, time = accord(env, here, "choose", "mine.toml", "--dry-run").stdout.splitlines()
+    done = accord(env, here, "choose", "mine.toml", "--dry-run")
+    *stages, total, kind, time = done.stdout.splitlines()
+    assert "no time is known yet for table, logistic" in done.stderr and "3 rounds are tried" in done.stderr
+    again = accord(env, here, "choose", "mine.toml", "--dry-run")
+    assert "rounds are tried" not in again.stderr and again.stdout == done.stdout, "the pace is kept"
     assert stages[0] == "1. the middle rates: 27 runs, 0 of them done" and len(stages) == 6
     assert total == ("486 runs in runs/choose-mine, judged by accuracy on each left out in turn: east, north, south")
-    assert "486 runs" in kind and time.startswith("about ") and not (here / "runs").exists()
+    # as many together as will train together, whomever they leave out
+    assert (
+        "486 runs" in kind and "256 in lockstep" in kind and time.startswith("about ") and not (here / "runs").exists()
+    )
 
 
 def test_too_little_time_for_any_answer_is_said(env: dict[str, str], here: Path) -> None:
