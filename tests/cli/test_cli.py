@@ -152,7 +152,7 @@ def test_json_is_for_machines(env: dict[str, str], trained: tuple[Path, subproce
     shown = json.loads(accord(env, here, "show", "my runs", "--json", "--select", "last10").stdout)
     again = accord(env, here, "run", "my.toml", "run.seeds=0,1", "--json", "--select", "last10")
     assert json.loads(again.stdout) == shown
-    assert "4 rounds, done already" in again.stderr
+    assert "4 rounds, done already" in again.stderr and "engine " not in again.stderr
     first = shown[0]
     assert (first["status"], first["rounds"], first["settings"]["seed"]) == ("done", 4, 0)
     assert first["selected"]["rule"] == "last10" and first["selected"]["rounds"] == [2, 4]

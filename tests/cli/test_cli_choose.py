@@ -11,6 +11,7 @@ from accord.console.progress import watcher_for
 from accord.experiments.execute import Interrupt
 from accord.experiments.sweep import sweep
 from accord.studies.choose import read
+from accord.training.hooks import Event
 from command import accord, environment, refused
 from made_tables import write_sites
 
@@ -45,16 +46,41 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_plan_is_told_and_nothing_trained(env: dict[str, str], here: Path) -> None:
-    *stages, total, kind, time = accord(env, here, "choose", "mine.toml", "--dry-run").stdout.splitlines()
+    done = accord(env, here, "choose", "mine.toml", "--dry-run")
+    *stages, total, kind, time = done.stdout.splitlines()
+    assert "no time is known yet for table, logistic" in done.stderr and "3 rounds are tried" in done.stderr
+    again = accord(env, here, "choose", "mine.toml", "--dry-run")
+    assert "rounds are tried" not in again.stderr and again.stdout == done.stdout, "the pace is kept"
     assert stages[0] == "1. the middle rates: 27 runs, 0 of them done" and len(stages) == 6
     assert total == ("486 runs in runs/choose-mine, judged by accuracy on each left out in turn: east, north, south")
-    assert "486 runs" in kind and time.startswith("about ") and not (here / "runs").exists()
+    # as many together as will train together, whomever they leave out
+    assert (
+        "486 runs" in kind and "256 in lockstep" in kind and time.startswith("about ") and not (here / "runs").exists()
+    )
 
 
 def test_too_little_time_for_any_answer_is_said(env: dict[str, str], here: Path) -> None:
     done = accord(env, here, "choose", "mine.toml", "--minutes", "0", code=2)
     assert "accord: 0 of the 27 runs of the first comparison (averaging, gma, gma-length; 3 seeds) are" in done.stderr
     assert done.stdout == "" and not (here / "runs" / "choose-mine" / "choice.json").exists()
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_runs_that_are_stopped_together_are_told_in_one_line(here: Path, tmp_path: Path, terminal: bool) -> None:
+    more = [f"run.folder={tmp_path}", f"data.source={here / 'sites.csv'}", "train.rounds=100000"]
+    question, interrupt, shown = read(here / "mine.toml", more), Interrupt(), io.StringIO()
+    runs = [run for one in question.stages[0].study.named(question.folder) for _, run in one.runs]
+    with watcher_for(Console(file=shown, force_terminal=terminal, width=200)) as watcher:
+        monitored = watcher.step
+
+        def step(title: str, event: Event) -> None:
+            monitored(title, event)
+            interrupt._pressed = True  # as if Ctrl-C came, or time was up, in the first round
+
+        watcher.step = step  # type: ignore[method-assign]
+        assert sweep(runs, watcher, interrupt, lambda text: None) == 27
+    assert "27 runs stopped after round 1: interrupted" in shown.getvalue()
+    assert shown.getvalue().count("stopped after") == 1
 
 
 def test_what_is_wrong_is_one_sentence(env: dict[str, str], here: Path) -> None:

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +113,23 @@ BAD_DEALS = [
 def test_a_bad_deal_gets_a_sentence(options: dict, sentence: str) -> None:
     with pytest.raises(AccordError, match=re.escape(sentence)):
         deal(*sample(), **{"clients": 10, **options})
+
+
+MAKERS = {
+    "deal": lambda seed: deal(*sample(), clients=4, unseen=1, seed=seed),
+    "from_arrays": lambda seed: from_arrays({"a": sample(40), "b": sample(40)}, seed=seed),
+    "digits": lambda seed: accord.data.digits(clients=4, seed=seed),
+    "shifted": lambda seed: accord.data.digits(clients=4, seed=seed, heldout=0, shift="rotated"),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_seed_is_a_whole_number_of_python_or_numpy(make: Callable[[object], Federation]) -> None:
+    for seed in (True, None, 1.5, "0", np.bool_(True)):
+        with pytest.raises(AccordError, match=re.escape(f"seed must be a whole number, got {seed!r}")):
+            make(seed)
+    ours, theirs = make(3), make(np.int64(3))
+    assert all(torch.equal(rows, theirs.train[client]) for client, rows in ours.train.items())
 
 
 # ------------------------------------------------------------------------------------------------ from_arrays

@@ -245,8 +245,8 @@ def test_other_tables_are_read_the_same_way(tmp_path: Path) -> None:
     pandas.DataFrame(ROWS).to_csv(tmp_path / "mine.csv", index=False)
     pandas.DataFrame(ROWS).to_parquet(tmp_path / "mine.parquet")
     for source in (ROWS, by_column, pandas.DataFrame(ROWS), tmp_path / "mine.csv", str(tmp_path / "mine.parquet")):
-        cells, others = read_cells(source, wanted)
-        assert torch.equal(preparation.encode(cells), fed.x)
+        cells, ids, others = read_cells(source, wanted)
+        assert torch.equal(preparation.encode(cells), fed.x) and ids == {"row": list(range(1, len(ROWS) + 1))}
         assert set(others) <= {"site", "ill"}
 
 

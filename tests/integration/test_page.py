@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,7 @@ def test_every_section_is_there_and_says_what_it_shows(tab: Any, file: Path) -> 
         assert told in tab.locator(f"#{chart}-chart .tip").inner_text()
     assert "0.2" in tab.inner_text("#grid-chart") and "algorithm.mask.tau" in tab.inner_text("#grid-chart")
     tab.click("#every summary >> nth=0")
-    tab.wait_for_selector("#every td:has-text('plan.sample')")
+    tab.wait_for_selector("#every td:has-text('train.sample')")
 
 
 def test_an_evil_name_is_shown_as_it_is(tab: Any, file: Path) -> None:
@@ -278,6 +279,24 @@ def test_dark_follows_the_system_and_the_switch(tab: Any, file: Path) -> None:
     tab.emulate_media(color_scheme="light")
     tab.check("#theme input[value=dark]")
     assert brightness(tab) < 60
+
+
+def test_clients_left_out_in_turn_come_first_and_all_columns_are_in_sight(tab: Any, tmp_path: Path) -> None:
+    methods = {"averaging": accord.fedavg(), "masked": accord.fedavg(mask=accord.gma(0.4))}
+    fed = replace(blobs(clients=10, unseen=0), name="blobs")
+    accord.leave_one_out(mlp(), fed, methods, rounds=2, seeds=(0, 1), folder=tmp_path / "runs")
+    file = tmp_path / "report.html"
+    file.write_text(page(gather(look([tmp_path / "runs"]))))
+    opened(tab, file)
+    shown = tab.eval_on_selector_all("section:not([hidden])", "sections => sections.map(one => one.id)")
+    assert shown[:2] == ["left-out", "results"]
+    head = tab.locator("#left-out-table thead th").all_inner_texts()
+    assert len(head) == 14 and head[-2:] == ["mean", "worst"]
+    room = tab.eval_on_selector("#left-out .scroll", "box => [box.scrollWidth, box.clientWidth]")
+    assert room[0] <= room[1], "the mean and the worst are not beyond the edge"
+    judged = [re.search(r"unseen=\['(c\d+)", row[0])[1] for row in cells(tab)]  # type: ignore[index]
+    assert judged == sorted(judged, key=lambda client: int(client[1:])), "rows that can be compared stand together"
+    assert "only those with the same ones can be compared" in tab.inner_text("#rule-about")
 
 
 def test_paper_is_light_and_holds_every_chart(tab: Any, file: Path) -> None:

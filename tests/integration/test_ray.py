@@ -137,6 +137,19 @@ class Wide(nn.Module):
 # ---------------------------------------------------------------------------------------------- the same bits
 
 
+def test_an_error_comes_in_as_many_parcels_as_an_answer() -> None:
+    """Ray waits for two values of a training: one would be an error of its own, which says nothing of ours."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'accord-fl[ray]'")
+    from accord.engines.ray.payload import Parcel
+    from accord.engines.ray.worker import Worker
+
+    worker = Worker(Parcel.of(None), "sequential", "CPU", [])
+    sent = Parcel.of(None)
+    first, second = worker.train(sent, sent)
+    assert "a worker of the cluster failed" in str(first.open()) and second.open() is None
+    assert "a worker of the cluster failed" in str(worker.evaluate(sent, sent).open())
+
+
 def test_a_record_on_the_driver_s_device_still_says_what_its_fields_are() -> None:
     """Privacy puts noise on updates and votes, which it knows by their kind."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'accord-fl[ray]'")

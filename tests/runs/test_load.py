@@ -97,8 +97,18 @@ ROW |= {"slope": "sideways", "vessels": 1}
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ([{**ROW, "age": "fifty"}], "column age of the table holds text, such as 'fifty': the model was trained on"),
-        ([{**ROW, "age": "1,5"}], "row 0 of the table has '1,5' in column age, which is no number"),
+        (
+            [{**ROW, "age": "fifty"}],
+            "row 0 of the table has 'fifty' in column age, where the model was trained on numbers: correct the cell, or"
+            " leave it empty",
+        ),
+        ([{**ROW, "age": "1,5"}], "row 0 of the table has '1,5' in column age, where the model was trained on numbers"),
+        ([ROW, {**ROW, "age": "old"}], "row 1 of the table has 'old' in column age, where the model was trained on"),
+        (
+            [{**ROW, "age": "1970-01-02"}],
+            "column age holds dates or times ('1970-01-02' in row 0 of the table): the model was trained on numbers, so"
+            " write these",
+        ),
         ([{key: ROW[key] for key in ("age", "sex")}], "the table has no column 'pain', which the model reads"),
         (np.zeros((2, 9)), "an array cannot say which category a row is of (sex, pain, slope): give a table by name"),
         (17, "a table is a path of a CSV or Parquet file"),
@@ -117,9 +127,28 @@ def test_tables_of_every_kind(trained: Any) -> None:
     for table in (told, told.to_dict("list"), told.to_dict("records")):
         assert run.predict(table).to_csv() == run.predict(source).to_csv()
     (one,) = run.predict([ROW])
-    assert list(one) == ["prediction", "p(ill)", "p(well)"] and one["p(ill)"] + one["p(well)"] == pytest.approx(1)
+    assert list(one) == ["row", "prediction", "p(ill)", "p(well)"] and one["row"] == 1
+    assert one["p(ill)"] + one["p(well)"] == pytest.approx(1)
     assert list(run.predict(told).to_pandas().columns) == list(one)
     assert len(run.predict(told[:0])) == 0
+
+
+def test_rows_go_by_the_columns_that_were_dropped(tmp_path: Path) -> None:
+    """An id is named in `drop` where a model is trained, and comes back beside each prediction."""
+    header, *lines = PATIENTS.read_text().splitlines()
+    numbered = [f"patient,{header}", *(f"P{number:03d},{line}" for number, line in enumerate(lines))]
+    (tmp_path / "train.csv").write_text("\n".join(numbered))
+    (tmp_path / "new.csv").write_text("\n".join([numbered[0], *numbered[7:9]]))
+    fed = accord.data.table(source=tmp_path / "train.csv", drop=["patient"], **OPTIONS)
+    model = accord.models.logistic(features=fed.shape[0], classes=2)
+    run = accord.fit(model, fed, accord.fedavg(), rounds=1, folder=tmp_path / "runs")
+    done = run_command(tmp_path, "predict", str(run.folder), "new.csv")
+    assert done.stderr == "columns that the model does not read: hospital, diagnosis\n"
+    told, *rows = (line.split(",") for line in done.stdout.splitlines())
+    assert told[:2] == ["patient", "prediction"] and [row[0] for row in rows] == ["P006", "P007"]
+    assert [row[1] for row in rows] == run.predict(tmp_path / "train.csv").labels[6:8]
+    unnamed = [{key: value for key, value in ROW.items() if key != "patient"}] * 2
+    assert [row["row"] for row in run.predict(unnamed)] == [1, 2], "a table without the id goes by its rows"
 
 
 # ------------------------------------------------------------------------------------------------ other models

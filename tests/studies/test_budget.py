@@ -25,7 +25,13 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     code, out, err = inside(folder, "reproduce", "tiny.toml", "--only", "rule=mean+gma", "--export", "runs.xz")
     assert code == 0 and "runs.xz: 8 runs" in err, err
     (folder / "out.txt").write_text(out)
+    (folder / "err.txt").write_text(err)
     return folder
+
+
+def test_new_runs_say_nothing_of_going_on_and_the_engine_is_named_once(exported: Path) -> None:
+    told = (exported / "err.txt").read_text()
+    assert "nothing to resume" not in told and told.count("\nengine ") == 1
 
 
 # ------------------------------------------------------------------------------------------------ command by command
@@ -126,12 +132,30 @@ def test_a_damaged_or_foreign_file_is_refused_before_anything_is_written(exporte
         "export of format 9, and this accord reads format 1": lzma.compress(b'{"accord_export": 9, "runs": 0}'),
         "a run is named '../../x-s0'": _export({**first, "name": "../../x-s0"}),
         "is not whole": _export({**first, "metrics": first["metrics"][:-1]}),
+        f"{first['name']} in wrong.xz are those of another run, digits-": _export(_changed(first, "train", lr=0.07)),
+        "are those of another run": _export({**first, "settings": {**first["settings"], "seed": 5}}),
+        "wrong.xz cannot be read: data.clients": _export(_changed(first, "data", clients="six")),
     }
     for said, content in wrong.items():
         (tmp_path / "wrong.xz").write_bytes(content)
         assert said in refused({}, tmp_path, "reproduce", "tiny.toml", "--import", "wrong.xz")
     assert "there is no file none.xz" in refused({}, tmp_path, "reproduce", "tiny.toml", "--import", "none.xz")
     assert not (tmp_path / "runs").exists()
+
+
+def test_code_that_an_export_names_is_not_imported(exported: Path, tmp_path: Path) -> None:
+    """Whether its settings give a run's name then stays open: the file may be a stranger's."""
+    first = json.loads(lzma.decompress((exported / "runs.xz").read_bytes()).splitlines()[1])
+    (tmp_path / "strange.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "strange.xz").write_bytes(_export(_changed(first, "algorithm", mask={"name": "strange:mask"})))
+    (tmp_path / "tiny.toml").write_text(TINY)
+    code, _, err = inside(tmp_path, "reproduce", "tiny.toml", "--plan", "--import", "strange.xz")
+    assert code == 0 and "1 runs taken up" in err and "imported" not in err, err
+
+
+def _changed(run: dict, section: str, **values: object) -> dict:
+    settings = run["settings"]
+    return {**run, "settings": {**settings, section: {**settings[section], **values}}}
 
 
 def _export(run: dict) -> bytes:

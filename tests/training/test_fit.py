@@ -598,6 +598,7 @@ def test_plot_and_save(tmp_path) -> None:
         ({"momentum": "0.9"}, "momentum must be a number, got '0.9'"),
         ({"lr": "0.1"}, "lr must be a number or a schedule such as .* got '0.1'"),
         ({"seed": "x"}, "seed must be a whole number, got 'x'"),
+        ({"seed": True}, "seed must be a whole number, got True"),
         ({"algorithm": accord.fedavg}, "algorithm must be of type Algorithm, got <function fedavg"),
         ({"device": "tpu7"}, "no device 'tpu7'"),
         ({"device": "meta"}, "runs on cpu and cuda, got device 'meta'"),

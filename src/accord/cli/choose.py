@@ -13,6 +13,8 @@ from accord.cli.study_output import warn, write_results
 from accord.core.errors import AccordError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from accord.experiments.sweep import PlannedRun
     from accord.studies.choose import Question, Reached
 
@@ -42,7 +44,11 @@ def choose(
         Path | None, typer.Option("--report", metavar="FILE", help="Make a page of it too.", show_default=False)
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the stages and estimate their time; train nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="List the stages and estimate their time; nothing is kept of the rounds that are tried for it.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -82,8 +88,10 @@ def choose(
         return
     interrupt = Interrupt() if minutes is None else Interrupt(60 * minutes)
 
+    noted: set[str] = set()  # by all that is trained, part by part
+
     def train(runs: "list[PlannedRun]") -> tuple[int, bool]:
-        return train_all(runs, f"To go on: {this_command()}", interrupt=interrupt)
+        return train_all(runs, f"To go on: {this_command()}", interrupt=interrupt, noted=noted)
 
     reached = carry_out(question, place, train, warn)
     if reached.stage is None:
@@ -104,14 +112,28 @@ def choose(
 def _print_stages(question: "Question", folder: Path) -> None:
     from accord.studies.carry_out import all_runs
 
+    # the last stage holds all others, and to name a run takes a while
+    named = {_place(run.values, run.seed): run for run in all_runs(question.stages[-1].study.named(folder), warn)}
     runs: dict[Path, PlannedRun] = {}
     for number, stage in enumerate(question.stages, 1):
-        more = {run.folder: run for run in all_runs(stage.study.named(folder), warn) if run.folder not in runs}
+        places = [
+            _place({**cell.values, **point}, seed)
+            for cell in stage.study.cells
+            for point in cell.points
+            for seed in cell.seeds
+        ]
+        own = [named[place] for place in places if place in named]
+        more = {run.folder: run for run in own if run.folder not in runs}
         print(f"{number}. {stage.adds}: {len(more)} runs, {sum(run.done for run in more.values())} of them done")
         runs |= more
     judges = f"each left out in turn: {', '.join(question.clients)}" if question.clients else "unseen clients"
     print(f"{len(runs)} runs in {folder}, judged by {question.metric.name} on {judges}")
     print_time(list(runs.values()))
+
+
+def _place(values: "Mapping[str, object]", seed: int) -> str:
+    """A run by the values that set it apart."""
+    return repr((sorted(values.items()), seed))
 
 
 def _say_too_little(question: "Question", reached: "Reached", *, late: bool) -> NoReturn:

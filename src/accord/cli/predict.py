@@ -28,6 +28,8 @@ def predict(
 ) -> None:
     """Predict labels and probabilities for the rows of a table, one row out for each row in.
 
+    Rows go by the columns that `data.drop` named in training, such as an id, or else by `row`, counted from 1.
+
     Examples:
 
     * `accord predict runs/table-fedavg-1f0c2d3e4b-s0 new-patients.csv -o predicted.csv`

@@ -212,8 +212,10 @@ def _train(
         warn("Without scipy (accord-fl[studies]) cells go in their order, and no seeds are added.")
     interrupt = Interrupt() if minutes is None else Interrupt(60 * minutes)
 
+    noted: set[str] = set()  # by all that is trained, part by part
+
     def train(runs: "list[PlannedRun]") -> tuple[int, bool]:
-        return train_all(runs, f"To go on: {this_command()}", interrupt=interrupt)
+        return train_all(runs, f"To go on: {this_command()}", interrupt=interrupt, noted=noted)
 
     adds = by_need if more_seeds is None else more_seeds
     done = carry_out(study, pool, rule, train, warn, grow=grow, by_need=by_need, more_seeds=adds)

@@ -129,16 +129,22 @@ def _going_on(console: Console, hint: str) -> Iterator[None]:
 
 
 def train_all(
-    runs: "list[PlannedRun]", hint: str, *, fresh: bool = False, interrupt: "Interrupt | None" = None
+    runs: "list[PlannedRun]",
+    hint: str,
+    *,
+    fresh: bool = False,
+    interrupt: "Interrupt | None" = None,
+    noted: set[str] | None = None,
 ) -> tuple[int, bool]:
     """Trains what is left of the runs: how many have rounds before them still, and whether that was asked for, by
-    Ctrl-C or because time is up. A second Ctrl-C ends the command here; `hint` says how to go on."""
+    Ctrl-C or because time is up. A second Ctrl-C ends the command here; `hint` says how to go on. Notes that were
+    `noted` before are not repeated."""
     from accord.console.progress import watcher_for
     from accord.experiments.execute import Interrupt
     from accord.experiments.sweep import sweep
 
     console, interrupt = Console(stderr=True), interrupt or Interrupt()
-    with _going_on(console, hint), watcher_for(console) as watcher:
+    with _going_on(console, hint), watcher_for(console, noted) as watcher:
         left = sweep(runs, watcher, interrupt, lambda text: tell(console, text), fresh=fresh)
     return left, interrupt.asked
 

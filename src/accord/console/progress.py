@@ -106,12 +106,35 @@ class Pack:
         return " · ".join(parts)
 
 
-class Lines:
-    """One plain line per evaluation, and one at least every half minute, for logs."""
+class Stops:
+    """Runs that were stopped together: what is said of them, once for each reason."""
 
-    def __init__(self, console: Console) -> None:
-        self.console, self.title, self._printed, self._noted, self._when = console, "", "", "", time.monotonic()
-        self._pack, self._warnings = Pack(), Warnings()
+    def __init__(self) -> None:
+        self._runs: dict[str, list[tuple[str, Run]]] = {}
+
+    def add(self, title: str, run: Run) -> None:
+        self._runs.setdefault(run.stopped or "", []).append((title, run))
+
+    def take(self) -> list[str]:
+        """The lines that are due: `12 runs stopped after rounds 3 to 5: interrupted`, and of one run its title."""
+        lines = []
+        for why, runs in self._runs.items():
+            rounds = sorted({run.rounds for _, run in runs})
+            after = f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} to {rounds[-1]}"
+            who = f"{runs[0][0]} ·" if len(runs) == 1 else f"{len(runs)} runs"
+            lines.append(f"{who} stopped after {after}: {why}")
+        self._runs.clear()
+        return lines
+
+
+class Lines:
+    """One plain line per evaluation, and one at least every half minute, for logs. Of notes, those in `noted` have been
+    printed."""
+
+    def __init__(self, console: Console, noted: set[str] | None = None) -> None:
+        self.console, self.title, self._printed, self._when = console, "", "", time.monotonic()
+        self._noted = set() if noted is None else noted
+        self._pack, self._warnings, self._stops = Pack(), Warnings(), Stops()
 
     def _line(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -133,8 +156,8 @@ class Lines:
             self._line(f"{self.title} · round {event.round}/{event.rounds} · {news(event.row)}")
 
     def note(self, text: str) -> None:
-        if text != self._noted:  # every seed would say the same
-            self._noted = text
+        if text not in self._noted:  # every run would say the same
+            self._noted.add(text)
             self._line(text)
 
     def end(self, run: Run) -> None:
@@ -142,6 +165,7 @@ class Lines:
             self._line(f"{self.title} · {text}")
 
     def begin(self, title: str, runs: int, rounds: int, reached: int) -> None:
+        self._tell_stops()
         self._pack = Pack(runs, rounds, reached)
         self._line(f"{title}: {how_far(rounds, reached)}")
 
@@ -154,20 +178,28 @@ class Lines:
 
     def leave(self, title: str, run: Run) -> None:
         self._pack.left(run)
-        latest = f" · {news(run.recorded[-1])}" if run.recorded and not run.stopped else ""
+        if run.stopped:
+            self._stops.add(title, run)
+            return
+        latest = f" · {news(run.recorded[-1])}" if run.recorded else ""
         self._line(f"{title} · {ending(run) or f'done after round {run.rounds}'}{latest} · {self._pack}")
+
+    def _tell_stops(self) -> None:
+        for text in self._stops.take():
+            self._line(f"{text} · {self._pack}")
 
     def __enter__(self) -> "Lines":
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self._tell_stops()
 
 
 class Bars:
-    """A live bar per run: rounds, time left, and news of the last evaluation in what room there is."""
+    """A live bar per run: rounds, time left, and news of the last evaluation in what room there is. Of notes, those in
+    `noted` have been printed."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, noted: set[str] | None = None) -> None:
         whole, rest = Column(no_wrap=True), Column(ratio=1, no_wrap=True, overflow="ellipsis")
         self._progress = Progress(
             TextColumn("{task.description}", table_column=whole, markup=False),
@@ -180,9 +212,9 @@ class Bars:
         )
         self._task: Any = None
         self._fetch: dict[str, Any] = {}
-        self._noted = ""
+        self._noted = set() if noted is None else noted
         self._last = self._title = ""
-        self._pack, self._warnings = Pack(), Warnings()
+        self._pack, self._warnings, self._stops = Pack(), Warnings(), Stops()
 
     def data(self, label: str, done: int, total: int | None) -> None:
         if label not in self._fetch:
@@ -210,8 +242,8 @@ class Bars:
         self._progress.update(self._task, completed=event.round, news=self._last or news(event.row))
 
     def note(self, text: str) -> None:
-        if text != self._noted:
-            self._noted = text
+        if text not in self._noted:
+            self._noted.add(text)
             self._progress.console.print(text, style="dim", markup=False, highlight=False)
 
     def end(self, run: Run) -> None:
@@ -220,6 +252,7 @@ class Bars:
             self._progress.console.print(text, style="yellow" if run.stopped else "dim", markup=False, highlight=False)
 
     def begin(self, title: str, runs: int, rounds: int, reached: int) -> None:
+        self._tell_stops()
         self._pack = Pack(runs, rounds, reached)
         self._last = f"0/{runs} runs done"
         self._new_task(title, rounds, reached)
@@ -231,23 +264,29 @@ class Bars:
 
     def leave(self, title: str, run: Run) -> None:
         self._pack.left(run)
-        if text := ending(run):
-            self._progress.console.print(
-                f"{title} · {text}", style="yellow" if run.stopped else "dim", markup=False, highlight=False
-            )
+        if run.stopped:
+            self._stops.add(title, run)
+        elif text := ending(run):
+            self._progress.console.print(f"{title} · {text}", style="dim", markup=False, highlight=False)
         latest = f" · {news(run.recorded[-1])}" if run.recorded else ""
         self._progress.update(
             self._task, total=self._pack.rounds, news=f"{self._pack.done}/{self._pack.runs} runs done{latest}"
         )
+
+    def _tell_stops(self) -> None:
+        for text in self._stops.take():
+            self._progress.console.print(text, style="yellow", markup=False, highlight=False)
 
     def __enter__(self) -> "Bars":
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._tell_stops()
         self._progress.stop()
 
 
-def watcher_for(console: Console) -> Bars | Lines:
-    """Bars on a terminal, lines elsewhere."""
-    return Bars(console) if console.is_terminal else Lines(console)
+def watcher_for(console: Console, noted: set[str] | None = None) -> Bars | Lines:
+    """Bars on a terminal, lines elsewhere. A note is printed once; several watchers of one command share what they have
+    `noted`."""
+    return Bars(console, noted) if console.is_terminal else Lines(console, noted)

@@ -22,12 +22,16 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from accord.core.errors import whole_seed
+
 _MANY = 500  # numbers from which `stable_order` gains by sorting them with their places
 _TOGETHER = 1 << 17  # numbers that `permutations` sorts together: a core's cache holds them
 
 
 def key(seed: int, purpose: str, *path: int | str) -> int:
     """A 128-bit key for one purpose: `key(0, "batches", round, client)`."""
+    if type(seed) is not int:  # all that draws passes here
+        seed = whole_seed(seed)
     text = f"[{','.join(map(_in_json, (seed, purpose, *path)))}]"  # in half the time that JSON's encoder takes
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 

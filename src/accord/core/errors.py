@@ -5,6 +5,7 @@ import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from numbers import Integral
 from typing import Any
 
 
@@ -28,6 +29,13 @@ def check_whole(name: str, value: object, least: int = 1) -> None:
         raise AccordError(f"{name} must be a whole number of at least {least}, got {value!r}")
     if value > _MOST:
         raise AccordError(f"{name} must be at most {_MOST:,}, got {_short(value)}")
+
+
+def whole_seed(seed: object) -> int:
+    """A seed as an int: a whole number of Python's or numpy's. True and False are none."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise AccordError(f"seed must be a whole number, got {seed!r}")
+    return int(seed)
 
 
 def check_bounds(value: Any, name: str = "") -> None:

@@ -6,7 +6,7 @@ import re
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -39,10 +39,11 @@ class Cells:
 
 class CellColumn:
     """A column as it is read, block after block. The first cell that is not missing says whether it holds numbers or
-    categories, unless it is declared to hold categories, which may be numbers then."""
+    categories, unless it is declared to hold categories, which may be numbers then. A column that a `trained` model
+    reads holds what it was trained on: categories where it is declared, else numbers."""
 
-    def __init__(self, name: str, declared: bool = False) -> None:
-        self.name, self._declared = name, declared
+    def __init__(self, name: str, declared: bool = False, trained: bool = False) -> None:
+        self.name, self._declared, self._trained = name, declared, trained
         self._values = array("f")
         self._numbers: dict[str, int] = {}  # of the levels
         self._first: tuple[bool, str] | None = None  # whether the first cell is a number, and which one it is
@@ -80,12 +81,17 @@ class CellColumn:
             self._values.append(self._value(cell, place, at) if level is None else level)
 
     def _value(self, cell: Any, place: int, at: At) -> float:
-        read = _read(cell, self.name, place, at)
+        read = self._read(cell, place, at)
         if read is None:
             return float("nan")
         if self._declared:
             return self._level(read if isinstance(read, str) else as_text(read))
         number = not isinstance(read, str)
+        if self._trained and not number:
+            raise AccordError(
+                f"{at(place)} has {cell!r} in column {self.name}, where the model was trained on numbers: correct the"
+                " cell, or leave it empty"
+            )
         if self._first is None:
             self._first = number, f"{read!r} in {at(place)}" if not number else f"{read:g} in {at(place)}"
         if number != self._first[0]:
@@ -103,6 +109,37 @@ class CellColumn:
         if not abs(read) <= LARGEST:
             raise AccordError(self._infinite(at(place), cell))
         return read
+
+    def _read(self, cell: Any, place: int, at: At) -> float | str | None:
+        """A cell as a number or a text; None if it is missing."""
+        if isinstance(cell, bytes):
+            cell = cell.decode("utf-8", "replace")
+        if isinstance(cell, str):
+            text = cell.strip()
+            if text in BLANK:
+                return None
+            number = _TRUTH.get(text.lower(), number_of(text))
+            if number is None and _DATE.fullmatch(text):
+                self.refuse_dates(f"{text!r} in {at(place)}")
+            return text if number is None else number
+        if is_nothing(cell):
+            return None
+        if isinstance(cell, datetime.date | datetime.time | datetime.timedelta | np.datetime64 | np.timedelta64):
+            self.refuse_dates(f"{cell} in {at(place)}")
+        try:
+            number = float(cell)
+        except (TypeError, ValueError):
+            raise AccordError(
+                f"{at(place)} has a {type(cell).__name__} in column {self.name}: a cell is a number or a text"
+            ) from None
+        return None if number != number else number
+
+    def refuse_dates(self, example: str) -> NoReturn:
+        """Of a column that holds dates, such as this one."""
+        way_out = "turn them into numbers, such as days since another date, or name the column in `drop`"
+        if self._trained:
+            way_out = f"the model was trained on {'categories' if self._declared else 'numbers'}, so write these"
+        raise AccordError(f"column {self.name} holds dates or times ({example}): {way_out}")
 
     def _infinite(self, at: str, cell: Any) -> str:
         return f"{at} has {str(cell).strip()} in column {self.name}: features are finite numbers"
@@ -157,39 +194,6 @@ def number_of(text: str) -> float | None:
 def is_nothing(cell: Any) -> bool:
     """Whether a cell of a table in memory says by its type or as NaN that it is missing."""
     return type(cell).__name__ in _NOTHING or (isinstance(cell, float | np.floating) and bool(np.isnan(cell)))
-
-
-def _read(cell: Any, column: str, place: int, at: At) -> float | str | None:
-    """A cell as a number or a text; None if it is missing."""
-    if isinstance(cell, bytes):
-        cell = cell.decode("utf-8", "replace")
-    if isinstance(cell, str):
-        text = cell.strip()
-        if text in BLANK:
-            return None
-        number = _TRUTH.get(text.lower(), number_of(text))
-        if number is None and _DATE.fullmatch(text):
-            raise AccordError(dated(column, f"{text!r} in {at(place)}"))
-        return text if number is None else number
-    if is_nothing(cell):
-        return None
-    if isinstance(cell, datetime.date | datetime.time | datetime.timedelta | np.datetime64 | np.timedelta64):
-        raise AccordError(dated(column, f"{cell} in {at(place)}"))
-    try:
-        number = float(cell)
-    except (TypeError, ValueError):
-        raise AccordError(
-            f"{at(place)} has a {type(cell).__name__} in column {column}: a cell is a number or a text"
-        ) from None
-    return None if number != number else number
-
-
-def dated(column: str, example: str) -> str:
-    """Why a column of dates is refused."""
-    return (
-        f"column {column} holds dates or times ({example}): turn them into numbers, such as days since another date,"
-        " or name the column in `drop`"
-    )
 
 
 def check_names(mine: Collection[str], theirs: Collection[str], who: str, whose: str, every: str = "owners") -> None:

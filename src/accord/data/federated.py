@@ -100,6 +100,7 @@ class Federation:
     classes: tuple[str, ...] = ()  # the classes' names, where they have any
     fields: Fields | None = None  # of samples that are several tensors: how they lie in `x`, flat
     columns: "tuple[Column, ...]" = ()  # of a table: how each became inputs of the model
+    dropped: tuple[str, ...] = ()  # columns of a table that no model reads, such as an id
     notes: tuple[str, ...] = ()  # what a person should know of them
     # of a table: the same federation prepared by the clients that train now; see `refitted`
     refit: "Refit | None" = None

@@ -91,6 +91,7 @@ class Preparation:
     columns: tuple[Column, ...] = ()  # of a table
     scaling: Prepare | None = _AS_IS  # None: a function of the user's, which the folder does not hold
     fields: Fields | None = None  # of samples that are several tensors
+    dropped: tuple[str, ...] = ()  # columns of the table that the model does not read: predictions go by them
 
     @classmethod
     def of(cls, fed: Federation) -> "Preparation | None":
@@ -99,7 +100,8 @@ class Preparation:
         if not len(fed.y):
             return fed.agreed
         scaling = fed.prepare if fed.applied is None else fed.applied
-        return cls(fed.shape, fed.outputs, fed.y.is_floating_point(), fed.classes, fed.columns, scaling, fed.fields)
+        known = (fed.shape, fed.outputs, fed.y.is_floating_point(), fed.classes, fed.columns)
+        return cls(*known, scaling, fed.fields, fed.dropped)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -143,6 +145,7 @@ class Preparation:
             "columns": [{f.name: getattr(column, f.name) for f in fields(column)} for column in self.columns],
             "scaling": {"name": type(self.scaling).__name__, **vars(self.scaling)} if self.keeps_shape else None,
             **({} if self.fields is None else {"fields": self.fields.to_json()}),
+            **({"dropped": list(self.dropped)} if self.dropped else {}),
         }
 
     @classmethod
@@ -155,8 +158,8 @@ class Preparation:
             raise ValueError("its shape and outputs must be whole numbers")
         if not all(isinstance(value, int | float) for values in scaling.values() for value in values):
             raise TypeError("its scaling must be numbers")
-        if not all(isinstance(name, str) for name in form["classes"]):
-            raise TypeError("its classes must be text")
+        if not all(isinstance(name, str) for name in [*form["classes"], *form.get("dropped", ())]):
+            raise TypeError("its classes and dropped columns must be text")
         return cls(
             tuple(form["shape"]),
             form["outputs"],
@@ -165,6 +168,7 @@ class Preparation:
             tuple(map(Column.from_json, form["columns"])),
             None if make is None else make(**{name: tuple(values) for name, values in scaling.items()}),
             Fields.from_json(form["fields"]) if "fields" in form else None,
+            tuple(form.get("dropped", ())),
         )
 
 

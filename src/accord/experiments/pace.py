@@ -67,9 +67,10 @@ def _kind(run: PlannedRun) -> str:
     """What the time of a round hangs on: runs of one kind take equally long."""
     settings = run.experiment.settings
     clients = "natural clients" if settings.data.clients is None else f"{settings.data.clients} clients"
+    in_turn = ", one client left out" if run.leaves_out else ""  # such runs go in lockstep where others do not
     return (
         f"{settings.data.name}, {settings.model.name}, {settings.train.sample} of {clients}, {settings.train.epochs}"
-        " epochs"
+        f" epochs{in_turn}"
     )
 
 
@@ -85,7 +86,7 @@ def _pace(runs: Sequence[PlannedRun], tell: Callable[[str], None]) -> Pace:
     except AccordError:  # none yet, or one that was damaged: it is measured again
         known = {}
     if key not in known:
-        tell(f"trying {kind} ...")
+        tell(f"no time is known yet for {kind}: {_TRIED} rounds are tried, once, which may take a minute or more ...")
         known[key] = vars(_measured(runs))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, known)
@@ -95,6 +96,7 @@ def _pace(runs: Sequence[PlannedRun], tell: Callable[[str], None]) -> Pace:
 def _measured(runs: Sequence[PlannedRun]) -> Pace:
     """Rounds of a run by itself or, where that is how they go, of as many in lockstep as there is room for."""
     jobs = Jobs()
+    jobs.stack(runs[:_LOOKED_AT])  # as a sweep does, so that those go together that will
     group, engine = packed(grouped(runs[:_LOOKED_AT], jobs)[0], jobs)  # the first run, and those that can go with it
     moments: list[list[float]] = [[] for _ in range(_TRIED)]
 

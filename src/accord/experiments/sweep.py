@@ -186,7 +186,8 @@ def _train(
         tell(f"{group}.")
         for run in runs:
             if not interrupt.asked:
-                execute_seed(run.experiment, run.seed, watcher, interrupt, resume=True, fresh=False)
+                there = run.folder.exists()  # else it is new, and nobody asked to go on with it
+                execute_seed(run.experiment, run.seed, watcher, interrupt, resume=there, fresh=False)
         return
     for line in engine.job.fed.notes:
         tell(line)

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,14 @@ _AT_ONCE = 1024  # samples; fixed, so that a row's prediction is the same in eve
 @dataclass(frozen=True, eq=False)
 class Predictions:
     """One prediction for each row, in order. `labels` and `probabilities: [N, classes]`, or `values: [N, ...]` of a
-    regression; `ignored` columns of the table were not read."""
+    regression. `ids` are what a table's rows go by: its columns that the training data's `drop` names, or else `row`,
+    counted from 1. `ignored` columns of the table were not read."""
 
     classes: tuple[str, ...] = ()
     probabilities: Tensor | None = None
     values: Tensor | None = None
     ignored: tuple[str, ...] = ()
+    ids: Mapping[str, list[Any]] = field(default_factory=dict)
 
     @property
     def labels(self) -> list[str]:
@@ -43,12 +45,12 @@ class Predictions:
         return len(self.probabilities if self.probabilities is not None else self.values)  # type: ignore[arg-type]
 
     def columns(self) -> dict[str, list[Any]]:
-        """As a table: `prediction`, and a column `p(class)` for each class."""
+        """As a table: what rows go by, `prediction`, and a column `p(class)` for each class."""
         if self.probabilities is None:
             assert self.values is not None
-            return {"prediction": self.values.tolist()}
+            return {**self.ids, "prediction": self.values.tolist()}
         named = {f"p({name})": column.tolist() for name, column in zip(self.classes, self.probabilities.T, strict=True)}
-        return {"prediction": self.labels, **named}
+        return {**self.ids, "prediction": self.labels, **named}
 
     def to_pandas(self) -> Any:
         """The same as a data frame."""
@@ -83,7 +85,7 @@ def frame(columns: Mapping[str, Any]) -> Any:
 
 def predict(module: nn.Module, preparation: Preparation, data: Any) -> Predictions:
     """What the module says of rows that are prepared as its training data was."""
-    x, ignored = samples_of(preparation, data)
+    x, ids, ignored = samples_of(preparation, data)
     with torch.no_grad():
         outputs = [_answer(module, preparation, block) for block in x.split(_AT_ONCE) if len(block)]
     shape = () if preparation.regression else (len(preparation.names),)
@@ -94,8 +96,8 @@ def predict(module: nn.Module, preparation: Preparation, data: Any) -> Predictio
             f"the model answers NaN for {int(bad.sum())} of {len(x)} rows, the first is row {int(bad.nonzero()[0])}"
         )
     if preparation.regression:
-        return Predictions(values=output, ignored=ignored)
-    return Predictions(preparation.names, output, ignored=ignored)
+        return Predictions(values=output, ignored=ignored, ids=ids)
+    return Predictions(preparation.names, output, ignored=ignored, ids=ids)
 
 
 def _answer(module: nn.Module, preparation: Preparation, x: Tensor) -> Tensor:
@@ -126,8 +128,8 @@ def answer(output: Tensor, preparation: Preparation) -> Tensor:
     )
 
 
-def samples_of(preparation: Preparation, data: Any) -> tuple[Tensor, tuple[str, ...]]:
-    """Rows as numbers, before scaling, and the names of columns that are not read."""
+def samples_of(preparation: Preparation, data: Any) -> tuple[Tensor, dict[str, list[Any]], tuple[str, ...]]:
+    """Rows as numbers, before scaling; what they go by, of a table; and the names of columns that are not read."""
     if preparation.fields is not None:
         if not is_several(data):
             raise AccordError(
@@ -135,7 +137,7 @@ def samples_of(preparation: Preparation, data: Any) -> tuple[Tensor, tuple[str, 
             )
         x, _ = flat_arrays("the data", data, preparation.fields)
         check_finite(x, x[:0], lambda row: "the data")
-        return x, ()
+        return x, {}, ()
     array = isinstance(data, Tensor | np.ndarray) or (isinstance(data, list) and not _is_rows(data))
     if not preparation.columns:
         if not array and hasattr(data, "to_numpy"):
@@ -147,12 +149,12 @@ def samples_of(preparation: Preparation, data: Any) -> tuple[Tensor, tuple[str, 
             )
         x = as_tensor("the data", data)
         check_finite(x, x[:0], lambda row: "the data")
-        return x, ()
+        return x, {}, ()
     if array:
-        return preparation.encode(_cells(preparation, as_tensor("the data", data))), ()
+        return preparation.encode(_cells(preparation, as_tensor("the data", data))), {}, ()
     wanted = {column.name: column.levels is not None for column in preparation.columns}
-    cells, ignored = read_cells(data, wanted)
-    return preparation.encode(cells), ignored
+    cells, ids, ignored = read_cells(data, wanted, preparation.dropped)
+    return preparation.encode(cells), ids, ignored
 
 
 def _is_rows(data: list[Any]) -> bool:

@@ -9,13 +9,16 @@ import json
 import lzma
 import re
 import shutil
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from accord.core.errors import AccordError
-from accord.core.files import plain, write_json, write_lines, write_whole
+from accord.core.errors import AccordError, OldSpelling
+from accord.core.files import flat, plain, write_json, write_lines, write_whole
 from accord.experiments.execute import discard
+from accord.experiments.experiment import Experiment, assemble
+from accord.experiments.settings import SECTIONS
 from accord.runs.checksums import check_record, lines_of, parsed, read_done, read_json
 
 FORMAT = 1
@@ -62,6 +65,7 @@ def import_runs(path: Path, pool: Path) -> tuple[int, int]:
     """Takes up the runs of a file into the pool: how many are new, and how many were done there already."""
     runs = _read(path)
     new = [run for run in runs if not (pool / run["name"] / "done").exists()]
+    _check_names(new, path)
     for run in new:
         beside = pool / f".{run['name']}.part"  # put in place when it is whole
         shutil.rmtree(beside, ignore_errors=True)  # of an import that was killed
@@ -73,6 +77,36 @@ def import_runs(path: Path, pool: Path) -> tuple[int, int]:
         discard(pool / run["name"])  # an unfinished one, unless a process is at work in it
         beside.rename(pool / run["name"])
     return len(new), len(runs) - len(new)
+
+
+def _check_names(runs: Iterable[Mapping[str, Any]], path: Path) -> None:
+    """Refuses a run whose settings give another name than its own: it would be taken for a run of other settings."""
+    known: dict[str, Experiment | None] = {}  # seeds share an experiment
+    for run in runs:
+        name, settings = run["name"], run["settings"]
+        text = json.dumps({section: settings[section] for section in SECTIONS if section in settings})
+        try:
+            if text not in known:
+                known[text] = _told_by_settings(json.loads(text))
+        except (AccordError, RecursionError) as error:
+            raise AccordError(f"the settings of {name} in {path} cannot be read: {error}") from None
+        experiment, seed = known[text], settings.get("seed", name.rpartition("-s")[2])
+        if experiment is not None and (right := experiment.folder(seed).name) != name:
+            raise AccordError(f"the settings of {name} in {path} are those of another run, {right}: export it again")
+
+
+def _told_by_settings(tables: dict[str, Any]) -> Experiment | None:
+    """The experiment of some settings; None where files or code of the user's, which may not be here, are part of a
+    run's name. Code that settings name is not imported: the file may be a stranger's."""
+    code = {key: value for key, value in flat(tables).items() if key.startswith(("model.", "algorithm.", "train."))}
+    if ":" in str(list(code.values())):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OldSpelling)
+        experiment = assemble(tables, [], "")
+    data, sections = experiment.supply.data, experiment.settings
+    files = data.kept is None or not data.pinned or sections.data.tests or sections.model.start
+    return None if files else experiment
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -88,7 +122,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
                     raise ValueError(f"a run is named {run['name']!r}")
                 tables = run["settings"], run["environments"], run["done"]
                 if (
-                    not all(isinstance(table, dict | list) and table for table in tables)
+                    not isinstance(run["settings"], dict)
+                    or not all(isinstance(table, dict | list) and table for table in tables)
                     or not all(row["round"] and row["evaluation"]["splits"] for row in run["metrics"])
                     or run["metrics"][-1]["round"] != run["done"]["rounds"]
                 ):

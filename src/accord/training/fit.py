@@ -192,8 +192,9 @@ def carry_out(
     run_folder = _open(folder, job, plan, resume, engine, device)
     try:
         job = with_kernel(engine, job, run_folder, tell)
+        over = run_folder is not None and run_folder.over  # nothing is left to train
         with steady(job.speed):
-            return Loop(job, plan, make_engine(engine, job, tell), run_folder, hooks).go()
+            return Loop(job, plan, make_engine(engine, job, None if over else tell), run_folder, hooks).go()
     finally:
         if run_folder is not None:
             run_folder.close()

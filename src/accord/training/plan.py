@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from accord.core.errors import AccordError, check_whole
+from accord.core.errors import AccordError, check_whole, whole_seed
 from accord.data.federated import Federation
 from accord.engines.contract import Job
 from accord.engines.speed import precision_of
@@ -40,8 +40,7 @@ class Plan:
         for name in (*counts, "evaluate_samples", "adapt_steps"):
             if getattr(self, name) is not None or name in ("rounds", "evaluate_every", "min_clients"):
                 check_whole(name, getattr(self, name))
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise AccordError(f"seed must be a whole number, got {self.seed!r}")
+        object.__setattr__(self, "seed", whole_seed(self.seed))
         check_evaluate_at(self.evaluate_at)
         if self.budget is not None and not self.budget > 0:
             raise AccordError(f"budget must be a number of seconds above 0, got {self.budget}")

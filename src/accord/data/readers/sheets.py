@@ -14,7 +14,7 @@ import numpy as np
 from accord.core.errors import AccordError
 from accord.core.files import check_plain
 from accord.data.cache import Progress
-from accord.data.cells import CellColumn, dated, is_nothing
+from accord.data.cells import CellColumn, is_nothing
 
 BATCH = 1 << 14  # rows of a block
 SEPARATORS = (",", ";", "\t")
@@ -182,7 +182,7 @@ class _Batch:
         cells = self.rows.column(column.name)
         numeric = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)
         if types.is_temporal(cells.type):
-            raise AccordError(dated(column.name, str(cells.type)))
+            column.refuse_dates(str(cells.type))
         if any(holds(cells.type) for holds in numeric):
             values = cells.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
             column.extend_numbers(np.asarray(values, dtype=np.float64), self.at)

@@ -2,7 +2,7 @@
 file with a column of clients, or a folder with a file for each client."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,12 @@ class Table(Samples):
     levels: Mapping[str, tuple[str, ...]] | None = None  # of columns of categories
     declared: Mapping[str, tuple[str, ...]] | None = None  # levels that the user names, in their order
     missing: str = MISSING[0]
+    dropped: tuple[str, ...] = ()  # columns that no model reads, such as an id
 
     def ready(self, fed: Federation, natural: bool) -> Federation:
         fed = with_known_classes(fed) if natural else fed
         cells = Cells(self.features, self.x, self.levels or {})
-        return fit_columns(fed, cells, self.missing, self.declared or {})
+        return replace(fit_columns(fed, cells, self.missing, self.declared or {}), dropped=self.dropped)
 
 
 def read_table(
@@ -86,29 +87,31 @@ def read_table(
         levels=cells.levels,
         declared=declared,
         missing=missing,
+        dropped=tuple(drop),
     )
 
 
-def read_cells(source: Any, features: Mapping[str, bool]) -> tuple[Cells, tuple[str, ...]]:
-    """These columns of a table, of which it is known whether they hold categories, and the names of its others."""
+def read_cells(
+    source: Any, features: Mapping[str, bool], dropped: Sequence[str] = ()
+) -> tuple[Cells, dict[str, list[Any]], tuple[str, ...]]:
+    """These columns of a table, of which it is known whether they hold categories; what its rows go by, which are the
+    `dropped` columns that it has, or else its rows' numbers from 1; and the names of its others."""
     sheet = open_sheet(source, list(features))
     for name in features:
         if name not in sheet.header:
             raise AccordError(
                 f"{sheet.where} has no column {name!r}, which the model reads: {_hint(name, sheet.header)}"
             )
-    columns, rows = [CellColumn(name, declared=category) for name, category in features.items()], 0
+    columns, rows = [CellColumn(name, category, trained=True) for name, category in features.items()], 0
+    ids: dict[str, list[Any]] = {name: [] for name in sheet.header if name in dropped and name not in features}
     for block in sheet.blocks():
         rows += len(block)
+        for name, texts in ids.items():
+            texts += block.texts(name)
         for column in columns:
             block.feed(column)
-    for column in columns:
-        if column.levels and not features[column.name]:
-            raise AccordError(
-                f"column {column.name} of {sheet.where} holds text, such as {column.levels[0]!r}: the model was trained"
-                " on numbers"
-            )
-    return joined(columns, rows), tuple(name for name in sheet.header if name not in features)
+    others = tuple(name for name in sheet.header if name not in features and name not in ids)
+    return joined(columns, rows), ids or {"row": list(range(1, rows + 1))}, others
 
 
 def _sheets(source: Any, client: str, label: str) -> list[tuple[Sheet, str]]:

@@ -45,20 +45,25 @@ class Answer:
     grows: bool = False
 
 
-def _answered(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Errors are answers too, so that the driver can tell the first of several as one process would."""
+def _answered(parcels: int = 1) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Errors are answers too, so that the driver can tell the first of several as one process would. Of a method that
+    gives several parcels the error is the first, and the others are empty."""
 
-    @wraps(method)
-    def call(self: "Worker", *arguments: Any) -> Any:
-        try:
-            return method(self, *arguments)
-        except AccordError as error:
-            answer: Exception = AccordError(str(error))  # without what it was made from, which may not travel
-        except Exception:
-            answer = RuntimeError(f"a worker of the cluster failed:\n{traceback.format_exc()}")
-        return (Parcel.of(answer), Parcel.of(None)) if method.__name__ == "train" else Parcel.of(answer)
+    def wrapped(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(self: "Worker", *arguments: Any) -> Any:
+            try:
+                return method(self, *arguments)
+            except AccordError as error:
+                answer: Exception = AccordError(str(error))  # without what it was made from, which may not travel
+            except Exception:
+                answer = RuntimeError(f"a worker of the cluster failed:\n{traceback.format_exc()}")
+            told = Parcel.of(answer)
+            return told if parcels == 1 else (told, *(Parcel.of(None) for _ in range(parcels - 1)))
 
-    return call
+        return call
+
+    return wrapped
 
 
 class Worker:
@@ -73,7 +78,7 @@ class Worker:
         self._record: Record | None = None  # of the shard at hand, so far
         self._settings = ExitStack()
 
-    @_answered
+    @_answered()
     def hello(self) -> Parcel:
         """Makes ready, and says which torch computes here."""
         if self._device.type == "cpu":
@@ -101,7 +106,7 @@ class Worker:
             warnings.warn(f"{why_not}; clients are trained one by one", stacklevel=2)
         return engine
 
-    @_answered
+    @_answered(parcels=2)
     def train(self, sent: Parcel, packed: Parcel) -> tuple[Parcel, Parcel]:
         """Trains some clients of a shard: what the driver is told of them, and the shard's record once it is whole."""
         piece: Piece = packed.open()
@@ -144,7 +149,7 @@ class Worker:
                 total = added(total, record)
         return True, Parcel.of(total)
 
-    @_answered
+    @_answered()
     def evaluate(self, sent: Parcel, batches: Parcel) -> Parcel:
         """Loss and metrics of every sample of some batches."""
         vector, buffers = self._here(sent.open())

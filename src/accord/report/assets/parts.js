@@ -121,7 +121,11 @@ function numbers(section, head, rows) {
 }
 
 function plainTable(head, rows) {
-  const line = (row) => el("tr", {}, ...row.map((cell, at) => el(at ? "td" : "th", at ? {} : { scope: "row" }, String(cell))));
+  const spread = (cell) => {
+    const [mean, deviation] = String(cell).split(/ (?=± )/);
+    return deviation ? [`${mean} `, el("span", { class: "deviation" }, deviation)] : [mean];
+  };
+  const line = (row) => el("tr", {}, ...row.map((cell, at) => (at ? el("td", {}, ...spread(cell)) : el("th", { scope: "row" }, String(cell)))));
   const headings = head.map((cell, at) => el("th", { scope: "col", class: at ? null : "word" }, cell));
   return el("table", {}, el("thead", {}, el("tr", {}, ...headings)), el("tbody", {}, ...rows.map(line)));
 }

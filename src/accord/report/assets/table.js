@@ -57,6 +57,9 @@ function drawTable() {
   const list = columns();
   const by = list.find((column) => column.key === chosen.sort);
   const rows = settings().length > 8 ? best(Infinity) : settings(); // of many, those that are drawn at first stand first
+  const inTurn = data.left_out[chosen.kind];
+  const unseen = (one) => one.runs[0].unseen;
+  if (inTurn) rows.sort((a, b) => order(unseen(a), unseen(b))); // those that are judged on the same clients stand together
   if (by) {
     rows.sort((a, b) => (chosen.down ? order(by.sort(b), by.sort(a)) : order(by.sort(a), by.sort(b))));
     const empty = (one) => typeof by.sort(one) !== "string" && !there(by.sort(one));
@@ -79,7 +82,8 @@ function drawTable() {
   const line = (one) => el("tr", { "data-id": one.id }, ...list.map(cellOf(one)));
   byId("table").replaceChildren(el("thead", {}, el("tr", {}, ...list.map(heading))), el("tbody", {}, ...rows.map(line)));
   byId("rule-about").textContent =
-    `By ${chosen.rule}: ${data.rules[chosen.rule]}. Mean and standard deviation over seeds. Ticked rows are drawn below.${unseenByAll()}`;
+    `By ${chosen.rule}: ${data.rules[chosen.rule]}. Mean and standard deviation over seeds. Ticked rows are drawn below.${unseenByAll()}` +
+    (inTurn ? " Rows with different unseen clients are judged on different data: only those with the same ones can be compared." : "");
   drawPick();
 }
 
@@ -101,7 +105,7 @@ function drawChoice() {
   const answer = ({ paragraph, table: [head, ...rows], command }) => [
     el("p", {}, paragraph),
     el("p", { class: "about" }, about),
-    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Rules" }, plainTable(head, rows)),
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Rules" }, el("table", { class: "wraps" }, ...plainTable(head, rows).childNodes)),
     el("p", { class: "about" }, command),
   ];
   byId("choice").hidden = !data.choices.length;
