@@ -46,8 +46,8 @@ def arm(name: str, base: str, texts: Sequence[str], values: Mapping[str, Any]) -
             raise AccordError(
                 f"{section}.{key} is what this analysis varies: leave it out, or use the command's own option for it"
             )
-    own = [(*key.split(".", 1), value) for key, value in values.items()]
-    experiment = assemble(copy.deepcopy(tables_of(base, "the analysis")), [*overrides, *own], base)
+    settings = [(*key.split(".", 1), value) for key, value in values.items()]
+    experiment = assemble(copy.deepcopy(tables_of(base, "the analysis")), [*overrides, *settings], base)
     experiment.check_here()
     runs = [
         PlannedRun(experiment, seed, dict(values), experiment.folder(seed)) for seed in experiment.settings.run.seeds

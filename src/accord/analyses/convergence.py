@@ -115,13 +115,13 @@ def simulate(
         gradient = problem.gradient(w)
         gradients.append(gradient.square().sum(-1))
         masked.append((mask * gradient).square().sum(-1))
-        own = w[:, None].expand(-1, clients, -1)
+        client_w = w[:, None].expand(-1, clients, -1)
         for _ in range(local):
-            step = problem.client_gradients(own)
+            step = problem.client_gradients(client_w)
             if sigma:
                 step = step + noise * torch.randn(step.shape, generator=draw, dtype=torch.float64)
-            own = own - eta * step
-        w = w + mask * (own.mean(1) - w)
+            client_w = client_w - eta * step
+        w = w + mask * (client_w.mean(1) - w)
         losses.append(problem.loss(w))
     return Trace(torch.stack(gradients), torch.stack(masked), torch.stack(losses))
 

@@ -36,8 +36,8 @@ def carry_out(
 
 def plan(overrides: Sequence[str], alphas: Sequence[float], tau: float) -> list[Arm]:
     """An arm for every alpha of the Dirichlet deal."""
-    own = {"data.split": "dirichlet", "algorithm.mask": "gma", "algorithm.mask.tau": tau}
-    arms = [arm(f"{alpha:g}", BASE, overrides, {**own, "data.alpha": alpha}) for alpha in sorted(alphas)]
+    fixed = {"data.split": "dirichlet", "algorithm.mask": "gma", "algorithm.mask.tau": tau}
+    arms = [arm(f"{alpha:g}", BASE, overrides, {**fixed, "data.alpha": alpha}) for alpha in sorted(alphas)]
     check_apart(arms)
     return arms
 

@@ -120,10 +120,10 @@ def _draw(table: Sequence[dict[str, Any]], points: Sequence[dict[str, Any]], cur
 def _draw_losses(axes: Any, curves: Sequence[dict[str, Any]]) -> None:
     """The regression's loss on samples it was not told of, against its steps: a band over seeds for every rule."""
     for rule, colour in zip(dict.fromkeys(point["rule"] for point in curves), style.COLOURS, strict=False):
-        own = [point for point in curves if point["rule"] == rule]
-        seeds = dict.fromkeys(point["seed"] for point in own)
-        losses = [[point[LOSS] for point in own if point["seed"] == seed] for seed in seeds]
-        style.band(axes, list(dict.fromkeys(point["step"] for point in own)), losses, rule, colour)
+        of_rule = [point for point in curves if point["rule"] == rule]
+        seeds = dict.fromkeys(point["seed"] for point in of_rule)
+        losses = [[point[LOSS] for point in of_rule if point["seed"] == seed] for seed in seeds]
+        style.band(axes, list(dict.fromkeys(point["step"] for point in of_rule)), losses, rule, colour)
     axes.axhline(math.log(2), color=style.GREY, linestyle="--", linewidth=1.0)
     axes.set(title="The attacker's loss as it learns", xlabel="step of the logistic regression", ylabel=LOSS)
     axes.legend()

@@ -67,14 +67,14 @@ def check(start: Arm, participants: Sequence[int]) -> None:
 def plan(overrides: Sequence[str], start: Arm, participants: Sequence[int], epochs: int, tau: float) -> list[Arm]:
     """For every number of participants: the trained model as it is, then one round by each rule."""
     steps = start.runs[0].experiment.training.steps
-    own = [text for text in overrides if ".".join(override(text)[:2]) not in _BASE_ONLY]
+    applicable = [text for text in overrides if ".".join(override(text)[:2]) not in _BASE_ONLY]
     limit = {"train.steps": "all" if steps is None else epochs * steps}
     arms = []
     for count in participants:
         # A server that takes no step leaves the model as it is, judged by the same clients' data.
         rules = [{"algorithm.mask": "none", "algorithm.server.lr": 0.0}, *masks(tau)]
         for values in rules:
-            free = [text for text in own if ".".join(override(text)[:2]) not in values]
+            free = [text for text in applicable if ".".join(override(text)[:2]) not in values]
             runs: list[PlannedRun] = []
             for run in start.runs:
                 once = {

@@ -199,14 +199,14 @@ def regressed(
     and after the last."""
     centre, width = features[known].mean(0), features[known].std(0) + 1e-12
     x = np.concatenate([(features - centre) / width, np.ones((len(features), 1))], axis=1)
-    own, truth = x[known], member[known].astype(float)
-    rate = 4.0 / np.linalg.eigvalsh(own.T @ own / len(own))[-1]
+    inputs, truth = x[known], member[known].astype(float)
+    rate = 4.0 / np.linalg.eigvalsh(inputs.T @ inputs / len(inputs))[-1]
     weights = np.zeros(x.shape[1])
     for step in range(steps):
         if look and step % math.ceil(steps / _LOOKS) == 0:
             look(step, x @ weights)
-        guess = 0.5 * (1.0 + np.tanh(own @ weights / 2))  # the logistic function, which cannot overflow in this form
-        weights -= rate * (own.T @ (guess - truth)) / len(own)
+        guess = 0.5 * (1.0 + np.tanh(inputs @ weights / 2))  # the logistic function, which cannot overflow in this form
+        weights -= rate * (inputs.T @ (guess - truth)) / len(inputs)
     scores: np.ndarray = x @ weights
     if look:
         look(steps, scores)
@@ -253,8 +253,8 @@ def shadowed(
         if tell:
             tell(f"shadow model {number + 1} of {count}")
         rows = {}
-        for client, own in fed.train.items():
-            all_of_it = torch.cat([own, fed.heldout.get(client, own[:0])])
+        for client, samples in fed.train.items():
+            all_of_it = torch.cat([samples, fed.heldout.get(client, samples[:0])])
             rows[client] = all_of_it[torch.from_numpy(inside[number][at[all_of_it.numpy()]])]
         half = replace(fed, train=rows, heldout={}, unseen={}, test=None, others={})
         module = train(half, draws.key(seed, "membership: shadow", number) % 2**32)

@@ -200,9 +200,9 @@ def _experiment(what: str, options: list[str]) -> "Experiment":
     if what in DATASETS:
         return parse(f"[data]\nname = {json.dumps(what)}\n", settings)
     path = Path(what)
-    if own := "folder" if path.is_dir() else YOURS.get(path.suffix.lower()):
+    if kind := "folder" if path.is_dir() else YOURS.get(path.suffix.lower()):
         raise AccordError(
-            f"{what} is neither a data set nor an experiment file: for data of yours, write {own} source={what}"
+            f"{what} is neither a data set nor an experiment file: for data of yours, write {kind} source={what}"
         )
     if path.suffix != ".toml" and not path.is_file():
         raise AccordError(f"{what!r} is neither a data set nor an experiment file: {did_you_mean(what, DATASETS)}")

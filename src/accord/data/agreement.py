@@ -51,21 +51,21 @@ class Form:
 
     @classmethod
     def of(cls, fed: Federation) -> "Form":
-        own = Preparation.of(fed)
-        if own is None:
+        preparation = Preparation.of(fed)
+        if preparation is None:
             raise AccordError("the node has no samples")
         source = _source(fed)
         table = fed.refit if source == "table" else None
         return cls(
             source,
-            own.shape,
-            own.outputs,
-            own.regression,
+            preparation.shape,
+            preparation.outputs,
+            preparation.regression,
             _classes(fed),
             () if table is None else tuple(_columns(fed, table)),
             "" if table is None else table.missing,
-            own.to_json().get("fields"),
-            _settled(own) if source == "settled" else None,
+            preparation.to_json().get("fields"),
+            _settled(preparation) if source == "settled" else None,
         )
 
     @property
@@ -164,10 +164,10 @@ def _agreed_column(place: int, forms: Sequence[Form], moments: Moments) -> Colum
 def _standardised(columns: Sequence[Column], moments: Moments) -> Standardise:
     mean, std = list[float](), list[float]()
     for place, column in enumerate(columns):
-        own = moments.spread(place, column.fill) if column.levels is None else (0.0, 1.0)
+        mean_std = moments.spread(place, column.fill) if column.levels is None else (0.0, 1.0)
         for flag in column.flags:
-            mean.append(0.0 if flag else own[0])
-            std.append(1.0 if flag else own[1])
+            mean.append(0.0 if flag else mean_std[0])
+            std.append(1.0 if flag else mean_std[1])
     return Standardise(tuple(mean), tuple(std))
 
 
@@ -184,12 +184,12 @@ def prepared_by(fed: Federation, preparation: Preparation) -> Federation:
         return fed
     if source == "table":
         assert fed.refit is not None
-        own, theirs = fed.refit.cells, {column.name: column for column in preparation.columns}
-        check_names(own.names, theirs, who, "the federation")
+        cells, theirs = fed.refit.cells, {column.name: column for column in preparation.columns}
+        check_names(cells.names, theirs, who, "the federation")
         for name in theirs:
-            there = not bool(own.values[:, own.names.index(name)].isnan().all())
-            if there and (name in own.levels) != (theirs[name].levels is not None):
-                holds, other = ("categories", "numbers") if name in own.levels else ("numbers", "categories")
+            there = not bool(cells.values[:, cells.names.index(name)].isnan().all())
+            if there and (name in cells.levels) != (theirs[name].levels is not None):
+                holds, other = ("categories", "numbers") if name in cells.levels else ("numbers", "categories")
                 raise AccordError(f"column {name} holds {holds} at {who} and {other} in the federation")
         return replace(fed, x=preparation.encode(fed.refit.cells), columns=preparation.columns, prepare=scaling)
     if fed.shape[:1] != preparation.shape[:1]:
@@ -231,8 +231,8 @@ def _source(fed: Federation) -> Source:
     return _FITTED.get(type(fed.prepare), "settled")
 
 
-def _settled(own: Preparation | None) -> dict[str, Any]:
-    form = own.to_json() if own else {}
+def _settled(preparation: Preparation | None) -> dict[str, Any]:
+    form = preparation.to_json() if preparation else {}
     return {"columns": form.get("columns"), "scaling": form.get("scaling")}
 
 

@@ -69,7 +69,7 @@ class DataSet:
         """
         self.check_source(source)
         split = self.split if split is None else split
-        own = {key: options.pop(key) for key in list(options) if key in options_of(self.load)}
+        load_options = {key: options.pop(key) for key in list(options) if key in options_of(self.load)}
         common: dict[str, Any] = {"heldout": heldout, "seed": seed, "prepare": self.prepare, "name": self.name}
         if split == "natural":
             check_options(options, ("population",), split)
@@ -77,10 +77,10 @@ class DataSet:
                 raise AccordError(
                     f"share is for clients that are made up, got {share}: natural ones keep what is theirs"
                 )
-            samples = self._with_owners(source, progress, own)
+            samples = self._with_owners(source, progress, load_options)
             fed = natural(samples, clients=clients, unseen=unseen, **common, **options)
         else:
-            samples = self.load(source, progress, **own)
+            samples = self.load(source, progress, **load_options)
             clients, test = MADE_UP if clients is None else clients, self._test(samples)
             fed = deal(
                 samples.x,
@@ -113,10 +113,11 @@ class DataSet:
         """The natural clients that may participate."""
         return may_participate(self._with_owners(source, progress, options), population, self.name)
 
-    def _with_owners(self, source: Source, progress: Progress | None, own: Mapping[str, Any]) -> Samples:
+    def _with_owners(self, source: Source, progress: Progress | None, load_options: Mapping[str, Any]) -> Samples:
         if self.owners is None:
-            return self.load(source, progress, **own)
-        return self.owners(self.load(None, progress, **own), source, progress)  # `source` holds what names the owners
+            return self.load(source, progress, **load_options)
+        samples = self.load(None, progress, **load_options)
+        return self.owners(samples, source, progress)  # `source` holds what names the owners
 
     def _test(self, samples: Samples) -> torch.Tensor | None:
         """The test set of clients that are made up: the data set's own, or a share of it, the same whatever the

@@ -47,7 +47,7 @@ def labels(y: Any, clients: int, seed: int, classes: int = 2, noise: float = 0.1
         owners = [client for client, hand in enumerate(hands) if kind in hand]
         for owner, part in zip(owners, np.array_split(rest[kind_of[rest] == kind], len(owners)), strict=True):
             parts[owner].append(part)
-    return [np.sort(np.concatenate(own)) for own in parts]
+    return [np.sort(np.concatenate(pieces)) for pieces in parts]
 
 
 def exact(y: Any, clients: int, seed: int, classes: int = 2) -> Parts:
@@ -107,7 +107,7 @@ def dirichlet(y: Any, clients: int, seed: int, alpha: float = 0.5) -> Parts:
         )
     order = draws.permutation(len(y), seed, "partition", "dirichlet order")
     dealt = [np.split(order[kind_of[order] == kind], cut) for kind, cut in enumerate(cuts)]
-    return [np.sort(np.concatenate(own)) for own in zip(*dealt, strict=True)]
+    return [np.sort(np.concatenate(pieces)) for pieces in zip(*dealt, strict=True)]
 
 
 def quantity(y: Any, clients: int, seed: int, beta: float = 0.5) -> Parts:

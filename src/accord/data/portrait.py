@@ -191,7 +191,7 @@ def between(targets: Sequence[np.ndarray]) -> float:
         return float("nan")
     together = np.concatenate(targets).astype(np.float64)
     whole = float(np.square(together - together.mean()).sum())
-    apart = sum(len(own) * (float(own.mean(dtype=np.float64)) - together.mean()) ** 2 for own in targets)
+    apart = sum(len(values) * (float(values.mean(dtype=np.float64)) - together.mean()) ** 2 for values in targets)
     return round(float(apart) / whole, 12) if whole > 0 else 0.0
 
 

@@ -198,7 +198,7 @@ def fit_columns(
     )
     if like:
         pairs = zip(columns, like, strict=True)
-        columns = tuple(replace(own, levels=other.levels, indicator=other.indicator) for own, other in pairs)
+        columns = tuple(replace(column, levels=other.levels, indicator=other.indicator) for column, other in pairs)
     x, notes = encoded(columns, by_name, cells.levels), tuple(_notes(columns, by_name, rows))
     return replace(fed, x=x, columns=columns, notes=notes, refit=Refit(cells, missing, declared, columns))
 

@@ -105,8 +105,8 @@ def _by_class(fed: Federation, rows: Tensor, kinds: Sequence[int], several: int)
     """The owner's first samples of each class, in class order."""
     y, picks = fed.y[rows], []
     for kind in kinds:
-        own = rows[y == kind][:several].tolist()
-        picks += [*own, *[None] * (several - len(own))]
+        picked = rows[y == kind][:several].tolist()
+        picks += [*picked, *[None] * (several - len(picked))]
     return tuple(picks)
 
 

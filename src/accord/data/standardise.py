@@ -40,7 +40,7 @@ def fitted(fed: Federation) -> Prepare:
     if fed.x.is_floating_point() and fed.x.ndim == 2 and fed.fields is None:
         mean, std = _statistics(fed)
         if flags := [flag for column in fed.columns for flag in column.flags]:
-            mean, std = (torch.where(torch.tensor(flags), usual, own) for usual, own in ((0.0, mean), (1.0, std)))
+            mean, std = (torch.where(torch.tensor(flags), usual, value) for usual, value in ((0.0, mean), (1.0, std)))
         return Standardise(tuple(mean.tolist()), tuple(std.tolist()))
     return AsIs()
 

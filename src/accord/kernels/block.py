@@ -121,11 +121,11 @@ class _ConvReluPool(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, which = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:3]
-        found = None
+        gradients = None
         # a gradient to be differentiated is torch's
         if which is not None and not torch.is_grad_enabled() and takes(g, x, weight):
-            found = _backward(x, weight, which, g, ctx.sizes, wanted)
-        return (*(found or _by_torch(x, weight, bias, ctx.padding, g, wanted)), None, None)
+            gradients = _backward(x, weight, which, g, ctx.sizes, wanted)
+        return (*(gradients or _by_torch(x, weight, bias, ctx.padding, g, wanted)), None, None)
 
 
 def _backward(
@@ -149,5 +149,5 @@ def _by_torch(
         bias = None if bias is None else bias.detach().requires_grad_(wanted[2])
     asked = [t for t, need in zip((x, weight, bias), wanted, strict=True) if need and t is not None]
     with torch.enable_grad():
-        found = iter(torch.autograd.grad(_plain(x, weight, bias, padding), asked, g, create_graph=graph))
-    return [next(found) if need else None for need in wanted]
+        gradients = iter(torch.autograd.grad(_plain(x, weight, bias, padding), asked, g, create_graph=graph))
+    return [next(gradients) if need else None for need in wanted]

@@ -139,7 +139,11 @@ def _attempt(before_building: Callable[[], None]) -> Loaded:
 
 def _load(before_building: Callable[[], None]) -> Loaded:
     compiler = next(
-        (found for name in (os.environ.get("CXX"), "c++", "g++", "clang++") if name and (found := shutil.which(name))),
+        (
+            location
+            for name in (os.environ.get("CXX"), "c++", "g++", "clang++")
+            if name and (location := shutil.which(name))
+        ),
         None,
     )
     if compiler is None:

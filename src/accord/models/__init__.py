@@ -53,8 +53,8 @@ def shaped(
     if "features" in inspect.signature(make).parameters:
         return make(features=math.prod(shape), classes=classes, seed=seed, **options)
     if len(shape) != 3 or shape[1] != shape[2]:
-        flat = [key for key, own in MODELS.items() if "features" in inspect.signature(own).parameters]
-        name = next((key for key, own in MODELS.items() if own is make), make.__name__)
+        flat = [key for key, maker in MODELS.items() if "features" in inspect.signature(maker).parameters]
+        name = next((key for key, maker in MODELS.items() if maker is make), make.__name__)
         raise AccordError(
             f"{name} reads square pictures, and the samples have shape {tuple(shape)}: choose {' or '.join(flat)}"
         )

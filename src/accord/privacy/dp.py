@@ -104,9 +104,9 @@ class Privacy:
     def check_sums(self, record: Record, reports: Reports) -> None:
         """Refuses sums that only call themselves updates or votes: noise is for the clipped updates as they are, and
         their signs."""
-        own = {"update": reports.total.value, "votes": reports.votes.value if self._votes_in(record) else None}
+        summed = {"update": reports.total.value, "votes": reports.votes.value if self._votes_in(record) else None}
         for path, field in record.fields().items():
-            if field.kind in own and field.value is not own[field.kind]:
+            if field.kind in summed and field.value is not summed[field.kind]:
                 raise AccordError(
                     f"privacy covers the sum of the clipped updates and of their signs, and {path} is another sum"
                 )

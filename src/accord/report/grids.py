@@ -18,7 +18,7 @@ def grids(runs: Sequence[Recorded], first: int = 0) -> list[dict[str, Any]]:
     `first`)."""
     settings = [flat(run.settings) for run in runs]
     axes = sorted(
-        {key for own in settings for key in own if _is_axis(key, settings)},
+        {key for of_run in settings for key in of_run if _is_axis(key, settings)},
         key=lambda key: (not key.endswith("tau"), key),
     )
     drawn: list[dict[str, Any]] = []
@@ -41,16 +41,16 @@ def grids(runs: Sequence[Recorded], first: int = 0) -> list[dict[str, Any]]:
 
 
 def _is_axis(key: str, settings: Sequence[Flat]) -> bool:
-    numbers = [own[key] for own in settings if key in own]
+    numbers = [of_run[key] for of_run in settings if key in of_run]
     return key.rpartition(".")[2] in _AXES and all(isinstance(value, int | float) for value in numbers)
 
 
 def _families(settings: Sequence[Flat], free: set[str]) -> list[list[int]]:
     """Runs that are alike in everything but the free keys."""
     families: dict[str, list[int]] = {}
-    for run, own in enumerate(settings):
+    for run, of_run in enumerate(settings):
         families.setdefault(
-            repr(sorted((key, repr(value)) for key, value in own.items() if key not in free)), []
+            repr(sorted((key, repr(value)) for key, value in of_run.items() if key not in free)), []
         ).append(run)
     return list(families.values())
 
@@ -67,8 +67,8 @@ def _values(key: str, family: Sequence[int], settings: Sequence[Flat]) -> list[s
     ]
 
 
-def _place(key: str, values: Sequence[str], own: Flat) -> int:
-    return values.index(f"{own[key]:g}" if key in own else _DEFAULT)
+def _place(key: str, values: Sequence[str], of_run: Flat) -> int:
+    return values.index(f"{of_run[key]:g}" if key in of_run else _DEFAULT)
 
 
 def _names(

@@ -64,8 +64,8 @@ def read(path: str | Path, overrides: Sequence[str] = (), progress: Progress | N
     experiment = assemble(tables, [override(one) for one in overrides], text, home)
     experiment.check_here()
     clients, unseen = _judged_on(experiment, progress)
-    own = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
-    kept = {key: value for key, value in own.items() if not key.startswith("algorithm.") and key != "run.seeds"}
+    settings = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
+    kept = {key: value for key, value in settings.items() if not key.startswith("algorithm.") and key != "run.seeds"}
     study = _study(Path(path), kept | unseen, clients, experiment.settings.train.lr, home)
     folder = Path(experiment.settings.run.folder) / f"choose-{Path(path).stem}"
     metric = _metric(_first_job(study, folder, progress))

@@ -38,22 +38,22 @@ def tables_at(path: Path) -> dict[str, Any]:
     included one: `dataset = ["mnist", "fmnist"]`. Entries of `when` are added to the included ones."""
     try:
         check_plain(path)
-        own = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise AccordError(f"{path} cannot be read as a study: {error}") from None
     below: dict[str, Any] = {}
-    for name in own.pop("include", []):
+    for name in tables.pop("include", []):
         below = _merged(below, tables_at(_included(path, name)))
     known = below.get("axes", {})
     axes: dict[str, Any] = {}
-    for axis, values in own.get("axes", {}).items():
+    for axis, values in tables.get("axes", {}).items():
         if isinstance(values, list):
             missing = [value for value in values if value not in known.get(axis, {})]
             if missing:
                 raise AccordError(f"{path.name} takes {missing[0]!r} for {axis}, which no file it includes has")
             values = {value: copy.deepcopy(known[axis][value]) for value in values}
         axes[axis] = values
-    merged = _merged(below, {key: value for key, value in own.items() if key != "axes"})
+    merged = _merged(below, {key: value for key, value in tables.items() if key != "axes"})
     return {**merged, "axes": axes or known} if axes or known else merged
 
 

@@ -55,9 +55,9 @@ def _verdicts(claim: Claim, results: Results | None) -> list[str]:
     if isinstance(results, AnalysisResults):
         verdict = judge_analysis(claim, results)
         return [f"**{verdict.kind}**: {verdict.why}", ""]
-    own = results.study.rules[0] if results else MAIN_RULE
+    table_rule = results.study.rules[0] if results else MAIN_RULE
     texts = []
-    for rule in dict.fromkeys((claim.rule,) if claim.rule else (MAIN_RULE, own)):
+    for rule in dict.fromkeys((claim.rule,) if claim.rule else (MAIN_RULE, table_rule)):
         comparisons = compare(results.study, results.results, claim.metric, rule) if results else []
         verdict = judge(claim, comparisons, claim.places() if comparisons else None)
         named = "" if rule == MAIN_RULE else f"{rule}: "

@@ -55,12 +55,16 @@ def read_leaf(folder: str | Path, progress: Progress | None = None) -> Samples:
                 raise AccordError(f"user {user} is in {other} and again in {path}: a user's rows belong in one file")
             seen[user, test] = path
             where = f"user {user} in {path}"
-            own = data.get(user)
-            if not isinstance(own, dict) or not isinstance(own.get("x"), list) or not isinstance(own.get("y"), list):
+            samples = data.get(user)
+            if (
+                not isinstance(samples, dict)
+                or not isinstance(samples.get("x"), list)
+                or not isinstance(samples.get("y"), list)
+            ):
                 raise AccordError(
                     f"{where} has no lists x and y under user_data: the file is not one of LEAF's FEMNIST files"
                 )
-            gathered.add(user, test, own["x"], own["y"], where, CLASSES)
+            gathered.add(user, test, samples["x"], samples["y"], where, CLASSES)
         del data  # the next file is not to be read before this one has left memory
     return gathered.samples(CLASSES, folder)
 
@@ -84,11 +88,11 @@ def read_tff(folder: str | Path, progress: Progress | None = None) -> Samples:
         try:
             with h5py.File(path, "r") as file:
                 clients = file["examples"]
-                for _, (user, own) in with_progress(progress, f"reading {path.name}", clients.items(), every=50):
-                    labels = own["label"][()]
+                for _, (user, samples) in with_progress(progress, f"reading {path.name}", clients.items(), every=50):
+                    labels = samples["label"][()]
                     # one label per picture, which some versions of the file wrap in a dimension of its own
                     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-                    gathered.add(user, test, own["pixels"][()], labels, f"user {user} in {path}", classes)
+                    gathered.add(user, test, samples["pixels"][()], labels, f"user {user} in {path}", classes)
         except (AttributeError, IndexError, KeyError, TypeError):
             form = "group examples, in it a group for each user with pixels and label"
             raise AccordError(f"{path} is damaged or not in the form of TFF's FEMNIST files: {form}") from None

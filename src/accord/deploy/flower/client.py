@@ -184,8 +184,8 @@ class _Node:
             for client, groups in parts.items():
                 memory = ClientMemory(self._folder(context), str(asked.get("experiment")), client)
                 kept = memory.at(*asked["versions"].get(client, (0, 0))) if client else None
-                own = {name: t.to(self.device) for name, t in (kept or job.personal_at_first()).items()}
-                tables.append(engine.evaluate(*job.assembled(sent["vector"], sent["buffers"], own), groups))
+                personal = {name: t.to(self.device) for name, t in (kept or job.personal_at_first()).items()}
+                tables.append(engine.evaluate(*job.assembled(sent["vector"], sent["buffers"], personal), groups))
             return evaluation_as(joined(tables), job.metrics)
 
         return Message(reply_or_error(reply), reply_to=message)
@@ -224,7 +224,7 @@ class _Node:
         memory = ClientMemory(self._folder(context), task.experiment, task.client)
         pending: State = {}
 
-        def own() -> State:
+        def client_state() -> State:
             if not job.remembers:
                 return {}
             kept = memory.at(task.version, task.kept)
@@ -236,7 +236,8 @@ class _Node:
         work = Work(
             task.round, model["vector"], model["buffers"], server_state, lr, lambda _, state: pending.update(state)
         )
-        part = one_by_one(job).train_shard(work, [Member(task.client, fed.train[task.client], own, task.share)])
+        member = Member(task.client, fed.train[task.client], client_state, task.share)
+        part = one_by_one(job).train_shard(work, [member])
         if part.record is None:
             return {}, part.rows[0]
         tensors = sent_form(part.record, self.sums, task, self.secret, hide)
@@ -258,8 +259,8 @@ class _Node:
         """This node's part in a secure sum; `layout` is that of the record that it is to send, if it is."""
         assert self.sums is not None and self.sums.secure is not None and self.algorithm is not None
         noise = noised(self.algorithm, self.sums, layout)
-        own = frozenset(self._fed(context).train)
-        return SecureClient(self._folder(context), self.sums.graph, own, self.sums.secure, noise)
+        clients = frozenset(self._fed(context).train)
+        return SecureClient(self._folder(context), self.sums.graph, clients, self.sums.secure, noise)
 
     def _job(self, module: nn.Module, fed: Federation, algorithm: Algorithm, training: Training, seed: int) -> Job:
         loss = per_sample_loss(self.loss or default_loss(fed.y), self.device)

@@ -21,13 +21,13 @@ def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
     """An authority and a certificate for this machine, signed by it: the authority's certificate, the certificate, its
     private key."""
     folder.mkdir(parents=True, exist_ok=True)
-    authority, own = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    authority, server_key = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     root = _certificate("accord example authority", authority.public_key(), None, authority)
-    certificate = _certificate("localhost", own.public_key(), root, authority)
+    certificate = _certificate("localhost", server_key.public_key(), root, authority)
     paths = folder / "ca.crt", folder / "server.crt", folder / "server.key"
     paths[0].write_bytes(root.public_bytes(serialization.Encoding.PEM))
     paths[1].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    _write_private(paths[2], own, serialization.PrivateFormat.TraditionalOpenSSL)
+    _write_private(paths[2], server_key, serialization.PrivateFormat.TraditionalOpenSSL)
     return paths
 
 

@@ -123,8 +123,8 @@ def _hidden(sums: Sums | None) -> str:
 def names_only(clients: Sequence[str], roster: Roster, name: str) -> Federation:
     """The federation as the server knows it: names, and no sample."""
     nothing = torch.zeros(0, dtype=torch.int64)
-    own = set(clients)
-    known = {split: [c for c in roster.sizes[split] if split == "unseen" or c in own] for split in SPLITS[1:]}
+    at_node = set(clients)
+    known = {split: [c for c in roster.sizes[split] if split == "unseen" or c in at_node] for split in SPLITS[1:]}
     splits = {split: dict.fromkeys(sorted(names), nothing) for split, names in known.items()}
     return Federation(
         torch.zeros(0), nothing, dict.fromkeys(clients, nothing), splits["heldout"], splits["unseen"], name=name

@@ -55,8 +55,8 @@ def make_shares(ask: AskShares, kept: Kept, graph: Graph) -> tuple[messages.Shar
     _check_stage(kept, ask, messages.KEYS)
     others = sorted(ask.keys)
     points = [point for keys in ask.keys.values() for point in (keys.mask, keys.share)]
-    own = [_point(_private(secret).public_key()) for secret in (kept.mask_key, kept.share_key)]
-    if kept.client in ask.keys or len({*points, *own}) < len(points) + 2:
+    own_points = [_point(_private(secret).public_key()) for secret in (kept.mask_key, kept.share_key)]
+    if kept.client in ask.keys or len({*points, *own_points}) < len(points) + 2:
         raise AccordError("two clients have the same public key, or one is its own neighbour")
     if not graph.opens - 1 <= len(others) <= graph.degree:
         raise AccordError(
@@ -214,9 +214,9 @@ def _lowest(total: np.ndarray, bits: int) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------- keys
 
 
-def _pair_key(own: ec.EllipticCurvePrivateKey, other: str) -> bytes:
+def _pair_key(private: ec.EllipticCurvePrivateKey, other: str) -> bytes:
     """32 bytes that two clients have in common: Diffie-Hellman on P-384, then HKDF, both by Flower."""
-    return base64.urlsafe_b64decode(generate_shared_key(own, _public(other)))
+    return base64.urlsafe_b64decode(generate_shared_key(private, _public(other)))
 
 
 def _secret(key: ec.EllipticCurvePrivateKey) -> str:

@@ -57,12 +57,12 @@ class Shard(Task):
     def ask(self, actor: Any) -> Any:
         # the workers have these rows too: only others must travel
         members, known = self.pieces[self.at], self.job.fed.train
-        own = [member.own() for member in members] if self.job.remembers else []
+        states = [member.own() for member in members] if self.job.remembers else []
         who = [
             (member.client, None if member.rows is known.get(member.client) else member.rows, member.share)
             for member in members
         ]
-        piece = Piece(who, own, first=self.at == 0, last=self.at == len(self.pieces) - 1)
+        piece = Piece(who, states, first=self.at == 0, last=self.at == len(self.pieces) - 1)
         answer, self.record = actor.train.options(num_returns=2).remote(self.sent, Parcel.of(piece))
         return answer
 

@@ -165,8 +165,8 @@ class Descent:
         if needs & {"end_gradient", "end_loss"}:
             gradients["end_gradient"], losses["end_loss"] = self._full_gradient(chosen, "end", lanes.w, after)
         job, shared = chosen[0].job, self._shared
-        own = job.personal_part(self.model.arrangement.restored(lanes.w), after) if job.algorithm.personal else {}
-        personal = {name: value.clone() for name, value in own.items()}
+        views = job.personal_part(self.model.arrangement.restored(lanes.w), after) if job.algorithm.personal else {}
+        personal = {name: value.clone() for name, value in views.items()}
         moved = moved[:, : job.layout.buffer_size].contiguous()
         extra = {name: shared.restored(value[:, : shared.size].contiguous()) for name, value in gradients.items()}
         return Trained(

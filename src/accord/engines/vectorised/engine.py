@@ -195,10 +195,10 @@ class Vectorised(Engine):
                 reports += [None] * len(some)
                 continue
             of_some = trained.of(slice(at, at + count))
-            found = report_together([chosen for chosen, _ in some], of_some) if len(some) > 1 else None
-            found = found or [report(*some[0], of_some)]
-            reports += found
-            measured.append(measure(found, of_some))
+            group_reports = report_together([chosen for chosen, _ in some], of_some) if len(some) > 1 else None
+            group_reports = group_reports or [report(*some[0], of_some)]
+            reports += group_reports
+            measured.append(measure(group_reports, of_some))
             at += count
         seen = None
         if measured:  # one look at the device for all runs
@@ -213,8 +213,8 @@ class Vectorised(Engine):
                 mine = list(islice(numbers, len(chosen)))
                 part = Part() if reported is None else part_of(chosen, of_run, reported, mine)
                 if len(part.rows) < sum(map(len, of_run)):
-                    told = {row.client: row for row in part.rows}
-                    rows = [told.get(member.client) or too_few(member, least) for shard in of_run for member in shard]
+                    row_of = {row.client: row for row in part.rows}
+                    rows = [row_of.get(member.client) or too_few(member, least) for shard in of_run for member in shard]
                     part = replace(part, rows=rows)
                 ended.append(part)
             return ended

@@ -106,8 +106,8 @@ class Evaluation:
         gathered: list[Gathered] = []
         for first in range(0, len(looks), at_once):
             some = looks[first : first + at_once]
-            found, outputs_of = self._sums([*some, *some] if len(some) == 1 else some)
-            sums += found[: len(some)]
+            group_sums, outputs_of = self._sums([*some, *some] if len(some) == 1 else some)
+            sums += group_sums[: len(some)]
             gathered += outputs_of[: len(some)]
         fetched = torch.cat([each.reshape(-1) for each in sums]).cpu().numpy()  # the one look at the device
         parts = np.split(fetched, np.cumsum([each.numel() for each in sums])[:-1])
@@ -174,8 +174,8 @@ class Evaluation:
 
         def passes() -> tuple[Tensor, Tensor]:
             parts = self._batches(vectors, buffers, read.rows.expand(len(vectors), -1))
-            found, wanted = zip(*parts, strict=True)
-            return _together(found, len(vectors)), _together(wanted, len(vectors))
+            predicted, wanted = zip(*parts, strict=True)
+            return _together(predicted, len(vectors)), _together(wanted, len(vectors))
 
         with beside():
             passes()
@@ -185,18 +185,18 @@ class Evaluation:
         """Outputs and targets of models `[R, P]` with buffers `[R, B]` on samples `[R, N]`, a batch of each after
         another."""
         parameters, layout = self.model.layout.pieces(vectors), self.model.layout
-        own = layout.unpack_buffers(buffers.to(rows.device))
+        unpacked = layout.unpack_buffers(buffers.to(rows.device))
         for some in rows.split(_BATCH, 1):
             x, y = self.model.fed.read(some)
-            yield outputs(self.model, parameters, own, x).flatten(0, 1), y.flatten(0, 1)
+            yield outputs(self.model, parameters, unpacked, x).flatten(0, 1), y.flatten(0, 1)
 
     def _by_group(self, values: Tensor, read: _Read) -> Tensor:
         if self.model.tuned:
             return segment_sums(values, read.bounds)
         owner = np.repeat(np.arange(len(read.sizes)), read.sizes)
         flat = values[..., : len(owner)].reshape(-1, len(owner)).cpu().numpy()
-        found = np.stack([np.bincount(owner, row, minlength=len(read.sizes)) for row in flat])
-        return torch.from_numpy(found).view(*values.shape[:-1], -1).to(values.device)
+        counts = np.stack([np.bincount(owner, row, minlength=len(read.sizes)) for row in flat])
+        return torch.from_numpy(counts).view(*values.shape[:-1], -1).to(values.device)
 
     def _table(self, look: Look, sums: np.ndarray, gathered: Gathered) -> Table:
         read, names = self._read[id(look.groups)], per_sample(look.job)

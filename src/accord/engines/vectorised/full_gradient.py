@@ -26,8 +26,8 @@ def full_gradient(
         for group in groups:
             some = group if len(group) > 1 else 2 * group  # libraries compute a batch of one in another way
             lanes, which = [chosen[lane] for lane in some], torch.tensor(some)
-            found = full_gradient(model, pads, drops_out, lanes, where, at[which], buffers[which])
-            pieces.append([part[: len(group)] for part in found])
+            group_gradient = full_gradient(model, pads, drops_out, lanes, where, at[which], buffers[which])
+            pieces.append([part[: len(group)] for part in group_gradient])
         place = torch.tensor([lane for group in groups for lane in group]).argsort()
         gradient, loss = (torch.cat(parts)[place] for parts in zip(*pieces, strict=True))
         return gradient, loss
@@ -40,8 +40,8 @@ def full_gradient(
         purpose, nothing = f"dropout at the {where}", [None] * len(part.count)
         keys = sent(draw_keys(purpose, part, chosen), at.device) if drops_out else nothing
         for rows, share, count, key in zip(*arrays, keys, strict=True):
-            own = model.layout.unpack_buffers(buffers.to(at.device))
-            gradient, loss = gradients(model, at, own, rows, share, dropout=key, top=top)
+            unpacked = model.layout.unpack_buffers(buffers.to(at.device))
+            gradient, loss = gradients(model, at, unpacked, rows, share, dropout=key, top=top)
             weight = count.unsqueeze(1) / samples
             total.addcmul_(gradient, weight)
             value.addcmul_(loss.unsqueeze(1).to(value), weight)

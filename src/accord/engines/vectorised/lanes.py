@@ -222,9 +222,9 @@ def gradients(
             gradient = torch.zeros_like(w)
             of_lanes = leaves_apart(model, w)
             losses = losses_apart(model, of_lanes, buffers, x, y, dropout)
-            found = iter(torch.autograd.grad(losses, list(chain(*of_lanes)), share, materialize_grads=True))
+            grads = iter(torch.autograd.grad(losses, list(chain(*of_lanes)), share, materialize_grads=True))
             for leaves, into in zip(of_lanes, gradient.unbind(0), strict=True):
-                model.arrangement.gather(list(islice(found, len(leaves))), into)
+                model.arrangement.gather(list(islice(grads, len(leaves))), into)
         else:
             leaves = [piece.requires_grad_() for piece in model.layout.pieces(w.detach())]
             gradient = torch.empty_like(w)

@@ -54,17 +54,17 @@ def padded(orders: Sequence[Order], width: int = 1, spare: bool = False) -> Padd
     count[:steps] = list(zip_longest(*(sizes for _, sizes in orders), fillvalue=0))
     rows = np.zeros((length, len(orders), width), dtype=np.int64)
     filled = np.logical_and.accumulate(count == width).sum(0).tolist()  # of each lane: batches before a shorter one
-    for lane, ((own, sizes), whole) in enumerate(zip(orders, filled, strict=True)):
-        rows[:whole, lane] = own[: whole * width].reshape(whole, width)
+    for lane, ((order, sizes), whole) in enumerate(zip(orders, filled, strict=True)):
+        rows[:whole, lane] = order[: whole * width].reshape(whole, width)
         if whole == steps:
             continue
         # Where a lane has nothing to do, or a batch is short, a row is repeated: a real sample, so that nothing
         # infinite or undefined comes of it.
-        rows[whole:steps, lane] = own[0]
+        rows[whole:steps, lane] = order[0]
         start = whole * width
         for step in range(whole, len(sizes)):
-            rows[step, lane] = own[start]
-            rows[step, lane, : sizes[step]] = own[start : start + sizes[step]]
+            rows[step, lane] = order[start]
+            rows[step, lane, : sizes[step]] = order[start : start + sizes[step]]
             start += sizes[step]
     return Padded(rows, count, np.minimum(np.arange(length), steps - 1), steps)
 

@@ -59,14 +59,14 @@ def report_together(runs: Sequence[list[Lane]], trained: Trained) -> list[Report
     record = job.algorithm.lift(Reports(delta, weight, steps, moved, apart), work.memory)
     of_run = zip(*(part.unbind(0) for part in (delta, weight, steps, moved)), strict=True)
     mine = {name: value.unbind(0) for name, value in apart.items()}
-    found = []
+    together = []
     records = unstacked(record, len(runs))
-    for run, (own, samples, taken, change) in enumerate(of_run):
-        reports = Reports(own, samples, taken, change, {name: value[run] for name, value in mine.items()})
-        found.append(
+    for run, (update, samples, taken, change) in enumerate(of_run):
+        reports = Reports(update, samples, taken, change, {name: value[run] for name, value in mine.items()})
+        together.append(
             Reported(reports, (records[run], [reports.extra] if job.algorithm.asks_twice else []), frozenset())
         )
-    return found
+    return together
 
 
 def measure(of_runs: Sequence[Reported], together: Trained) -> Tensor:
