@@ -92,12 +92,9 @@ class Experiment:
         except AccordError as error:
             raise blamed(error, "model", key) from None
 
+    @cached_property  # of all seeds: a user's own files are read for it
     def identity(self) -> dict[str, Any]:
         """What changes the result: everything but how far, how often, where and on what; defaults left out."""
-        return self._identity
-
-    @cached_property  # of all seeds: a user's own files are read for it
-    def _identity(self) -> dict[str, Any]:
         model = self.settings.model
         start = {} if model.start is None else {"start": digest("model.start", model.start, "safetensors file")}
         made = {
@@ -124,7 +121,7 @@ class Experiment:
         """Where this seed's run lives."""
         mask = self.algorithm.mask
         words = [self.settings.data.name, self.algorithm.name, type(mask).__name__ if mask else ""]
-        return Path(self.settings.run.folder) / folder_name(words, self.identity(), seed)
+        return Path(self.settings.run.folder) / folder_name(words, self.identity, seed)
 
     def recorded(self, seed: int) -> RunSettings:
         """What `experiment.json` says of this seed's run."""
