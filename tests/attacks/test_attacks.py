@@ -275,8 +275,8 @@ def test_runs_without_attackers_keep_their_names() -> None:
         parse("", ["attack.name=none"]),
         parse("", ["attack.name=sign_flip", "attack.share=0.3"]),
     )
-    assert "attack" not in plain.identity() and plain.identity() == none.identity() and "attack" not in plain.resolved()
-    assert some.identity() == {**plain.identity(), "attack": describe(sign_flip(0.3))}
+    assert "attack" not in plain.identity and plain.identity == none.identity and "attack" not in plain.resolved()
+    assert some.identity == {**plain.identity, "attack": describe(sign_flip(0.3))}
     assert some.folder(0) != plain.folder(0) == none.folder(0)
 
 

@@ -207,7 +207,7 @@ def test_a_class_beside_the_file_is_a_part(here: Path) -> None:
     assert label_of(made) == "fedavg + half(1)" and vars(made.mask)["words"] == ("a",)
     again = read(here / "file.toml")
     assert again.resolved()["algorithm"]["mask"] == {"name": "mine_for_parts:half", "share": 1.0, "words": ["a"]}
-    assert again.identity()["code"] == {"algorithm.mask": "mine_for_parts:half"}
+    assert again.identity["code"] == {"algorithm.mask": "mine_for_parts:half"}
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,7 @@ def test_a_file_names_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert read.metrics is not None and list(read.metrics) == ["auc", "largest"]
     assert read.resolved()["train"]["metrics"] == ["auc", "ours:largest"]
     plain = experiment.parse(FILE.format(metrics="[]", folder=tmp_path / "runs"))
-    assert plain.folder(0) != read.folder(0) and "metrics" not in plain.identity()
+    assert plain.folder(0) != read.folder(0) and "metrics" not in plain.identity
     (run,) = _executed(read)
     recorded = load(run.folder)
     assert recorded.kind == "digits, auc" and recorded.history[-1][1].metric.name == "auc"

@@ -12,8 +12,8 @@ from rich.text import Text
 from accord.runs.comparison import by_kind, comparison, notes, results, same_unseen
 from accord.runs.left_out import left_out, split_off
 from accord.runs.reader import Recorded
-from accord.runs.selection import by_rules, rule_for
-from accord.runs.text import Cells, align, evaluation_cells, numeric, privacy_lines, selection_lines, unseen_lines
+from accord.runs.selection import rule_for
+from accord.runs.text import Cells, align, evaluation_cells, lines_below, numeric, unseen_lines
 
 
 def show_results(runs: Sequence[Recorded], rule: str | None, as_json: bool) -> None:
@@ -32,9 +32,7 @@ def print_results(runs: Sequence[Recorded], rule: str | None, console: Console) 
         number, evaluation = history[-1]
         title = f"{run.label} · seed {run.seed} · round {number} · {run.ending}"
         print_cells(console, evaluation_cells(evaluation), title)
-        chosen = by_rules(history, *asked_for, "held-out", "last10", "oracle")
-        lines = [*selection_lines(chosen, evaluation.metric), *unseen_lines(run.unseen), *privacy_lines(history)]
-        _print_lines(console, [*lines, *evaluation.notes])
+        _print_lines(console, lines_below(history, run.unseen, *asked_for))
         folders = [run.folder]
     else:
         folders = _print_kinds(runs, rule, console)

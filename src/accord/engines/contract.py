@@ -127,13 +127,12 @@ class Table:
     smaller: frozenset[str] = frozenset({"loss"})
     of_group: Mapping[str, GroupValues] = field(default_factory=dict)
     nan: np.ndarray | None = None  # predictions that are NaN, by group; None: nobody counted
-    order: tuple[str, ...] = ()  # of all metrics: the first that is not the loss judges
+    metrics: tuple[str, ...] = ()  # all that was measured, in order: the first that is not the loss judges
     row_fields: Mapping[str, Any] = field(default_factory=dict)  # what the round's row holds of the evaluation besides
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """All that was measured, in order."""
-        return self.order or (*self.sums, *self.of_group)
+    def __post_init__(self) -> None:
+        if not self.metrics:
+            object.__setattr__(self, "metrics", (*self.sums, *self.of_group))
 
     def settled(self) -> "Table":
         """With the groups' figures alone: outputs of all samples are let go of."""

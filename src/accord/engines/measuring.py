@@ -29,10 +29,9 @@ def per_sample(job: Job) -> list[str]:
 def numbers(job: Job, output: Any, target: Tensor) -> dict[str, Tensor]:
     """A number per sample, `[B]`: loss, metrics, and whether the prediction is NaN, which counts as wrong in every
     metric."""
-    nan, values = _nan_predictions(output, target), {"loss": job.loss(output, target).double()}
-    for name, measure in job.of_sample.items():
-        values[name] = measure(output, target).double().masked_fill(nan, measure.nan_counts_as)
-    return {**values, NAN: nan.double()}
+    nan, metrics = _nan_predictions(output, target), job.of_sample.items()
+    values = {name: of(output, target).double().masked_fill(nan, of.nan_counts_as) for name, of in metrics}
+    return {"loss": job.loss(output, target).double(), **values, NAN: nan.double()}
 
 
 def _nan_predictions(output: Any, target: Tensor) -> Tensor:

@@ -35,14 +35,14 @@ from accord.rules.algorithm import Algorithm
 from accord.rules.label import label_of
 from accord.rules.local import Training
 from accord.rules.old_spelling import Override, as_spelled_now
-from accord.rules.schema import algorithm_table, settings_of
+from accord.rules.schema import settings_of
 from accord.runs.fingerprint import describe, folder_name
 from accord.runs.settings import RunSettings
 from accord.training.cohort import Conditions
 from accord.training.engine_choice import ENGINES
 from accord.training.loggers import LOGS
 from accord.training.plan import Plan
-from accord.training.run_settings import ALGORITHMS, part_fields, privacy_table, train_table
+from accord.training.run_settings import sections_of
 
 
 @dataclass(frozen=True)
@@ -92,23 +92,23 @@ class Experiment:
         except AccordError as error:
             raise blamed(error, "model", key) from None
 
+    @cached_property  # of all seeds: a user's own files are read for it
     def identity(self) -> dict[str, Any]:
         """What changes the result: everything but how far, how often, where and on what; defaults left out."""
-        return self._identity
-
-    @cached_property  # of all seeds: a user's own files are read for it
-    def _identity(self) -> dict[str, Any]:
         model = self.settings.model
         start = {} if model.start is None else {"start": digest("model.start", model.start, "safetensors file")}
+        made = {
+            "algorithm": self.algorithm,
+            "training": self.training,
+            **({"metrics": list(self.metrics.items())} if self.metrics else {}),
+            **({"attack": self.attack} if self.attack else {}),
+        }
         return {
             "data": self.supply.identity(),
             "model": model.model_dump(exclude_defaults=True, include={"name"}) | self.model.changed | start,
             **({"code": code} if (code := code_of(self.algorithm)) else {}),
-            "algorithm": describe(self.algorithm),
-            "training": describe(self.training),
             "plan": self.first_plan.identity(),
-            **({"metrics": [[name, describe(of)] for name, of in self.metrics.items()]} if self.metrics else {}),
-            **({"attack": describe(self.attack)} if self.attack else {}),
+            **describe(made),
             **precision_of(self.settings.run.speed),
         }
 
@@ -121,7 +121,7 @@ class Experiment:
         """Where this seed's run lives."""
         mask = self.algorithm.mask
         words = [self.settings.data.name, self.algorithm.name, type(mask).__name__ if mask else ""]
-        return Path(self.settings.run.folder) / folder_name(words, self.identity(), seed)
+        return Path(self.settings.run.folder) / folder_name(words, self.identity, seed)
 
     def recorded(self, seed: int) -> RunSettings:
         """What `experiment.json` says of this seed's run."""
@@ -129,14 +129,13 @@ class Experiment:
 
     def resolved(self) -> dict[str, Any]:
         """Every setting that applies, defaults filled in: what a file would say. Seeds differ in none of them."""
-        settings, algorithm, asked = self.settings, self.algorithm, self.settings.train.metrics
+        settings, written = self.settings, self.settings.algorithm.model_dump()
+        made = sections_of(self.training, self.first_plan, self.algorithm, self.attack, written)
+        made["train"] |= {"metrics": settings.train.metrics} if settings.train.metrics else {}
         sections = {
             "data": self.supply.resolved(),
             "model": settings.model.model_dump(exclude_none=True) | self.model.full,
-            "train": train_table(self.training, self.first_plan) | ({"metrics": asked} if asked else {}),
-            "algorithm": algorithm_table(algorithm, ALGORITHMS[algorithm.name], settings.algorithm.model_dump()),
-            "attack": part_fields(self.attack),
-            "privacy": privacy_table(algorithm),
+            **made,
             "run": settings.run.model_dump(exclude_none=True),
         }
         return {name: section for name, section in sections.items() if section is not None}

@@ -65,9 +65,11 @@ class Algorithm:
         if not all(isinstance(pattern, str) and pattern for pattern in patterns):
             raise AccordError(f"personal must be names or patterns of parameters, such as 'head.*', got {patterns!r}")
         object.__setattr__(self, "personal", tuple(patterns))
+        if not patterns:
+            return
         local = self.local
         alone = local.own_models or local.beside is not None or local.engine is not None
-        if patterns and (self.pools or alone or not local.reports_updates):
+        if self.pools or alone or not local.reports_updates:
             raise AccordError(f"personal has no meaning with {self.name}: its clients keep whole models, or share none")
 
     def _check_privacy(self, privacy: Privacy) -> None:
@@ -109,7 +111,7 @@ class Algorithm:
     def sample_reports(self, layout: Layout) -> Reports:
         """The report of one client that did not move, which shows what a record of this algorithm looks like."""
         zero, one = torch.zeros(1, layout.size, dtype=layout.dtype), torch.ones(1, 1, dtype=layout.dtype)
-        buffers = torch.zeros(1, sum(entry.size for entry in layout.buffers), dtype=torch.float64)
+        buffers = torch.zeros(1, layout.buffer_size, dtype=torch.float64)
         extra = {name: zero if name in GRADIENTS else zero[:, :1] for name in self.needs}
         state = {name: value[None] for name, value in self.local.fresh(zero[0], buffers[0]).items()}
         return Reports(zero, 2 * one, one, buffers, extra, state, state)
@@ -128,8 +130,8 @@ class Algorithm:
         """What one client receives and sends in a round: the model both ways, what the local rule is told and adds up,
         what the average and the mask need besides, and a second exchange where there is one."""
         reports, sent = self.sample_reports(layout), self.local.init(layout, 1)
-        added = self.local.lift(reports, sent).fields().values()
         needs = self.average.needs | (self.mask.needs if self.mask else frozenset())
+        added = self.local.lift(reports, sent).fields().values()
         down = [reports.delta, reports.buffers, *sent.values()]
         up = [reports.delta, reports.buffers, *(reports.extra[name] for name in needs)]
         up += [field.value for field in added]

@@ -74,17 +74,15 @@ class Evaluation(Jsonable):
     notes: tuple[str, ...] = ()  # sentences: NaN predictions, clients without a figure
     metrics: tuple[str, ...] = field(init=False)  # what was measured, in order
     metric: Metric = field(init=False)  # that a run is judged by: the first that is not the loss, or else the loss
+    tests: dict[str, SplitRow] = field(init=False)  # further test sets by their names
 
     def __post_init__(self) -> None:
         names = next((tuple(row.metrics) for row in self.splits.values()), ())
         judge = next((name for name in names if name != "loss"), "loss")
         object.__setattr__(self, "metrics", names)
         object.__setattr__(self, "metric", Metric(judge, judge in self.smaller_is_better))
-
-    @property
-    def tests(self) -> dict[str, SplitRow]:
-        """Further test sets by their names."""
-        return {name.removeprefix(_TEST): row for name, row in self.parts.items() if name.startswith(_TEST)}
+        tests = {name.removeprefix(_TEST): row for name, row in self.parts.items() if name.startswith(_TEST)}
+        object.__setattr__(self, "tests", tests)
 
     def score(self, split: str) -> float:
         """How good the model is on a split; larger is better."""

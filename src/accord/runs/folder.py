@@ -243,9 +243,8 @@ class RunFolder:
 
     def finish(self, rounds: int, models: Mapping[str, nn.Module], clients: list[Json], flat_since: int | None) -> None:
         """The run is complete: its models, its clients' evaluations, and the mark that says so, last. A flat one says
-        since when."""
+        since when. Its last checkpoint has all rows."""
         self._forget_earlier_end()
-        self.flush()
         contents = {f"{name}.safetensors": tensor_bytes(model.state_dict()) for name, model in models.items()}
         adapter = save_adapter(models["model"], self.path / "adapter") if "model" in models else []
         # a line each: with indents, to write those of hundreds of clients took longer than many rounds
@@ -259,16 +258,12 @@ class RunFolder:
         flat = {} if flat_since is None else {"flat_since": flat_since}
         write_sealed(self.path / "done", {"schema": SCHEMA, "rounds": rounds, **flat, "files": files})
 
-    def flush(self) -> None:
-        """Writes the rows that wait for their block."""
-        self._metrics.flush()
-        self._timing.flush()
-
     def close(self) -> None:
         """Lets go of the folder, and takes it away if nothing came of it. Closing twice does no harm."""
         if not self._lock.is_locked:
             return
-        self.flush()
+        self._metrics.flush()
+        self._timing.flush()
         if self.path.exists() and [file.name for file in self.path.iterdir()] == ["lock"]:
             remove_locked(self.path, self._lock)
         else:

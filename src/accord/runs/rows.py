@@ -10,7 +10,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, overload
@@ -62,10 +62,6 @@ class RoundRow(Jsonable):
         if self.off_schedule:
             form["off_schedule"] = True
         return form
-
-    def with_fields(self, more: Mapping[str, Any]) -> "RoundRow":
-        """With more that an engine adds."""
-        return replace(self, engine_fields={**self.engine_fields, **more}) if more else self
 
     def numbers(self) -> dict[str, float]:
         """What is a number of its own, and finite."""
@@ -235,9 +231,9 @@ class Rows(Sequence[RoundRow]):
         self._count, self.last = self._count + 1, row
         return check
 
-    def so_far(self, ended: bool = True) -> "Rows":
-        """These rows, and none that are still to come; of a run that `ended`, as they are now."""
-        lines = enumerate(islice(self._log.lines(), self._count)) if ended else ()
+    def so_far(self, keep: bool = True) -> "Rows":
+        """These rows, and none that are still to come. With `keep`, those before the last stay as they are, too."""
+        lines = enumerate(islice(self._log.lines(), self._count)) if keep else ()
         kept = {place: self._row(line) for place, line in lines if b'"off_schedule"' in line}
         return Rows(self._log, self._count, self.last, kept)
 

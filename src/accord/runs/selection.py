@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from accord.core.errors import AccordError
 from accord.core.metrics import TITLES
-from accord.runs.evaluation import History, SplitRow, splits_of, tests_of
+from accord.runs.evaluation import History, SplitRow
 
 
 @dataclass(frozen=True)
@@ -75,18 +75,22 @@ def select(history: History, rule: str = "held-out") -> Selected:
     if not chosen:
         raise AccordError(f"{rule} holds no evaluated round: rounds {history[0][0]} to {history[-1][0]} were evaluated")
     metric = chosen[0][1].metric.name  # all have the same
-    splits, further = splits_of(chosen), tests_of(chosen)
-    values = {split: _mean([e.splits.get(split) for _, e in chosen], metric) for split in splits}
-    tests = {name: _mean([e.tests.get(name) for _, e in chosen], metric) for name in further}
+    means, tests = _means([e.splits for _, e in chosen], metric), _means([e.tests for _, e in chosen], metric)
+    values = {split: means[split] for split in TITLES if split in means}
     # best of those that were looked at: a round that was not may have been better
     some = rule == "oracle" and len(history) < history[-1][0]
     return Selected(f"{rule} of evaluated rounds" if some else rule, [number for number, _ in chosen], values, tests)
 
 
-def _mean(rows: Sequence[SplitRow | None], metric: str) -> float:
-    """The mean over the rounds that have the split; NaN if any value is missing because the model had diverged."""
-    values = [row.metrics[metric].by_sample for row in rows if row is not None]
-    return float(np.mean([math.nan if value is None else value for value in values]))
+def _means(rounds: Sequence[Mapping[str, SplitRow]], metric: str) -> dict[str, float]:
+    """The mean of each split over the rounds that have it; NaN if any value is missing because the model had
+    diverged."""
+    values: dict[str, list[float]] = {}
+    for rows in rounds:
+        for name, row in rows.items():
+            value = row.metrics[metric].by_sample
+            values.setdefault(name, []).append(math.nan if value is None else value)
+    return {name: float(np.mean(of)) for name, of in values.items()}
 
 
 def by_rules(history: History, *rules: str) -> list[Selected]:

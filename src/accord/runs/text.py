@@ -54,16 +54,26 @@ def run_text(title: str, history: History, stopped: str | None = None, unseen: S
     if not history:
         return f"{title}: nothing was evaluated yet"
     number, evaluation = history[-1]
-    chosen = by_rules(history, "held-out", "last10", "oracle")
     lines = [
         f"{title} · round {number}" + (f" ({stopped})" if stopped else ""),
         *align(evaluation_cells(evaluation)),
-        *selection_lines(chosen, evaluation.metric),
-        *unseen_lines(unseen),
-        *privacy_lines(history),
-        *evaluation.notes,
+        *lines_below(history, unseen),
     ]
     return "\n".join(lines)
+
+
+def lines_below(history: History, unseen: Sequence[str], *rules: str) -> list[str]:
+    """What is told of a run below its last evaluation: its figures by each selection rule, first by those asked for,
+    its unseen clients, its privacy and notes."""
+    number, evaluation = history[-1]
+    chosen = by_rules(history, *rules, "held-out", "last10", "oracle")
+    spent = evaluation.privacy
+    return [
+        *_selection_lines(chosen, evaluation.metric),
+        *unseen_lines(unseen),
+        *([] if spent is None else [f"privacy: {spent_text(spent)} after {number} rounds"]),
+        *evaluation.notes,
+    ]
 
 
 def unseen_of(clients: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -76,13 +86,7 @@ def unseen_lines(names: Sequence[str]) -> list[str]:
     return [f"unseen client{'s' * (len(names) > 1)}: {listed(names)}"] if names else []
 
 
-def privacy_lines(history: History) -> list[str]:
-    """`privacy: epsilon 5.379 at delta 1e-05 after 100 rounds`, of a run that has any."""
-    number, evaluation = history[-1]
-    return [] if evaluation.privacy is None else [f"privacy: {spent_text(evaluation.privacy)} after {number} rounds"]
-
-
-def selection_lines(chosen: Sequence[Selected], metric: Metric) -> list[str]:
+def _selection_lines(chosen: Sequence[Selected], metric: Metric) -> list[str]:
     """`by held-out (round 40): train 91.20, held-out 90.10, unseen 89.00`, for each."""
     lines = []
     for one, figures in zip(chosen, metric.figures([one.values.values() for one in chosen]), strict=True):

@@ -19,19 +19,17 @@ class Evaluator:
         self.job, self._steps = job, plan.adapt_steps
         self.groups = evaluated_groups(job.fed, plan.evaluate_samples, job.seed)
         self._unseen = [group for group in self.groups if group[0] == "unseen" and len(group[2])]
-        adapts = plan.adapt_steps is not None and self._unseen and not job.algorithm.local.own_models
+        local = job.algorithm.local
+        adapts = plan.adapt_steps is not None and self._unseen and not local.own_models
         self._adaptation = Adaptation(job, plan.adapt_steps or 1) if adapts else None
-
-    @property
-    def one_model(self) -> bool:
-        """Whether one model on all data is all there is to it."""
-        algorithm = self.job.algorithm
-        kept = algorithm.local.own_models or algorithm.local.beside or algorithm.personal
-        return not (kept or self._adaptation)
+        # whether one model on all data is all there is to it
+        self.one_model = not (local.own_models or local.beside or job.algorithm.personal or self._adaptation)
 
     def table(self, engine: Engine, now: Progress, state_of: Callable[[str], State]) -> Table:
         """The model as it is on all that the run evaluates; `state_of` gives what a client remembers."""
         job, model = self.job, (now.vector, now.buffers)
+        if self.one_model:
+            return engine.evaluate(*model, self.groups)
         if job.algorithm.local.own_models:
             return evaluate_local_models(engine, job.fed.clients, self.groups, job.seed, state_of)
         if (job.algorithm.personal or job.beside) and not engine.holds_clients:

@@ -52,6 +52,7 @@ class Loop:
         self._personal = personal = job.personal_at_first()
         self._fresh = lambda: {**job.algorithm.local.fresh(vector, buffers), **personal}
         self._client_models = client_models(job, engine, lambda client: self.store.get(client))
+        self._title = f"{label_of(job.algorithm)} · {job.fed.name} · seed {job.seed}"
         self._preparation, self.rows, self.rise = Preparation.of(job.fed), Rows(), EarlyStopping(plan.min_delta)
         self.last_table: Table | None = None
         self.stopped: str | None = None  # why it ends before its rounds, if it does
@@ -159,7 +160,8 @@ class Loop:
         number = row.round
         if table is not None:
             evaluation, scheduled = self._evaluate(row, table), self.plan.evaluates(number)
-            row = replace(row, evaluation=evaluation, off_schedule=not scheduled).with_fields(table.row_fields)
+            fields = {**row.engine_fields, **table.row_fields}
+            row = replace(row, evaluation=evaluation, off_schedule=not scheduled, engine_fields=fields)
             if scheduled:
                 self.progress = self.progress.judged(evaluation)
                 if self.plan.patience is not None:
@@ -228,16 +230,13 @@ class Loop:
 
     def _evaluate(self, row: RoundRow, table: Table) -> Evaluation:
         """Three ways, after the round that `row` tells of."""
-        groups, algorithm = set(table.groups), self.job.algorithm
+        groups, algorithm, privacy = set(table.groups), self.job.algorithm, self.job.algorithm.privacy
         parts = by_turn(self.cohorts.took_part(row), groups) | by_population(self.job.fed.populations, groups)
         parts |= self.evaluator.parts(table)
-        spent = None
-        if algorithm.privacy is not None:
-            masked, clients = algorithm.mask is not None, len(self._clients)
-            spent = algorithm.privacy.spent(masked, clients, self.plan.sample, row.round)
-        evaluation = summarise(table, parts, spent)
+        how = algorithm.mask is not None, len(self._clients), self.plan.sample
+        spent = None if privacy is None else privacy.spent(*how, row.round)
         self.last_table = table.settled()
-        return evaluation
+        return summarise(table, parts, spent)
 
     def evaluated(self) -> Table:
         """The model as it is on all that the run evaluates."""
@@ -276,22 +275,23 @@ class Loop:
         """The run as it stands."""
         if self._result is not None:  # it is done, and nothing changes any more
             return self._result
-        progress, job, last = self.progress.ended, self.job, self.rows.last
+        progress, job, last, flat = self.progress.ended, self.job, self.rows.last, self.flat
         # the last round may be the best, though a longer run would not have looked
         if last is not None and last.off_schedule:
             progress = progress.judged(last.evaluation)
         return Run(
-            title=f"{label_of(job.algorithm)} · {job.fed.name} · seed {job.seed}",
+            title=self._title,
             rounds=progress.round,
-            # a hook may ask for the model in every round: rows are looked through once, at the end
-            recorded=self.rows.so_far(ended=self.complete or self.stopped is not None),
+            # a hook may ask for the model in every round: rows are looked through once, at the end, if ever: where a
+            # run's last round alone is evaluated for being its last, that row is known
+            recorded=self.rows.so_far(self.plan.last > 1 and (self.complete or self.stopped is not None)),
             last=progress.last,
             best=progress.best,
             clients=per_client(self.last_table) if self.last_table else [],
             folder=self.folder.path if self.folder else None,
             stopped=self.stopped,
-            flat=self.rise.round if self.flat else None,
-            spared=max(0, self.plan.rounds - progress.round) if self.flat else 0,
+            flat=self.rise.round if flat else None,
+            spared=max(0, self.plan.rounds - progress.round) if flat else 0,
             alone=job.algorithm.local.own_models,
             preparation=self._preparation,
             _module=job.module if job.given is None else job.given,

@@ -128,19 +128,19 @@ class Plan:
 def identity(job: Job, plan: Plan) -> dict[str, Any]:
     """The settings of a run made in Python: model and data by their content, functions by their code, everything else
     by value."""
-    shift, augment = job.fed.shift, job.fed.augment
-    return {
-        "model": describe(job.module),
-        "data": job.fed.fingerprint(),
-        "prepare": describe(job.fed.prepare),
-        **({"fields": describe(job.fed.fields)} if job.fed.fields else {}),
-        **({"shift": [describe(shift.shift), describe(shift.tables)]} if shift else {}),
-        **({"augment": describe(augment)} if augment else {}),
-        "algorithm": describe(job.algorithm),
-        "training": describe(job.training),
+    fed, shift = job.fed, job.fed.shift
+    made = {
+        "model": job.module,
+        "data": fed.fingerprint(),
+        "prepare": fed.prepare,
+        **({"fields": fed.fields} if fed.fields else {}),
+        **({"shift": [shift.shift, shift.tables]} if shift else {}),
+        **({"augment": fed.augment} if fed.augment else {}),
+        "algorithm": job.algorithm,
+        "training": job.training,
         "plan": plan.identity(),
-        "loss": describe(job.loss),
-        "metrics": [[name, describe(metric)] for name, metric in job.metrics.items()],  # in order: the first one judges
-        **({"attack": describe(job.attack.attack)} if job.attack else {}),
-        **precision_of(job.speed),
+        "loss": job.loss,
+        "metrics": list(job.metrics.items()),  # in order: the first one judges
+        **({"attack": job.attack.attack} if job.attack else {}),
     }
+    return {**describe(made), **precision_of(job.speed)}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from accord.attacks import Attack
 from accord.causal.rule import causalfed
 from accord.core.jsonable import Json
 from accord.engines.contract import Job
@@ -34,16 +35,26 @@ def run_settings(job: Job, plan: Plan, engine: str, device: str) -> RunSettings:
         seed=plan.seed,
         data={"name": fed.name, "clients": len(fed.clients), "unseen": unseen},
         model=recipe_of(job.module) or {"name": type(job.module).__name__},
-        train=train_table(job.training, plan),
-        algorithm=_json(algorithm_table(algorithm, ALGORITHMS.get(algorithm.name))),
-        attack=part_fields(job.attack.attack) if job.attack else None,
-        privacy=privacy_table(algorithm),
+        **sections_of(job.training, plan, algorithm, job.attack.attack if job.attack else None),
         run=asked | {name: getattr(plan, name) for name in _OF_RUN if getattr(plan, name) is not None},
         content={name: value for name, value in identity(job, plan).items() if name not in _BY_NAME},
     )
 
 
-def train_table(training: Training, plan: Plan) -> Json:
+def sections_of(
+    training: Training, plan: Plan, algorithm: Algorithm, attack: Attack | None, written: Json | None = None
+) -> dict[str, Any]:
+    """What a run is made of as the sections of a file; None for those that it has not. Parts of the algorithm go by the
+    names that were `written`, if any were."""
+    return {
+        "train": _train_table(training, plan),
+        "algorithm": _json(algorithm_table(algorithm, ALGORITHMS.get(algorithm.name), written)),
+        "attack": _part_fields(attack),
+        "privacy": _privacy_table(algorithm),
+    }
+
+
+def _train_table(training: Training, plan: Plan) -> Json:
     """A training and a plan as a file's [train] section."""
     table = {"schedule": type(training.lr).__name__}  # a training has made one of its rate
     parts: list[Any] = [plan, training, training.lr, plan.conditions]
@@ -54,14 +65,14 @@ def train_table(training: Training, plan: Plan) -> Json:
     return {name: _json(value) for name, value in values.items() if value is not None and name not in aside}
 
 
-def part_fields(part: Any) -> Json | None:
+def _part_fields(part: Any) -> Json | None:
     """A dataclass by its name and its fields; None is None."""
     if part is None:
         return None
     return {"name": type(part).__name__, **{field.name: getattr(part, field.name) for field in fields(part)}}
 
 
-def privacy_table(algorithm: Algorithm) -> Json | None:
+def _privacy_table(algorithm: Algorithm) -> Json | None:
     """The [privacy] section, of an algorithm that has one."""
     privacy = algorithm.privacy
     if privacy is None:
