@@ -95,7 +95,7 @@ class _ByRank(_ByScikitLearn):
         return fits and bool((lifted.sum((1, 2)) == samples).all())
 
     def lower(self, total: Tensor) -> float | None:
-        defined = [(others, own) for others, own in total.numpy() if others.any() and own.any()]
+        defined = [(others, of_class) for others, of_class in total.numpy() if others.any() and of_class.any()]
         return float(np.mean([self.binned(*counts) for counts in defined])) if defined else None
 
 

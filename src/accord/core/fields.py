@@ -72,9 +72,9 @@ class Fields:
             counts = [", ".join(map(str, names)) if self.by_name else f"{len(names)}" for names in (got, keys)]
             raise AccordError(f"a sample of {whose} has the inputs {counts[0]}, but the first one has {counts[1]}")
         for key, field in zip(keys, self.inputs, strict=True):
-            own = _input(field.name, got[key])
-            if own.shape != field.shape or own.kind.is_floating_point != field.kind.is_floating_point:
-                raise AccordError(f"an input of {whose} holds {own}, but the first {field}: they must be alike")
+            seen = _input(field.name, got[key])
+            if seen.shape != field.shape or seen.kind.is_floating_point != field.kind.is_floating_point:
+                raise AccordError(f"an input of {whose} holds {seen}, but the first {field}: they must be alike")
         return torch.cat([got[key].reshape(len(got[key]), -1).to(self.dtype) for key in keys], dim=1)
 
     def unpack(self, x: Tensor) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:

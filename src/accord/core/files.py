@@ -95,8 +95,8 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     """Tensors as safetensors. Made in memory, because the library's own file writer leaves a file of its own behind
     when it is killed."""
     # it refuses tensors that share memory
-    own = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    return save(own)
+    copies = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    return save(copies)
 
 
 def sync_folder(folder: Path) -> None:

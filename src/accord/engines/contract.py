@@ -227,7 +227,9 @@ def orders(job: Job, round: int, members: Sequence[Member], least: int = 1) -> l
     if job.algorithm.local.full_batch:
         return [(member.numbers, [member.samples] if member.samples else []) for member in members]
     sizes = [_sizes(job.training, member, least) for member in members]
-    epochs = [math.ceil(sum(own) / max(member.samples, 1)) for own, member in zip(sizes, members, strict=True)]
+    epochs = [
+        math.ceil(sum(batch_sizes) / max(member.samples, 1)) for batch_sizes, member in zip(sizes, members, strict=True)
+    ]
     counts: list[int] = []
     paths: list[tuple[int | str, ...]] = []
     for member, passes in zip(members, epochs, strict=True):
@@ -235,11 +237,11 @@ def orders(job: Job, round: int, members: Sequence[Member], least: int = 1) -> l
         paths += [(round, member.client, epoch) for epoch in range(passes)]
     drawn = iter(draws.permutations(counts, job.seed, "batches", paths))
     of_members = []
-    for member, own, passes in zip(members, sizes, epochs, strict=True):
+    for member, batch_sizes, passes in zip(members, sizes, epochs, strict=True):
         rows = member.numbers
         if passes:
-            rows = rows[np.concatenate(list(islice(drawn, passes)))[: sum(own)]]
-        of_members.append((rows, own))
+            rows = rows[np.concatenate(list(islice(drawn, passes)))[: sum(batch_sizes)]]
+        of_members.append((rows, batch_sizes))
     return of_members
 
 

@@ -33,9 +33,9 @@ def as_text(ahead: dict[str, Any]) -> str:
 def _table(name: str, values: Mapping[str, Any]) -> list[str]:
     """A table of a file, and below it those that it holds."""
     inner = {key: value for key, value in values.items() if isinstance(value, Mapping)}
-    own = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if key not in inner]
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if key not in inner]
     below = [line for key, value in inner.items() for line in _table(f"{name}.{key}", value)]
-    return [f"[{name}]", *own, "", *below]
+    return [f"[{name}]", *lines, "", *below]
 
 
 def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:

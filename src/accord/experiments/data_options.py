@@ -85,27 +85,27 @@ class Supply:
     def identity(self) -> dict[str, Any]:
         """What changes the result: choices that differ from the defaults, and the user's own files by their content."""
         section, natural = self.section, self.section.split == "natural"
-        own = section.model_dump(exclude_defaults=True, include={"name", "heldout", "seed", "share"})
+        options = section.model_dump(exclude_defaults=True, include={"name", "heldout", "seed", "share"})
         if section.split != self.data.split:
-            own["split"] = section.split
+            options["split"] = section.split
         if section.clients is not None and (natural or section.clients != MADE_UP):
-            own["clients"] = section.clients
+            options["clients"] = section.clients
         if section.unseen is not None and (natural or section.unseen != 0):
-            own["unseen"] = section.unseen
-        own |= self.split.changed | self.file.changed
+            options["unseen"] = section.unseen
+        options |= self.split.changed | self.file.changed
         usual = None if self.data.shift is None else SHIFTS[self.data.shift]()
         if self.shift != usual:
-            own["shift"] = describe(self.shift)
+            options["shift"] = describe(self.shift)
         if self.augment is not None:
-            own["augment"] = describe(self.augment)
+            options["augment"] = describe(self.augment)
         if section.tests:
-            own["tests"] = {Path(file).stem: digest("data.tests", file, ".npz file") for file in section.tests}
+            options["tests"] = {Path(file).stem: digest("data.tests", file, ".npz file") for file in section.tests}
         if self.data.kept is not None and not self.data.pinned:
             get(self.data.kept, section.source)
-            own["content"] = cache.content(self.data.kept)
+            options["content"] = cache.content(self.data.kept)
         if self.data.kept is None:
-            own["content"] = digest("data.source", section.source or "", "file or folder")
-        return own
+            options["content"] = digest("data.source", section.source or "", "file or folder")
+        return options
 
     def check_here(self) -> None:
         """Refuses files of the user's that are not there, before anything is fetched."""

@@ -101,8 +101,8 @@ def _over_one_table(feds: Sequence[Federation]) -> list[Federation] | None:
             {name: rows + first for name, rows in of.items()} for of in (fed.train, fed.heldout, fed.unseen, fed.others)
         )
         test = None if fed.test is None else fed.test + first
-        own = replace(fed, train=train, heldout=heldout, unseen=unseen, others=others, test=test)
-        moved.append(replace(own, x=x, y=y))
+        resplit = replace(fed, train=train, heldout=heldout, unseen=unseen, others=others, test=test)
+        moved.append(replace(resplit, x=x, y=y))
     return moved
 
 
@@ -198,7 +198,7 @@ def together(
     waiting = iter(loops)
     count = cohorts or (2 if engine.job.device.type == "cuda" and at_once >= _COHORT else 1)
     engines = [engine, *(engine.twin() for _ in range(count - 1))]
-    companies = [_Company(own, -(-at_once // count), count > 1) for own in engines]
+    companies = [_Company(each, -(-at_once // count), count > 1) for each in engines]
     thresholds = gc.get_threshold()
     gc.set_threshold(100_000, 20, 100)  # a round makes many small objects, and looking for cycles took half of its time
     try:

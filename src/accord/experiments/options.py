@@ -42,8 +42,8 @@ def chosen(section: str, table: Section, by: str, makers: Makers, keys: Sequence
     takes = inspect.signature(make).parameters
     for key, value in options.items():
         if key not in takes:
-            own = makers.own if isinstance(makers, Names) else makers  # packages are not imported to explain a slip
-            owners = ", ".join(maker for maker, make in own.items() if key in inspect.signature(make).parameters)
+            known = makers.own if isinstance(makers, Names) else makers  # packages are not imported to explain a slip
+            owners = ", ".join(maker for maker, make in known.items() if key in inspect.signature(make).parameters)
             raise AccordError(
                 f"{section}.{key} has no meaning with {section}.{by} = {name!r}, got {shown(value)}: it belongs to"
                 f" {owners}"

@@ -77,8 +77,11 @@ def _drop_old_choice(table: dict[str, Any], path: str, value: Any, folder: Path 
     old_name = name_in(table.get("name", AlgorithmSection.model_fields["name"].default))
     known = isinstance(value, str) and value in ALGORITHMS and old_name in ALGORITHMS
     if path == "name" and known and old_name != value:
-        own = preset_of(old_name).average
-        kept = {"mask", *({"average"} if name_in(table.get("average")) not in (None, name_of("average", own)) else ())}
+        average = preset_of(old_name).average
+        kept = {
+            "mask",
+            *({"average"} if name_in(table.get("average")) not in (None, name_of("average", average)) else ()),
+        }
         for what in PARTS:
             if what not in kept or not is_open(ALGORITHMS[value]):
                 table.pop(what, None)

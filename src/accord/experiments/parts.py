@@ -67,17 +67,17 @@ def _with_privacy(algorithm: Algorithm, table: Table) -> Algorithm:
         raise blamed(error, "privacy") from None
 
 
-def _check_open(preset: str, what: str, table: Table, own: Any) -> None:
+def _check_open(preset: str, what: str, table: Table, default: Any) -> None:
     if is_open(ALGORITHMS[preset]) or (what == "mask" and name_in(table) == "none"):
         return
     takes = inspect.signature(ALGORITHMS[preset]).parameters
     for key, value in table.items():
-        if not (value == type(own).__name__ if key == "name" else key in takes):
+        if not (value == type(default).__name__ if key == "name" else key in takes):
             path = f"algorithm.{what}" + f".{key}" * (key != "name")
             raise AccordError(f"{path} has no meaning with algorithm.name = {preset!r}, got {shown(value)}")
 
 
-def _made(what: str, table: Table, path: str, own: Any, folder: Path | None) -> Any:
+def _made(what: str, table: Table, path: str, default: Any, folder: Path | None) -> Any:
     """The part that a table describes. `own` is what stands there without the table, if anything does."""
     name = table.get("name")
     settings = {key: value for key, value in table.items() if key != "name"}
@@ -89,13 +89,13 @@ def _made(what: str, table: Table, path: str, own: Any, folder: Path | None) -> 
                 f"{path}.{key} has no meaning with {path} = 'none', got {shown(value)}: name a mask, such as gma"
             )
         return None
-    if name is None and own is None:
+    if name is None and default is None:
         raise AccordError(f'{path}.name is missing: it says which {PARTS[what].what} is meant, such as name = "gma"')
-    changes_own = own is not None and name in (None, name_of(what, own))
-    make = type(own) if changes_own else maker_of(what, name or "", path, folder)
-    values = _values(name or type(own).__name__, make, settings, path, folder, changes_own)
+    changes_own = default is not None and name in (None, name_of(what, default))
+    make = type(default) if changes_own else maker_of(what, name or "", path, folder)
+    values = _values(name or type(default).__name__, make, settings, path, folder, changes_own)
     try:
-        part = replace(own, **values) if changes_own else make(**values)
+        part = replace(default, **values) if changes_own else make(**values)
     except AccordError as error:
         raise blamed(error, path, fields=settings_of(make)) from None
     except (Exception, SystemExit) as error:  # a class of the user's may complain in its own way
@@ -183,7 +183,9 @@ def _ramp(path: str, table: Mapping[str, Any], setting: Setting) -> ramp:
         return ramp(**{_RAMP[key]: value for key, value in settings.items()})
     except AccordError as error:
         field, _, rest = str(error).partition(" ")
-        raise AccordError(f"{path}.{next((key for key, own in _RAMP.items() if own == field), field)} {rest}") from None
+        raise AccordError(
+            f"{path}.{next((key for key, name in _RAMP.items() if name == field), field)} {rest}"
+        ) from None
 
 
 def _belongs(key: str, settings: Table, path: str) -> str:

@@ -193,7 +193,9 @@ class Algorithm:
         if not self.asks_twice:
             return record
         first = self.broadcast(record)
-        return self.joined(record, functools.reduce(operator.add, (self.average.second(own, first) for own in kept)))
+        return self.joined(
+            record, functools.reduce(operator.add, (self.average.second(state, first) for state in kept))
+        )
 
     def broadcast(self, record: Record) -> Record:
         """The sums of the first exchange that the server sends to clients for the second."""

@@ -24,7 +24,7 @@ def _replaced(algorithm: Algorithm) -> list[str]:
     if algorithm.name not in ALGORITHMS:
         return []
     rules = zip(_rules(algorithm), _own_rules(algorithm.name), strict=True)
-    return [re.split("[:.]", name)[-1] for name, own in rules if name != own]
+    return [re.split("[:.]", name)[-1] for name, default in rules if name != default]
 
 
 def _rules(algorithm: Algorithm) -> tuple[str, str]:

@@ -134,13 +134,13 @@ def modern_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Some of an experiment's settings by `section.key`, with keys of 0.1 where they are now. Those of a mask stay
     where only the other settings say which mask is meant."""
     mask = named(settings.get("algorithm.mask.name", settings.get("algorithm.mask")))
-    own = [key.removeprefix("algorithm.") for key in settings if key.startswith("algorithm.")]
+    keys = [key.removeprefix("algorithm.") for key in settings if key.startswith("algorithm.")]
     values, places = dict[str, Any](), dict[str, str]()
     for key, value in settings.items():
         section, _, path = key.partition(".")
         words = value if isinstance(value, list) else [value]
         if section == "algorithm" and path in MOVED and not (mask is None and MOVED[path].startswith("mask.")):
-            places[key] = f"algorithm.{moved(path, mask, ramps(own))}"
+            places[key] = f"algorithm.{moved(path, mask, ramps(keys))}"
             key = places[key]
         elif key in RENAMED:
             places[key] = key = RENAMED[key]

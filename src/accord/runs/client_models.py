@@ -49,5 +49,5 @@ class ClientModels:
             if state is None:
                 raise AccordError(f"client {client} was drawn for no round so far, and has no model of its own yet")
             return state["w"].cpu(), state["b"].cpu()
-        own, with_it = ((self.first if state is None else state)[name].cpu() for name in PERSONAL)
-        return torch.cat([vector.cpu(), own]), torch.cat([buffers.cpu(), with_it])
+        personal, with_it = ((self.first if state is None else state)[name].cpu() for name in PERSONAL)
+        return torch.cat([vector.cpu(), personal]), torch.cat([buffers.cpu(), with_it])

@@ -116,15 +116,15 @@ def labels(runs: Sequence[Recorded]) -> list[str]:
 def told_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Names, each with those of its flat settings that not all of its namesakes share."""
     alike: dict[str, list[Mapping[str, Any]]] = {}
-    for name, own in zip(names, settings, strict=True):
-        alike.setdefault(name, []).append(own)
+    for name, values in zip(names, settings, strict=True):
+        alike.setdefault(name, []).append(values)
     apart = {
-        name: {key for own in of for key in {**of[0], **own} if own.get(key) != of[0].get(key)}
+        name: {key for values in of for key in {**of[0], **values} if values.get(key) != of[0].get(key)}
         for name, of in alike.items()
     }
     return [
-        ", ".join([name, *(f"{key}={own[key]}" for key in own if key in apart[name])])
-        for name, own in zip(names, settings, strict=True)
+        ", ".join([name, *(f"{key}={values[key]}" for key in values if key in apart[name])])
+        for name, values in zip(names, settings, strict=True)
     ]
 
 

@@ -60,10 +60,12 @@ class LeftOut:
         cells = [[*head, *self.clients, "mean", "worst", *(TITLES.get(test, test) for test in tests)]]
         for method in self.chosen:
             of, worst = self.figures(method), self.worst(method)
-            own = [self._cell(of.get(client, [])) for client in self.clients]
+            figures = [self._cell(of.get(client, [])) for client in self.clients]
             others = [self._cell(list(self.by_seed(method, test).values())) for test in tests]
             mean = self._cell(list(self.by_seed(method).values()))
-            cells.append([method, seeds[method], *own, mean, "-" if worst is None else self._cell(of[worst]), *others])
+            cells.append(
+                [method, seeds[method], *figures, mean, "-" if worst is None else self._cell(of[worst]), *others]
+            )
         return cells
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -83,8 +85,8 @@ class LeftOut:
 
     def _tests(self) -> list[str]:
         """The test sets that all runs have figures on, the data's own first."""
-        own = [_test_figures(one) for of in self.chosen.values() for seeds in of.values() for one in seeds.values()]
-        return [test for test in own[0] if all(test in of for of in own)] if own else []
+        figures = [_test_figures(one) for of in self.chosen.values() for seeds in of.values() for one in seeds.values()]
+        return [test for test in figures[0] if all(test in of for of in figures)] if figures else []
 
     def _seeds(self, method: str) -> str:
         return ",".join(dict.fromkeys(seed for of in self.chosen[method].values() for seed in of))
@@ -94,8 +96,8 @@ class LeftOut:
 
 
 def _test_figures(one: Selected) -> dict[str, float]:
-    own = {"test": one.values["test"]} if "test" in one.values else {}
-    return {**own, **one.tests}
+    test = {"test": one.values["test"]} if "test" in one.values else {}
+    return {**test, **one.tests}
 
 
 def split_off(runs: Sequence[Recorded]) -> tuple[list[Recorded], list[Recorded]]:

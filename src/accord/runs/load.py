@@ -49,8 +49,8 @@ def load(folder: str | Path, model: nn.Module | None = None, prepare: Prepare | 
     first = {name: tensors[name] for name in PERSONAL if name in tensors}
     module, layout = _with_personal(module, recorded, first)
     states = partial(_client_state, path, state)
-    own = ClientModels.from_json(state.get("own_models"), first, states)
-    alone = own is not None and not own.common
+    client_models = ClientModels.from_json(state.get("own_models"), first, states)
+    alone = client_models is not None and not client_models.common
     last, best = _last(path, recorded, module, layout, tensors), None
     chosen = by_rules(recorded.history, "held-out")
     if not alone and chosen and (path / "best.safetensors").exists():
@@ -72,7 +72,7 @@ def load(folder: str | Path, model: nn.Module | None = None, prepare: Prepare | 
         preparation=preparation,
         _module=module,
         _layout=layout,
-        _client_models=own,
+        _client_models=client_models,
     )
 
 
@@ -118,10 +118,10 @@ def _with_personal(module: nn.Module, recorded: Recorded, first: State) -> tuple
     if not first:
         return module, layout
     module, whole = copy.deepcopy(module), layout.whole(module)
-    own, with_it = (first[name] for name in PERSONAL)
-    _check_size(recorded.folder, whole.size - layout.size, len(own))
+    personal, with_it = (first[name] for name in PERSONAL)
+    _check_size(recorded.folder, whole.size - layout.size, len(personal))
     vector, buffers = layout.pack(module), layout.pack_buffers(dict(module.named_buffers()))
-    return whole.load(module, torch.cat([vector, own]), torch.cat([buffers, with_it])), layout
+    return whole.load(module, torch.cat([vector, personal]), torch.cat([buffers, with_it])), layout
 
 
 def _check_size(folder: Path, mine: int, its: int) -> None:

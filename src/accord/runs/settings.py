@@ -110,9 +110,9 @@ def label_of_0_1(algorithm: Mapping[str, Any]) -> str:
     nothing."""
     average, mask = algorithm.get("average", {}), algorithm.get("mask") or {}
     kind = average.get("name", "mean")
-    own = "" if kind in ("mean", "masked_gradient") else f" by {kind}"
+    averaged = "" if kind in ("mean", "masked_gradient") else f" by {kind}"
     masked = "" if mask.get("name", "none") == "none" else f" + {_mask_of_0_1(mask)}"
-    return f"{algorithm.get('name', 'custom')}{own}{masked}"
+    return f"{algorithm.get('name', 'custom')}{averaged}{masked}"
 
 
 def _mask_of_0_1(mask: Mapping[str, Any]) -> str:
