@@ -55,7 +55,7 @@ class Member:
 
     client: str
     rows: Tensor
-    own: Callable[[], State] = dict
+    read_state: Callable[[], State] = dict
     share: float = 1.0
 
     @cached_property

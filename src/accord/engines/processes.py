@@ -80,13 +80,14 @@ class Processes(Engine):
         return whole(self.job.algorithm, self._spread([self._shard(work, sent, shard) for shard in shards(cohort)]))
 
     def _shard(self, work: Work, sent: bytes, shard: Sequence[Member]) -> "_Task":
-        def own(number: int) -> Any:
-            return shard[number].own()  # when the client's turn comes: a shard may be large
+        def client_state(number: int) -> Any:
+            return shard[number].read_state()  # when the client's turn comes: a shard may be large
 
         known = self.job.fed.train  # the workers have these rows too: only others must travel
         members = [(m.client, None if m.rows is known.get(m.client) else m.rows, m.share) for m in shard]
         clients = f"client{'s' * (len(shard) > 1)} {', '.join(m.client for m in shard)}"
-        return _Task(("train", sent, members), f"{clients} in round {work.round}", {"own": own, "stage": work.stage})
+        answers = {"state": client_state, "stage": work.stage}
+        return _Task(("train", sent, members), f"{clients} in round {work.round}", answers)
 
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:
         """Loss and metrics summed over each group's samples, in the batches that every engine takes."""

@@ -94,7 +94,7 @@ class Sequential:
     def _train_client(self, work: Work, member: Member) -> tuple[Reports, ClientRow]:
         """One client's round: local steps, its report (K = 1) and its row."""
         job, local, needs, samples = self.job, self.job.algorithm.local, self._needs, len(member.rows)
-        client_state = member.own()
+        client_state = member.read_state()
         before = {name: value[None] for name, value in client_state.items()}
         plan = contract.batches(job, work.round, member, self.probed.least_batch)
         draws.seed_torch(job.device, job.seed, "torch", work.round, member.client)

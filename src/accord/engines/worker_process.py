@@ -59,7 +59,7 @@ def _train(
         Member(
             client,
             engine.fed.train[client] if rows is None else rows,
-            partial(line.ask, "own", number) if remembers else dict,
+            partial(line.ask, "state", number) if remembers else dict,
             share,
         )
         for number, (client, rows, share) in enumerate(members)

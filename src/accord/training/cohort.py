@@ -110,7 +110,7 @@ class Cohorts:
             return [Member("pooled", fed.pooled_rows([member.client for member in present], self._job.seed, number))]
         if not self._remembers:
             return present
-        return [replace(member, own=partial(self._state_of, member.client)) for member in present]
+        return [replace(member, read_state=partial(self._state_of, member.client)) for member in present]
 
     def _drawn(self, number: int) -> tuple[list[Invited], list[Member]]:
         """Who is invited to that round, and the clients of which a report will come, as those of a rule that remembers

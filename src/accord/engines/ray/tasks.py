@@ -57,7 +57,7 @@ class Shard(Task):
     def ask(self, actor: Any) -> Any:
         # the workers have these rows too: only others must travel
         members, known = self.pieces[self.at], self.job.fed.train
-        states = [member.own() for member in members] if self.job.remembers else []
+        states = [member.read_state() for member in members] if self.job.remembers else []
         who = [
             (member.client, None if member.rows is known.get(member.client) else member.rows, member.share)
             for member in members

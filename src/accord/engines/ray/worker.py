@@ -29,7 +29,7 @@ class Piece:
     shard begins or ends with them."""
 
     members: Sequence[tuple[str, Tensor | None, float]]
-    own: Sequence[State]
+    client_states: Sequence[State]
     first: bool
     last: bool
 
@@ -123,10 +123,12 @@ class Worker:
     def _member(self, piece: Piece, number: int) -> Member:
         client, rows, share = piece.members[number]
         known = self._engine.job.fed.train
-        return Member(client, known[client] if rows is None else rows, partial(self._own, piece, number), share)
+        return Member(
+            client, known[client] if rows is None else rows, partial(self._client_state, piece, number), share
+        )
 
-    def _own(self, piece: Piece, number: int) -> State:
-        return self._here(piece.own[number]) if piece.own else {}
+    def _client_state(self, piece: Piece, number: int) -> State:
+        return self._here(piece.client_states[number]) if piece.client_states else {}
 
     def _here(self, value: Any) -> Any:
         """With its tensors on this device."""

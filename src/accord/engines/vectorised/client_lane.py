@@ -20,7 +20,7 @@ class Lane:
     job: Job
     work: Work
     member: Member
-    own: State
+    client_state: State
     rows: np.ndarray  # of its batches, one after another
     sizes: list[int]  # of its batches
 

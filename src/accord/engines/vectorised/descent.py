@@ -187,8 +187,8 @@ class Descent:
         starts = _begins(chosen)
         start, begun = (_stacked(each) for each in zip(*starts, strict=True))
         drifts = [
-            lane.job.widened(lane.job.algorithm.local.drift(lane.work.memory["local"], lane.own))
-            if lane.own or lane.work.memory["local"]
+            lane.job.widened(lane.job.algorithm.local.drift(lane.work.memory["local"], lane.client_state))
+            if lane.client_state or lane.work.memory["local"]
             else None
             for lane in chosen
         ]
@@ -242,10 +242,10 @@ def _begins(chosen: Sequence[Lane]) -> list[tuple[Tensor, Tensor]]:
     known: dict[int, tuple[Tensor, Tensor]] = {}
     starts = []
     for lane in chosen:
-        start = None if lane.own else known.get(id(lane.work))
+        start = None if lane.client_state else known.get(id(lane.work))
         if start is None:
-            shared = lane.job.algorithm.local.start(lane.work.vector, lane.work.buffers, lane.own)
-            start = lane.job.assembled(*shared, lane.own)
+            shared = lane.job.algorithm.local.start(lane.work.vector, lane.work.buffers, lane.client_state)
+            start = lane.job.assembled(*shared, lane.client_state)
             known[id(lane.work)] = start
         starts.append(start)
     return starts

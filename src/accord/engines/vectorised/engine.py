@@ -181,7 +181,10 @@ class Vectorised(Engine):
             able = [member for shard in of_run for member in shard if member.samples >= least]
             drawn = self._drawn(job, work.round, able)
             lanes.append(
-                [Lane(job, work, member, member.own(), *batches) for member, batches in zip(able, drawn, strict=True)]
+                [
+                    Lane(job, work, member, member.read_state(), *batches)
+                    for member, batches in zip(able, drawn, strict=True)
+                ]
             )
         together = [lane for of_run in lanes for lane in of_run]
         trained = self.descent(together) if together else None

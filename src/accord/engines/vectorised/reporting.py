@@ -34,7 +34,7 @@ class Reported:
 
 def report(lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Trained) -> Reported:
     job, work = lanes[0].job, lanes[0].work
-    before = {name: torch.stack([lane.own[name] for lane in lanes]) for name in lanes[0].own}
+    before = {name: torch.stack([lane.client_state[name] for lane in lanes]) for name in lanes[0].client_state}
     # others may need more
     extra = {name: value for name, value in trained.extra.items() if name in job.algorithm.needs}
     reports = Reports(trained.delta, trained.weight, trained.steps, trained.moved, extra, before)
