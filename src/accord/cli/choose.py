@@ -122,8 +122,8 @@ def _print_stages(question: "Question", folder: Path) -> None:
             for point in cell.points
             for seed in cell.seeds
         ]
-        own = [named[place] for place in places if place in named]
-        more = {run.folder: run for run in own if run.folder not in runs}
+        of_stage = [named[place] for place in places if place in named]
+        more = {run.folder: run for run in of_stage if run.folder not in runs}
         print(f"{number}. {stage.adds}: {len(more)} runs, {sum(run.done for run in more.values())} of them done")
         runs |= more
     judges = f"each left out in turn: {', '.join(question.clients)}" if question.clients else "unseen clients"

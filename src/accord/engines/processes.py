@@ -86,7 +86,7 @@ class Processes(Engine):
         known = self.job.fed.train  # the workers have these rows too: only others must travel
         members = [(m.client, None if m.rows is known.get(m.client) else m.rows, m.share) for m in shard]
         clients = f"client{'s' * (len(shard) > 1)} {', '.join(m.client for m in shard)}"
-        answers = {"state": client_state, "stage": work.stage}
+        answers: dict[str, Callable[..., Any]] = {"state": client_state, "stage": work.stage}
         return _Task(("train", sent, members), f"{clients} in round {work.round}", answers)
 
     def evaluate(self, vector: Tensor, buffers: Tensor, groups: Sequence[Group]) -> Table:

@@ -153,8 +153,8 @@ class Study:
             {name: {k: v for k, v in of.items() if k not in changes} for name, of in self.grids.items()} if grid else {}
         )
         when = tuple((chosen, {**more, **changes}) for chosen, more in self.when)
-        own = self.seeds if seeds is None else _seeds(seeds)
-        return replace(self, axes=axes, when=when, grids=grids, seeds=own)
+        kept_seeds = self.seeds if seeds is None else _seeds(seeds)
+        return replace(self, axes=axes, when=when, grids=grids, seeds=kept_seeds)
 
     def experiments(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, Experiment]]:
         """What the cell tries: a point of the grid, and the experiment it comes to."""

@@ -58,8 +58,8 @@ def _answered(parcels: int = 1) -> Callable[[Callable[..., Any]], Callable[..., 
                 answer: Exception = AccordError(str(error))  # without what it was made from, which may not travel
             except Exception:
                 answer = RuntimeError(f"a worker of the cluster failed:\n{traceback.format_exc()}")
-            told = Parcel.of(answer)
-            return told if parcels == 1 else (told, *(Parcel.of(None) for _ in range(parcels - 1)))
+            error_parcel = Parcel.of(answer)
+            return error_parcel if parcels == 1 else (error_parcel, *(Parcel.of(None) for _ in range(parcels - 1)))
 
         return call
 
