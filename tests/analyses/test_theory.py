@@ -177,7 +177,7 @@ def command(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> int:
             "convergence_in_alpha",
             1,
             5,
-            "2.6667 L, not 2 L",
+            "3.3.6 on a parabola: L times",
         ),
     ],
 )
