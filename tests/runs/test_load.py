@@ -151,6 +151,18 @@ def test_rows_go_by_the_columns_that_were_dropped(tmp_path: Path) -> None:
     assert [row["row"] for row in run.predict(unnamed)] == [1, 2], "a table without the id goes by its rows"
 
 
+def test_a_dropped_column_gives_way_to_what_the_model_answers(tmp_path: Path) -> None:
+    """Rows that hold an earlier model's predictions, which a new one was trained without."""
+    header, *lines = PATIENTS.read_text().splitlines()
+    (tmp_path / "train.csv").write_text("\n".join([f"prediction,{header}", *(f"earlier,{line}" for line in lines)]))
+    fed = accord.data.table(source=tmp_path / "train.csv", drop=["prediction"], **OPTIONS)
+    model = accord.models.logistic(features=fed.shape[0], classes=2)
+    run = accord.fit(model, fed, accord.fedavg(), rounds=1, folder=tmp_path / "runs")
+    predictions = run.predict(tmp_path / "train.csv")
+    assert list(predictions.columns()) == ["row", "prediction", "p(ill)", "p(well)"]
+    assert predictions.columns()["prediction"] == predictions.labels and "prediction" in predictions.ignored
+
+
 # ------------------------------------------------------------------------------------------------ other models
 
 

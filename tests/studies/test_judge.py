@@ -290,6 +290,12 @@ def test_an_analysis_is_judged_along_its_axis() -> None:
         found.kind == "confirmed" and found.why.startswith("-20.00 (") and "from alpha 0.1 to 10, 3 cells" in found.why
     )
     assert judge_analysis(replace(claim, expects="grows"), analysed([], points)).kind == "refuted"
+    far = [{**point, "alpha": 1e6 * point["alpha"]} for point in points]
+    assert "from alpha 100000 to 1e+07, 3 cells" in judge_analysis(claim, analysed([], far)).why
+    level = [{**point, "under (%)": 50.0 + point["seed"]} for point in points]
+    assert judge_analysis(claim, analysed([], level)).kind == "refuted", "what stays the same does not fall"
+    with sentence("is about {'attack': ['x']}, and no trial"):
+        judge_analysis(replace(claim, only={"attack": ["x"]}), analysed([], points))
     with sentence("the trials along alpha are damaged", "no number where one must be"):
         judge_analysis(claim, analysed([], [*points, {"alpha": 1.0, "seed": 0, "under (%)": None}]))
 

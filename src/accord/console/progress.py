@@ -146,6 +146,7 @@ class Lines:
             self._line(label)
 
     def start(self, title: str, rounds: int, reached: int) -> None:
+        self._tell_stops()
         self.title = title
         self._line(f"{title}: {how_far(rounds, reached)}")
 
@@ -224,6 +225,7 @@ class Bars:
             self._progress.remove_task(self._fetch.pop(label))
 
     def start(self, title: str, rounds: int, reached: int) -> None:
+        self._tell_stops()
         self._last = how_far(rounds, reached) if reached else ""
         self._new_task(title, rounds, reached)
 

@@ -78,7 +78,7 @@ def _check_open(preset: str, what: str, table: Table, default: Any) -> None:
 
 
 def _made(what: str, table: Table, path: str, default: Any, folder: Path | None) -> Any:
-    """The part that a table describes. `own` is what stands there without the table, if anything does."""
+    """The part that a table describes. `default` is what stands there without the table, if anything does."""
     name = table.get("name")
     settings = {key: value for key, value in table.items() if key != "name"}
     if name is not None and not isinstance(name, str):
@@ -91,11 +91,11 @@ def _made(what: str, table: Table, path: str, default: Any, folder: Path | None)
         return None
     if name is None and default is None:
         raise AccordError(f'{path}.name is missing: it says which {PARTS[what].what} is meant, such as name = "gma"')
-    changes_own = default is not None and name in (None, name_of(what, default))
-    make = type(default) if changes_own else maker_of(what, name or "", path, folder)
-    values = _values(name or type(default).__name__, make, settings, path, folder, changes_own)
+    changes_default = default is not None and name in (None, name_of(what, default))
+    make = type(default) if changes_default else maker_of(what, name or "", path, folder)
+    values = _values(name or type(default).__name__, make, settings, path, folder, changes_default)
     try:
-        part = replace(default, **values) if changes_own else make(**values)
+        part = replace(default, **values) if changes_default else make(**values)
     except AccordError as error:
         raise blamed(error, path, fields=settings_of(make)) from None
     except (Exception, SystemExit) as error:  # a class of the user's may complain in its own way
@@ -123,7 +123,7 @@ def maker_of(what: str, name: str, path: str, folder: Path | None) -> Callable[.
 
 
 def _values(
-    name: str, make: Callable[..., Any], table: Table, path: str, folder: Path | None, changes_own: bool
+    name: str, make: Callable[..., Any], table: Table, path: str, folder: Path | None, changes_default: bool
 ) -> dict[str, Any]:
     """A table's values, as the fields of the part take them."""
     settings, values = settings_of(make), {}
@@ -139,7 +139,7 @@ def _values(
         else:
             values[key] = _checked(below, value, setting)
     for key, setting in settings.items():
-        if setting.default is MISSING and key not in values and not changes_own:
+        if setting.default is MISSING and key not in values and not changes_default:
             raise AccordError(f"{path}.{key} is missing: {name} needs it" + f" ({setting.about})" * bool(setting.about))
     return values
 

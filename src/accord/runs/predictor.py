@@ -153,7 +153,8 @@ def samples_of(preparation: Preparation, data: Any) -> tuple[Tensor, dict[str, l
     if array:
         return preparation.encode(_cells(preparation, as_tensor("the data", data))), {}, ()
     wanted = {column.name: column.levels is not None for column in preparation.columns}
-    cells, ids, ignored = read_cells(data, wanted, preparation.dropped)
+    taken = {"prediction", *(f"p({name})" for name in preparation.names)}  # by what the model answers
+    cells, ids, ignored = read_cells(data, wanted, [name for name in preparation.dropped if name not in taken])
     return preparation.encode(cells), ids, ignored
 
 

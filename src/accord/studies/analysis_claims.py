@@ -18,9 +18,11 @@ _COMPARED: dict[str, Callable[[float, float], bool]] = {" <= ": operator.le, " >
 def judge_analysis(claim: Claim, results: AnalysisResults) -> Verdict:
     if claim.expects == "holds":
         return _holds(claim, results.rows)
+    if not results.points:
+        return Verdict("open", "its results have no trials: accord reproduce writes them")
     points = [point for point in results.points if within(point, claim.only)]
     if not points:
-        return Verdict("open", "its results have no trials: accord reproduce writes them")
+        raise AccordError(f"the claim {claim.text!r} is about {claim.only}, and no trial of {results.name} is")
     if claim.axis:
         comparisons = _along(claim, points)
     else:

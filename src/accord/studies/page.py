@@ -25,7 +25,8 @@ chosen on held-out data; beside it by the table's own rule.
 - A **cell** is one place of a table: data, split, clients and algorithm, with and without the mask.
 - **Open** means that the runs so far do not decide: too few cells or seeds, or an interval that allows both answers.
 - **By held-out selection**: rates and round are chosen on data that clients hold back. **Oracle**: on the test set
-  itself, as the papers report. **last10**, **window(a,b)**: the mean of the last ten rounds, of rounds a to b.
+  itself, as the papers report. **last10**, **window(a,b)**: the mean of the last ten rounds, of the evaluated ones
+  from a to b.
 - **Q p**, **tau**, **I2**: whether cells differ by more than their seeds explain (p under 0.05), by how many points,
   and which share of the spread that is.
 

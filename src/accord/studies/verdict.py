@@ -36,6 +36,7 @@ from accord.studies.study import load, within
 from accord.studies.text import ACCURACY, interval_text
 
 MARGIN = 0.002  # 0.2 points of accuracy: a smaller difference is none
+_ROUNDING = 1e-12  # where all seeds agree, an interval is as wide as this
 SEEDS = 3  # fewer say nothing about how much seeds vary
 EXPECTS = ("ahead", "behind", "not behind", "grows", "falls", "same rates", "holds", "described")
 _CLAIMS = FILES / "common" / "claims.toml"
@@ -167,9 +168,9 @@ def called(expects: str, estimate: Estimate, margin: float = MARGIN) -> str:
         return "confirmed" if estimate.low > -margin else "refuted" if estimate.high < -margin else "open"
     if expects == "behind":
         return called("ahead", _turned(estimate), margin)
-    if estimate.low > 0:
+    if estimate.low > _ROUNDING:
         return "confirmed"
-    return "refuted" if estimate.high < 0 or estimate.within(margin) else "open"
+    return "refuted" if estimate.high < -_ROUNDING or estimate.within(margin) else "open"
 
 
 def _control(claim: Claim, kind: str, cells: Sequence[Comparison], level: float) -> str:
@@ -264,7 +265,7 @@ def _rest(comparison: Comparison, axis: str) -> dict[str, str]:
 
 def number_in(value: str) -> float | None:
     """The number in a value's name: 0.1 of `corrective alpha=0.1`."""
-    numbers = re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", value)
+    numbers = re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", value)
     return float(numbers[-1]) if numbers else None
 
 
