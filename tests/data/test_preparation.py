@@ -64,7 +64,8 @@ def test_by_hand() -> None:
     assert fed.classes == ("no", "yes")
     assert fed.notes == (
         "categories, an input for each level: cp",
-        "missing values become the training clients' mean, and a further input says where: age (1 of 4), cp (1 of 4)",
+        "missing values become the training clients' mean, of categories none of the levels, and a further input says "
+        "where: age (1 of 4), cp (1 of 4)",
     )
 
 

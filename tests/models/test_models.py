@@ -1,5 +1,6 @@
 """Models: the printed sizes, one seed one start, and nothing that stops many copies from running at once."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -95,6 +96,15 @@ def test_femnist_networks_read_other_pictures(name: str) -> None:
     assert make()(torch.rand(2, 1, 28, 28)).shape == (2, 62)
     for size in (16, 19, 32):
         assert make(channels=3, size=size, classes=5)(torch.rand(2, 3, size, size)).shape == (2, 5)
+
+
+def test_a_models_seed_is_a_whole_number() -> None:
+    first, same = (models.logistic(seed=seed) for seed in (3, np.int64(3)))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), same.parameters(), strict=True))
+    models.logistic(seed=2**200)
+    for odd in (True, None, 1.5, "0"):
+        with pytest.raises(AccordError, match="seed must be a whole number"):
+            models.logistic(seed=odd)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", BUILD)

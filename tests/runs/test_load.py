@@ -1,5 +1,7 @@
 """A run from its folder: the same model, figures and predictions in another process, with the data gone."""
 
+import csv
+import io
 import json
 import shutil
 import subprocess
@@ -161,6 +163,11 @@ def test_a_dropped_column_gives_way_to_what_the_model_answers(tmp_path: Path) ->
     predictions = run.predict(tmp_path / "train.csv")
     assert list(predictions.columns()) == ["row", "prediction", "p(ill)", "p(well)"]
     assert predictions.columns()["prediction"] == predictions.labels and "prediction" in predictions.ignored
+
+
+def test_an_id_with_a_line_end_stays_in_its_cell() -> None:
+    one = Predictions(("a", "b"), torch.tensor([[0.4, 0.6], [0.3, 0.7]]), ids={"id": ["x\ry", "z"]})
+    assert [row[0] for row in csv.reader(io.StringIO(one.to_csv(), newline=""))] == ["id", "x\ry", "z"]
 
 
 # ------------------------------------------------------------------------------------------------ other models

@@ -309,6 +309,7 @@ def test_a_table_of_theory_holds_in_every_row_or_not() -> None:
     lacks = judge_analysis(claim, analysed([*rows, {"a, b": None, "c": 0.0}], []))
     assert lacks == Verdict("open", "`a, b <= c` in 2 of 3 rows, 1 without it"), "what is not there confirms nothing"
     assert judge_analysis(replace(claim, holds=["d <= c"]), analysed(rows, [])).kind == "open"
+    assert judge_analysis(claim, analysed([*rows, {"a, b": False, "c": 1.0}], [])).kind == "open", "no number"
     with sentence("must expect 'holds' and say what holds, or neither"):
         Claim("x", "y", expects="holds")
     with sentence("holds 'a'", "write `column <= column`"):
@@ -428,13 +429,17 @@ def test_results_that_cannot_be_judged_together_are_one_sentence(tmp_path: Path)
         two.write_text(json.dumps({**content, "protocol": protocol}))
         with sentence("two.json", f"has results of protocol {protocol}, and this is protocol {PROTOCOL}"):
             read_all([two], print)
-    twice = {**content, "cells": [content["cells"][0], content["cells"][0]]}
+    first = content["cells"][0]
+    turned = {**first, "values": dict(reversed(first["values"].items()))}  # the same cell, its axes in another order
+    padded = {**first, "figures": {rule: {**of, "by_seed": {"00": {}}} for rule, of in first["figures"].items()}}
     for damaged in (
         "{}",
         "[]",
         "{",
         json.dumps({**content, "cells": 3}),
-        json.dumps(twice),
+        json.dumps({**content, "cells": [first, first]}),
+        json.dumps({**content, "cells": [first, turned]}),
+        json.dumps({**content, "cells": [padded]}),
         json.dumps({**content, "seeds": None}),
     ):
         two.write_text(damaged)

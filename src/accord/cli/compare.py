@@ -55,8 +55,8 @@ def compare(
 ) -> None:
     """Compare two kinds of runs, seed by seed: the mean difference, a 95 % interval, and what it means.
 
-    A folder may be given for all its seeds: `accord compare runs/mnist-fedavg-1f0c2d3e4b
-    runs/mnist-fedavg-gma-aa00bb11cc` takes every folder whose name begins so.
+    Leave off the `-s0` of a folder's name to take all its seeds: `accord compare runs/mnist-fedavg-1f0c2d3e4b
+    runs/mnist-fedavg-gma-aa00bb11cc`.
 
     Of runs that leave out one client after another (`data.unseen = "each"`), a seed's figure is the mean over these
     clients, and `accord compare runs/mine` prints their table and compares every method with

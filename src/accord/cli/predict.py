@@ -17,18 +17,21 @@ def predict(
         typer.Option("-o", "--out", metavar="FILE", help="The CSV file to write; left out: standard output."),
     ] = None,
     which: Annotated[
-        str, typer.Option("--model", metavar="WHICH", help="The `last` round's model, or the best on `held-out` data.")
+        str,
+        typer.Option("--model", metavar="last|held-out", help="The last round's model, or the best on held-out data."),
     ] = "last",
     client: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Whose model, of a run whose clients keep one, or a part of one.", show_default=False
+            metavar="NAME",
+            help="This client's model, of a run whose clients have their own (local_only, ditto, personal parameters).",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
     """Predict labels and probabilities for the rows of a table, one row out for each row in.
 
-    Rows go by the columns that `data.drop` named in training, such as an id, or else by `row`, counted from 1.
+    Each answer carries the columns that `data.drop` named in training, such as an id, or else its row's number, from 1.
 
     Examples:
 

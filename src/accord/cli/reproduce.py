@@ -78,8 +78,8 @@ def reproduce(
             "--more-seeds/--no-more-seeds",
             show_default="on with --minutes",
             help=(
-                "Once all cells are complete, add seeds (up to eight) where an interval holds both 0 and the gain that"
-                " the paper printed, so that they decide; with --no-more-seeds only missing cells are trained."
+                "Once all cells are complete, add seeds (up to eight) where results are still undecided: an interval"
+                " holds both 0 and the gain that the paper printed. With --no-more-seeds, only missing cells are run."
             ),
         ),
     ] = None,
@@ -93,9 +93,7 @@ def reproduce(
     ] = None,
     add: Annotated[
         bool,
-        typer.Option(
-            "--add", help="Keep what other commands found of the study: cells that they ran stay in its results."
-        ),
+        typer.Option("--add", help="Keep the cells of earlier commands in the study's results."),
     ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Estimate the number of runs and their time on this machine; train nothing.")

@@ -44,7 +44,7 @@ def run(
     continued with `--resume`; the result is the same as without the stop. With a larger `train.rounds`, `--resume`
     extends a finished run.
 
-    With `data.unseen = "each"` there is a run for every client, which that run leaves out, and one table of them all;
+    With `data.unseen = "each"` it trains once for each client, each time without that client, and prints one table;
     runs that are done are not repeated, and stopped ones are continued, as by `accord sweep`.
 
     Examples:

@@ -269,7 +269,12 @@ def check_part(what: str, part: Any, example: str) -> None:
         missing = [name for name in members if not hasattr(part, name)]
         why = f": it has no {missing[0]}" if len(missing) < len(members) else ""
         raise AccordError(f"{what} must be {example}, got {part!r}{why}")
-    unknown = sorted(getattr(part, "needs", frozenset()) - NEEDS) if what != "server" else []
+    needs = part.needs if what != "server" else frozenset()
+    if not isinstance(needs, frozenset | set):
+        raise AccordError(
+            f'needs of {what} must be a set of names, such as frozenset({{"mean_gradient"}}), got {needs!r}'
+        )
+    unknown = sorted(needs - NEEDS)
     if unknown:
         raise AccordError(
             f"{what} needs {unknown[0]!r}, which no engine reports: choose one of {', '.join(sorted(NEEDS))}"

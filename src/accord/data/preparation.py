@@ -283,7 +283,8 @@ def _notes(columns: Sequence[Column], values: Mapping[str, Tensor], rows: Tensor
     if counts:
         how = {"zero": "0"}.get(columns[0].missing, f"the training clients' {columns[0].missing}")
         listed = ", ".join(f"{name} ({count} of {len(rows)})" for name, count in counts.items())
-        notes.append(f"missing values become {how}, and a further input says where: {listed}")
+        none = ", of categories none of the levels" if any(name in kinds for name in counts) else ""
+        notes.append(f"missing values become {how}{none}, and a further input says where: {listed}")
     for column in columns:
         cells = values[column.name][rows]
         if len(cells[~cells.isnan()].unique()) <= 1 and not column.indicator:

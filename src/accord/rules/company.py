@@ -11,6 +11,7 @@ from accord.core.record import Field, Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.rules.algorithm import Algorithm, Memory
+from accord.rules.rehearsal import drawn_reports
 
 
 def stacked(records: Sequence[Record]) -> Record:
@@ -61,18 +62,7 @@ def takes_runs(algorithm: Algorithm, layout: Layout, device: torch.device) -> bo
         return False
     round, generator = Round(1, layout, 10), torch.Generator().manual_seed(1)
     vector = torch.zeros(layout.size, dtype=layout.dtype, device=device)
-    memory, sample = algorithm.init(layout, 10, vector), algorithm.sample_reports(layout)
-
-    def drawn(like: Tensor) -> Tensor:
-        return torch.randn(5, *like.shape[1:], generator=generator, dtype=like.dtype).to(device)
-
-    def each(state: State) -> State:
-        return {name: drawn(value) for name, value in state.items()}
-
-    def cohort() -> Reports:
-        weight = drawn(sample.weight).abs().mul(100).ceil()
-        states = each(sample.extra), each(sample.before), each(sample.after)
-        return Reports(drawn(sample.delta), weight, weight, drawn(sample.buffers), *states)
+    memory = algorithm.init(layout, 10, vector)
 
     def stepped(reports: Reports, memory: Memory) -> list[Tensor]:
         record = algorithm.lift(reports, memory)
@@ -82,7 +72,7 @@ def takes_runs(algorithm: Algorithm, layout: Layout, device: torch.device) -> bo
         states = [value for state in memory.values() for value in state.values()]
         return [lowered.update, moved, change, *(seen or ()), *states]
 
-    cohorts = [cohort() for _ in range(3)]
+    cohorts = [drawn_reports(algorithm, layout, 5, generator, device) for _ in range(3)]
     try:
         together = stepped(_joined(cohorts), stacked_memory([memory] * 3))
         apart = [stepped(one, memory) for one in cohorts]

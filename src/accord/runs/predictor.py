@@ -59,8 +59,10 @@ class Predictions:
     def to_csv(self) -> str:
         """The same as the text of a CSV file."""
         text = io.StringIO(newline="")
-        lines = csv.writer(text, lineterminator="\n")
         columns = self.columns()
+        # the writer quotes no lone "\r", at which readers end a line
+        odd = any("\r" in str(cell) for cells in self.ids.values() for cell in cells)
+        lines = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if odd else csv.QUOTE_MINIMAL)
         lines.writerow(columns)
         lines.writerows(zip(*columns.values(), strict=True))
         return text.getvalue()

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeGuard
 
 from accord.core.errors import AccordError
 from accord.studies.outcome import Comparison, Difference, paired
@@ -37,7 +37,7 @@ def _along(claim: Claim, points: Sequence[Mapping[str, Any]]) -> list[Comparison
     figures: dict[float, dict[int, list[float]]] = {}
     for point in points:
         value, seed, figure = (point.get(name) for name in (claim.axis, "seed", claim.metric))
-        if not isinstance(value, int | float) or not isinstance(seed, int) or not isinstance(figure, int | float):
+        if not _is_number(value) or not isinstance(seed, int) or not _is_number(figure):
             raise AccordError(
                 f"the trials along {claim.axis} are damaged: {dict(point)} has no number where one must be"
             )
@@ -56,7 +56,7 @@ def _ahead(claim: Claim, points: Sequence[Mapping[str, Any]], other: str) -> Dif
     by_rule: dict[str, dict[int, float]] = {claim.rival: {}, other: {}}
     for point in points:
         rule, trial = point.get("rule"), point.get("trial", point.get("seed"))
-        figures = [value for name in columns if isinstance(value := point.get(name), int | float)]
+        figures = [value for name in columns if _is_number(value := point.get(name))]
         if rule not in by_rule or len(figures) < len(columns):  # a trial that diverged has none
             continue
         if not isinstance(trial, int) or trial in by_rule[rule]:
@@ -74,7 +74,7 @@ def _holds(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> Verdict:
             raise AccordError(f"the claim {claim.text!r} holds {statement!r}: write `column <= column`, or >=")
         left, right = statement.split(sign)
         pairs = [(row.get(left), row.get(right)) for row in rows]
-        known = [(a, b) for a, b in pairs if isinstance(a, int | float) and isinstance(b, int | float)]
+        known = [(a, b) for a, b in pairs if _is_number(a) and _is_number(b)]
         true = sum(_COMPARED[sign](a, b) for a, b in known)
         kinds.add("refuted" if true < len(known) else "confirmed" if known and len(known) == len(rows) else "open")
         reasons.append(
@@ -83,3 +83,7 @@ def _holds(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> Verdict:
         )
     kind = "refuted" if "refuted" in kinds else "open" if "open" in kinds else "confirmed"
     return Verdict(kind, "; ".join(reasons))
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -13,7 +13,7 @@ from accord.studies.published import numbers
 from accord.studies.results import AnalysisResults, Results, StudyResults
 from accord.studies.study import load
 from accord.studies.text import comparison_cells, result_cells
-from accord.studies.verdict import MARGIN, SEEDS, Claim, claims, judge
+from accord.studies.verdict import MARGIN, NEVER_RUN, SEEDS, Claim, claims, judge
 
 _HEAD = f"""# Replication
 
@@ -45,10 +45,29 @@ def page(results: Sequence[Results]) -> str:
     # a number may have its place in several studies
     answered = {number for one in results for number in one.answered(SEEDS)}
     lines = [f"{len(answered)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n")]
-    lines += [_line([claim.text, claim.source, *_verdicts(claim, by_name.get(claim.study))]) for claim in claims()]
+    judged = [(claim, _verdicts(claim, by_name.get(claim.study))) for claim in claims()]
+    judged.sort(key=lambda of: _rank(of[1][0]))
+    lines[-2:-2] = [_settled([verdicts[0] for _, verdicts in judged]), ""]
+    lines += [_line([claim.text, claim.source, *verdicts]) for claim, verdicts in judged]
     lines += [line for one in studies for line in _study(one)]
     lines += [line for one in analyses for line in _analysis(one)]
     return "\n".join([*lines, *_not_run(studies, analyses)]) + "\n"
+
+
+def _rank(verdict: str) -> int:
+    """What is settled stands first, what was never run last."""
+    return 2 if NEVER_RUN in verdict else 1 if "**open**" in verdict else 0
+
+
+def _settled(verdicts: Sequence[str]) -> str:
+    """How many claims came out how."""
+    kinds = {
+        kind: sum(f"**{kind}**" in verdict for verdict in verdicts) for kind in ("confirmed", "refuted", "depends")
+    }
+    never = sum(NEVER_RUN in verdict for verdict in verdicts)
+    opened = len(verdicts) - sum(kinds.values()) - never
+    said = [f"{count} {kind}" for kind, count in kinds.items() if count]
+    return f"Of {len(verdicts)} claims: {', '.join(said)}, {opened} open, {never} not run yet."
 
 
 def _verdicts(claim: Claim, results: Results | None) -> list[str]:

@@ -97,9 +97,9 @@ def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
                 f"{path} cannot be added to: its {name} is {before.get(name)}, not {written[name]}, which makes"
                 " another table"
             )
-    cells = {tuple(cell["values"].items()): cell for cell in before["cells"]}
+    cells = {frozenset(cell["values"].items()): cell for cell in before["cells"]}
     for cell in written["cells"]:
-        place = tuple(cell["values"].items())
+        place = frozenset(cell["values"].items())
         if place not in cells or _seeds(cell) >= _seeds(cells[place]):
             cells[place] = cell
     commands = dict.fromkeys([*before["command"].split(_AND), written["command"]])
@@ -157,7 +157,7 @@ def _analysis(content: Mapping[str, Any]) -> AnalysisResults:
 
 def _study(content: Mapping[str, Any]) -> StudyResults:
     results = [_result(cell) for cell in content["cells"]]
-    if len({tuple(result.cell.values.items()) for result in results}) < len(results):
+    if len({frozenset(result.cell.values.items()) for result in results}) < len(results):
         raise ValueError("a cell is there twice")
     axes: dict[str, dict[str, dict[str, Any]]] = {
         axis: {result.cell.values[axis]: {} for result in results} for axis in content["axes"]
@@ -193,6 +193,8 @@ def _figures(content: Mapping[str, Any]) -> Figures:
 
 def _by_seed(content: Mapping[str, Mapping[str, float | None]]) -> dict[int, dict[str, float]]:
     """Figures by seed, without those that were not a number (a model that diverged): JSON has null in their place."""
+    if any(seed != str(int(seed)) for seed in content):
+        raise ValueError(f"seeds are whole numbers, got {', '.join(map(repr, content))}")
     return {
         int(seed): {split: float(value) for split, value in values.items() if value is not None}
         for seed, values in content.items()

@@ -38,6 +38,7 @@ from accord.studies.text import ACCURACY, interval_text
 MARGIN = 0.002  # 0.2 points of accuracy: a smaller difference is none
 _ROUNDING = 1e-12  # where all seeds agree, an interval is as wide as this
 SEEDS = 3  # fewer say nothing about how much seeds vary
+NEVER_RUN = "no cell of it has been run"
 EXPECTS = ("ahead", "behind", "not behind", "grows", "falls", "same rates", "holds", "described")
 _CLAIMS = FILES / "common" / "claims.toml"
 
@@ -105,7 +106,7 @@ def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = 
         return Verdict("open", claim.how or "a description, which no rule of the judge decides")
     run = [_with_control(claim, c, comparisons) for c in comparisons if claim.about(c) and c.difference is not None]
     if not run:
-        return Verdict("open", "no cell of it has been run")
+        return Verdict("open", NEVER_RUN)
     cells = [c for c in run if c.difference is not None and c.difference.seeds >= SEEDS]
     total = max(places or 0, len(run))
     if len(cells) < min(2, total):

@@ -24,6 +24,7 @@ from accord.rules import old_spelling
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
 from accord.rules.named import fedavg
+from accord.rules.rehearsal import rehearse
 from accord.runs.fingerprint import run_name
 from accord.runs.folder import RunFolder
 from accord.runs.run import Run
@@ -225,6 +226,7 @@ def make_job(
         plan.check_privacy()
         algorithm.privacy.check_layout(Layout.of(model, algorithm.personal))
     layout, where, ways = Layout.of(model, algorithm.personal), pick_device(device), checked(speed)
+    rehearse(algorithm, layout, len(fed.clients))
     metrics = chosen_metrics(metrics, fed.y, own_loss=loss is not None)
     loss = per_sample_loss(loss or default_loss(fed.y), where)
     against = None if attack is None else attackers(attack, fed, algorithm, plan.seed)

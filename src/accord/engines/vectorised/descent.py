@@ -188,8 +188,6 @@ class Descent:
         start, begun = (_stacked(each) for each in zip(*starts, strict=True))
         drifts = [
             lane.job.widened(lane.job.algorithm.local.drift(lane.work.memory["local"], lane.client_state))
-            if lane.client_state or lane.work.memory["local"]
-            else None
             for lane in chosen
         ]
         drift = None
