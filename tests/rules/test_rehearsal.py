@@ -105,7 +105,7 @@ class ShortDrift(Local):
         ({"server": Swapped()}, "server rule Swapped: direction must return (state, tensor)"),
         ({"local": Keepless()}, "local rule Keepless: keep must keep the state"),
         ({"local": Number()}, "local rule Number: init must return a dictionary of tensors, got a dict"),
-        ({"local": ShortDrift()}, "local rule ShortDrift: drift must return a tensor [6] of float32 or None"),
+        ({"local": ShortDrift()}, "local rule ShortDrift: drift must return a tensor [6] or None"),
     ],
 )
 def test_a_mistake_in_a_part_is_a_sentence(parts: dict[str, Any], said: str) -> None:

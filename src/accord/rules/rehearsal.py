@@ -34,7 +34,7 @@ def rehearse(algorithm: Algorithm, layout: Layout, clients: int) -> None:
     reports = drawn_reports(algorithm, layout, max(3, average.least), torch.Generator().manual_seed(1))
     one, others = reports.of([0]), reports.of(range(1, len(reports.delta)))
 
-    tried["local"].tensor("drift", vector, memory["local"], {n: v[0] for n, v in reports.before.items()}, none=True)
+    tried["local"].check_drift(vector, memory["local"], {name: value[0] for name, value in reports.before.items()})
     if local.remembers and local.beside is None:  # a second model is kept by who trains it
         kept = tried["local"].state("keep", memory["local"], reports.before, reports, 0.1)
         tried["local"].check_alike("keep", kept, reports.before)
@@ -110,11 +110,16 @@ class _Tried:
             self._refuse(method, "a Record of sums, such as Record(delta=total(reports.delta))", record)
         return record
 
-    def tensor(self, method: str, like: Tensor, *arguments: Any, none: bool = False) -> Any:
+    def tensor(self, method: str, like: Tensor, *arguments: Any) -> Any:
         got = self._call(method, *arguments)
-        if not (none and got is None):
-            self._check_tensor(method, f"a tensor {_form(like)}" + " or None" * none, like, got)
+        self._check_tensor(method, f"a tensor {_form(like)}", like, got)
         return got
+
+    def check_drift(self, like: Tensor, *arguments: Any) -> None:
+        """It may be of any type: a step takes it into the gradient's."""
+        got = self._call("drift", *arguments)
+        if got is not None and (not isinstance(got, Tensor) or got.shape != like.shape):
+            self._refuse("drift", f"a tensor {list(like.shape)} or None", got)
 
     def _check_tensor(self, method: str, right: str, like: Tensor, got: Any) -> None:
         if not isinstance(got, Tensor) or got.shape != like.shape or got.dtype != like.dtype:
