@@ -2,7 +2,7 @@
 method, and no engine makes something else of it than another."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from accord.core.record import Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.rules.algorithm import Algorithm
+from accord.rules.schema import code_of
 
 
 @torch.no_grad()
@@ -23,10 +24,9 @@ def rehearse(algorithm: Algorithm, layout: Layout, clients: int) -> None:
     that do not add up."""
     local, average, server = algorithm.local, algorithm.average, _Tried("server rule", algorithm.server)
     parts = (local, average, algorithm.mask, algorithm.server)
-    if all(type(part).__module__.startswith("accord.") for part in parts if part):
-        return  # these have tests, and a study starts hundreds of runs
-    if not local.reports_updates or local.engine is not None:
-        return
+    ours = not code_of(algorithm) and all(is_dataclass(part) for part in parts if part)
+    if ours or not local.reports_updates or local.engine is not None:
+        return  # accord's own have tests, and a study starts hundreds of runs
     round, vector = Round(1, layout, clients), torch.zeros(layout.size, dtype=layout.dtype)
     tried = {"local": _Tried("local rule", local), "average": _Tried("average", average)}
     tried |= {"mask": _Tried("mask", algorithm.mask)} if algorithm.mask else {}
@@ -48,9 +48,9 @@ def rehearse(algorithm: Algorithm, layout: Layout, clients: int) -> None:
     for name, record in records.items():
         tried[name].check_sum(record, lifted(name, one), lifted(name, others))
     if algorithm.asks_twice:
-        first = Record(**{name: field for name, field in records["average"] if name in average.broadcasts})
-        second = tried["average"].record("second", reports.extra, first)
-        records["average"] = Record(**dict(records["average"]), **dict(second))
+        first = Record(**records)
+        second = tried["average"].record("second", reports.extra, algorithm.broadcast(first))
+        records["average"] = algorithm.joined(first, second).part("average")
     after = {"local": tried["local"].state("lower", records.pop("local"), memory["local"], round)}
     for name, record in records.items():
         after[name] = tried[name].pair("lower", vector, record, memory[name], round)

@@ -61,7 +61,7 @@ class Predictions:
         text = io.StringIO(newline="")
         columns = self.columns()
         # the writer quotes no lone "\r", at which readers end a line
-        odd = any("\r" in str(cell) for cells in self.ids.values() for cell in cells)
+        odd = any("\r" in str(cell) for cells in (self.classes, self.ids, *self.ids.values()) for cell in cells)
         lines = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if odd else csv.QUOTE_MINIMAL)
         lines.writerow(columns)
         lines.writerows(zip(*columns.values(), strict=True))

@@ -1,7 +1,8 @@
 """The replication report: how many numbers are answered, a verdict on every claim, ours beside theirs, and what was not
 run."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from accord.analyses.output import cells as analysis_cells
 from accord.core.errors import AccordError
@@ -13,7 +14,7 @@ from accord.studies.published import numbers
 from accord.studies.results import AnalysisResults, Results, StudyResults
 from accord.studies.study import load
 from accord.studies.text import comparison_cells, result_cells
-from accord.studies.verdict import MARGIN, NEVER_RUN, SEEDS, Claim, claims, judge
+from accord.studies.verdict import MARGIN, NEVER_RUN, SEEDS, Claim, Verdict, claims, judge
 
 _HEAD = f"""# Replication
 
@@ -31,9 +32,9 @@ chosen on held-out data; beside it by the table's own rule.
   and which share of the spread that is.
 
 ## Claims
-
-| claim | source | by {MAIN_RULE} selection | by the table's own rule |
-|---|---|---|---|"""
+"""
+_NOT_RUN = "not run yet"
+_LATER = {"open": 1, _NOT_RUN: 2}  # what is settled stands before them
 
 
 def page(results: Sequence[Results]) -> str:
@@ -46,43 +47,42 @@ def page(results: Sequence[Results]) -> str:
     answered = {number for one in results for number in one.answered(SEEDS)}
     lines = [f"{len(answered)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n")]
     judged = [(claim, _verdicts(claim, by_name.get(claim.study))) for claim in claims()]
-    judged.sort(key=lambda of: _rank(of[1][0]))
-    lines[-2:-2] = [_settled([verdicts[0] for _, verdicts in judged]), ""]
-    lines += [_line([claim.text, claim.source, *verdicts]) for claim, verdicts in judged]
+    judged.sort(key=lambda pair: _LATER.get(_kind(pair[1]), 0))
+    counts = Counter(_kind(verdicts) for _, verdicts in judged)
+    said = [f"{counts[kind]} {kind}" for kind in ("confirmed", "refuted", "depends", *_LATER) if counts[kind]]
+    lines += [f"Of {len(judged)} claims: {', '.join(said)}.", ""]
+    tabled = {one.study.name for one in studies}
+    rows = [_claim_cells(claim, verdicts, claim.study in tabled) for claim, verdicts in judged]
+    lines += markdown([["claim", "source", f"by {MAIN_RULE} selection", "by the table's own rule"], *rows])
     lines += [line for one in studies for line in _study(one)]
     lines += [line for one in analyses for line in _analysis(one)]
     return "\n".join([*lines, *_not_run(studies, analyses)]) + "\n"
 
 
-def _rank(verdict: str) -> int:
-    """What is settled stands first, what was never run last."""
-    return 2 if NEVER_RUN in verdict else 1 if "**open**" in verdict else 0
+def _kind(verdicts: Mapping[str, Verdict]) -> str:
+    """Of a claim, by the rule that counts."""
+    first = next(iter(verdicts.values()))
+    return _NOT_RUN if first.why == NEVER_RUN else first.kind
 
 
-def _settled(verdicts: Sequence[str]) -> str:
-    """How many claims came out how."""
-    kinds = {
-        kind: sum(f"**{kind}**" in verdict for verdict in verdicts) for kind in ("confirmed", "refuted", "depends")
-    }
-    never = sum(NEVER_RUN in verdict for verdict in verdicts)
-    opened = len(verdicts) - sum(kinds.values()) - never
-    said = [f"{count} {kind}" for kind, count in kinds.items() if count]
-    return f"Of {len(verdicts)} claims: {', '.join(said)}, {opened} open, {never} not run yet."
-
-
-def _verdicts(claim: Claim, results: Results | None) -> list[str]:
-    """By held-out selection, and by the table's own rule where that is another; of an analysis there is one."""
+def _verdicts(claim: Claim, results: Results | None) -> dict[str, Verdict]:
+    """By rule: held-out selection, which counts, and the table's own where that is another; or the one that the claim
+    names."""
     if isinstance(results, AnalysisResults):
-        verdict = judge_analysis(claim, results)
-        return [f"**{verdict.kind}**: {verdict.why}", ""]
-    table_rule = results.study.rules[0] if results else MAIN_RULE
-    texts = []
+        return {MAIN_RULE: judge_analysis(claim, results)}
+    verdicts, table_rule = {}, results.study.rules[0] if results else MAIN_RULE
     for rule in dict.fromkeys((claim.rule,) if claim.rule else (MAIN_RULE, table_rule)):
         comparisons = compare(results.study, results.results, claim.metric, rule) if results else []
-        verdict = judge(claim, comparisons, claim.places() if comparisons else None)
-        named = "" if rule == MAIN_RULE else f"{rule}: "
-        texts.append(f"{named}**{verdict.kind}**: {verdict.why}")
-    return texts if len(texts) == 2 else [*texts, "the same" if results and not claim.rule else ""]
+        verdicts[rule] = judge(claim, comparisons, claim.places() if comparisons else None)
+    return verdicts
+
+
+def _claim_cells(claim: Claim, verdicts: Mapping[str, Verdict], by_table: bool) -> list[str]:
+    """A claim's row; `by_table` says that its study has a rule of its own, which may be the one that counts."""
+    texts = [f"{rule}: " * (rule != MAIN_RULE) + f"**{of.kind}**: {of.why}" for rule, of in verdicts.items()]
+    if len(texts) < 2:
+        texts.append("the same" if by_table and not claim.rule else "")
+    return [claim.text, claim.source, *texts]
 
 
 def _study(one: StudyResults) -> list[str]:
