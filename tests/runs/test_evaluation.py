@@ -5,7 +5,7 @@ import pytest
 
 from accord import AccordError
 from accord.engines.contract import Table
-from accord.runs.evaluation import Evaluation, per_client, summarise
+from accord.runs.evaluation import Evaluation, per_client, quantiles, summarise, summarise_many
 from accord.runs.selection import select
 
 TABLE = Table(
@@ -64,6 +64,28 @@ def history(*rows: tuple[int, float | None, float, float]) -> list[tuple[int, Ev
 
 
 ROWS = history((5, 0.5, 0.1, 0.2), (10, 0.9, 0.2, 0.3), (15, 0.8, 0.3, 0.9), (20, 0.9, 0.4, 0.4))
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 11, 500])
+def test_quantiles_have_the_bits_of_numpys(clients: int) -> None:
+    values, shares = np.random.default_rng(0).exponential(size=(4, clients)), np.array([0.1, 0.5, 0.9])
+    values[1, 0], values[2, -1] = np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        expected = [np.quantile(row, shares) for row in values]
+    assert np.array_equal(quantiles(values, shares), expected, equal_nan=True)
+
+
+def test_models_that_are_summarised_at_once_get_what_each_gets_alone() -> None:
+    draw = np.random.default_rng(0)
+    groups = [("heldout", f"c{number}") for number in range(300)] + [("test", "test")]
+    samples, parts = draw.integers(0, 9, len(groups)), {"odd": {group for group in groups[1::2]}}
+    tables = [
+        Table(groups, samples, {name: draw.exponential(size=len(groups)) for name in ("loss", "accuracy")})
+        for _ in range(20)
+    ]
+    alone = [summarise(table, parts) for table in tables]
+    assert summarise_many(tables, parts, [None] * 20) == alone
+    assert len({evaluation.score("heldout") for evaluation in alone}) == 20
 
 
 def test_selection_rules_by_hand() -> None:

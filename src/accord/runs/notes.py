@@ -16,11 +16,12 @@ def notes_on(table: Table) -> tuple[str, ...]:
 
 
 def _nan_predictions(table: Table) -> Iterator[str]:
-    counts = [] if table.nan is None else table.nan.astype(int).tolist()
+    if table.nan is None or not table.nan.any():  # as a rule; there may be thousands of groups
+        return
+    counts = table.nan.astype(int).tolist()
     most_first = sorted((g for g, count in enumerate(counts) if count), key=lambda g: -counts[g])
-    if most_first:
-        whose = listed([f"{counts[g]} of {table.samples[g]} {_whose(table, g)}" for g in most_first])
-        yield f"NaN predictions, which count as wrong: {whose}"
+    whose = listed([f"{counts[g]} of {table.samples[g]} {_whose(table, g)}" for g in most_first])
+    yield f"NaN predictions, which count as wrong: {whose}"
 
 
 def _without_a_figure(table: Table) -> Iterator[str]:

@@ -9,6 +9,7 @@ import torch
 from accord.engines.contract import SHARDS, Outcome, Table
 from accord.engines.vectorised import Look, Vectorised
 from accord.runs.rows import RoundRow
+from accord.training.evaluator import summaries
 from accord.training.loop import Asked, Learned, Loop
 from accord.training.server_step import take_steps
 
@@ -53,9 +54,12 @@ class Lockstep:
     def record(self) -> None:
         """Records what waits for it."""
         waiting, self._waiting = self._waiting, []
+        looks = [loop.looked(row, table) for loop, row, table, _, _ in waiting if table is not None]
+        evaluations = iter(summaries(looks))
         with torch.cuda.stream(self._aside):
             for loop, row, table, training, evaluating in waiting:
-                loop.record(row, table, training, evaluating)
+                evaluated = None if table is None else (table, next(evaluations))
+                loop.record(row, evaluated, training, evaluating)
         if self._aside is not None:
             self._aside.synchronize()  # the best model so far was copied there, and may be read elsewhere
 

@@ -14,7 +14,7 @@ from accord.data.preparation import Preparation
 from accord.engines.contract import Engine, Job, Outcome, Table, Work
 from accord.rules.label import label_of
 from accord.runs.environment import environment
-from accord.runs.evaluation import Evaluation, by_population, by_turn, per_client, summarise
+from accord.runs.evaluation import Evaluation, per_client
 from accord.runs.folder import RunFolder
 from accord.runs.rows import RoundRow, Rows
 from accord.runs.run import Run
@@ -22,7 +22,7 @@ from accord.training.checkpoint import Progress
 from accord.training.client_store import ClientStore
 from accord.training.cohort import Cohorts, cohort_row
 from accord.training.early_stopping import EarlyStopping
-from accord.training.evaluator import Evaluator
+from accord.training.evaluator import Evaluator, Looked, summaries
 from accord.training.hooks import Ending, Event, Hook, cut_short
 from accord.training.personal_models import client_models
 from accord.training.plan import Plan
@@ -96,7 +96,8 @@ class Loop:
         if self.stopped is None and self.folder:
             last = self.rows.last
             if last is not None and last.evaluation is None:  # it had been stopped here, and is asked for no more
-                evaluation = self._evaluate(last, self.evaluated())
+                table = self.evaluated()
+                (evaluation,), self.last_table = summaries([self.looked(last, table)]), table.settled()
                 self.rows.last = self.folder.amend(replace(last, evaluation=evaluation, off_schedule=True))
             self._finish(self.folder)
         self.end("finished" if self.stopped is None else "stopped")
@@ -116,7 +117,8 @@ class Loop:
         self.progress, row = self.learn(asked, outcome, step)
         trained = time.monotonic()
         table = self.evaluated() if self.plan.is_due(asked.work.round) else None
-        self.record(row, table, seconds + trained - started, time.monotonic() - trained)
+        times = seconds + trained - started, time.monotonic() - trained
+        self.record(row, None if table is None else (table, summaries([self.looked(row, table)])[0]), *times)
 
     def learn(self, asked: Asked, outcome: Outcome, step: Step | None = None) -> Learned:
         """Applies what enough reports agree on: where the run stands then, and the round's row. A step that was begun
@@ -154,13 +156,19 @@ class Loop:
         warnings.warn(f"round {row.round} was skipped: {why}", SkippedRound, stacklevel=2)
         return replace(self.progress, round=row.round), replace(row, skipped=why)
 
-    def record(self, row: RoundRow, table: Table | None, training: float, evaluating: float) -> None:
+    def looked(self, row: RoundRow, table: Table) -> Looked:
+        """The evaluation after the round that `row` tells of, to be summarised."""
+        return Looked(self.evaluator, row.round, table, frozenset(self.cohorts.took_part(row)))
+
+    def record(
+        self, row: RoundRow, evaluated: tuple[Table, Evaluation] | None, training: float, evaluating: float
+    ) -> None:
         """Takes in what is known of a round, with its evaluation if that is due: the best model so far, the row on
         disk, hooks and checkpoint. The times are in seconds."""
         number = row.round
-        if table is not None:
-            evaluation, scheduled = self._evaluate(row, table), self.plan.evaluates(number)
-            fields = {**row.engine_fields, **table.row_fields}
+        if evaluated is not None:
+            (table, evaluation), scheduled = evaluated, self.plan.evaluates(number)
+            self.last_table, fields = table.settled(), {**row.engine_fields, **table.row_fields}
             row = replace(row, evaluation=evaluation, off_schedule=not scheduled, engine_fields=fields)
             if scheduled:
                 self.progress = self.progress.judged(evaluation)
@@ -225,18 +233,6 @@ class Loop:
         """What a client remembers, of a rule whose clients do."""
         kept = self.store.get(client)
         return self._fresh() if kept is None else {name: value.to(self.job.device) for name, value in kept.items()}
-
-    # --------------------------------------------------------------------------------------------- evaluation
-
-    def _evaluate(self, row: RoundRow, table: Table) -> Evaluation:
-        """Three ways, after the round that `row` tells of."""
-        groups, algorithm, privacy = set(table.groups), self.job.algorithm, self.job.algorithm.privacy
-        parts = by_turn(self.cohorts.took_part(row), groups) | by_population(self.job.fed.populations, groups)
-        parts |= self.evaluator.parts(table)
-        how = algorithm.mask is not None, len(self._clients), self.plan.sample
-        spent = None if privacy is None else privacy.spent(*how, row.round)
-        self.last_table = table.settled()
-        return summarise(table, parts, spent)
 
     def evaluated(self) -> Table:
         """The model as it is on all that the run evaluates."""
