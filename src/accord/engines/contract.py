@@ -69,7 +69,7 @@ class Member:
         return self.rows.numpy()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: there are thousands in a round of many runs
 class ClientRow:
     """What is told of one client's round."""
 

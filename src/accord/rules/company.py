@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,10 +15,36 @@ from accord.rules.algorithm import Algorithm, Memory
 from accord.rules.rehearsal import drawn_reports
 
 
+class OfRun(Record):
+    """One run's part of the record of several. It is cut out when somebody asks for it, which as a rule nobody does:
+    the runs take their steps together."""
+
+    def __init__(self, whole: Record, run: int, runs: int) -> None:
+        self.whole, self.run, self.runs = whole, run, runs
+
+    @cached_property
+    def _fields(self) -> dict[str, Field | Record]:  # type: ignore[override]
+        return {
+            name: OfRun(entry, self.run, self.runs)
+            if isinstance(entry, Record)
+            else replace(entry, value=entry.value[self.run])
+            for name, entry in self.whole
+        }
+
+
+def whole_of(record: Record | None) -> Record | None:
+    """The record of several runs that this one is part of, if it is."""
+    return record.whole if isinstance(record, OfRun) else None
+
+
 def stacked(records: Sequence[Record]) -> Record:
     """Records of several runs as one."""
+    first = records[0]
+    parts = [record for record in records if isinstance(record, OfRun) and record.whole is whole_of(first)]
+    if parts and [part.run for part in parts] == list(range(parts[0].runs)) and len(parts) == len(records):
+        return parts[0].whole  # all of them, in order
     named: dict[str, Field | Record] = {}
-    for name, entry in records[0]:
+    for name, entry in first:
         if isinstance(entry, Record):
             named[name] = stacked([record.part(name) for record in records])
         else:
@@ -27,13 +54,7 @@ def stacked(records: Sequence[Record]) -> Record:
 
 def unstacked(record: Record, runs: int) -> list[Record]:
     """Each run's record again."""
-    named: dict[str, Sequence[Field | Record]] = {}
-    for name, entry in record:
-        if isinstance(entry, Record):
-            named[name] = unstacked(entry, runs)
-        else:
-            named[name] = [Field(value, entry.how, entry.kind) for value in entry.value.unbind(0)]
-    return [Record(**{name: entries[run] for name, entries in named.items()}) for run in range(runs)]
+    return [OfRun(record, run, runs) for run in range(runs)]
 
 
 def stacked_memory(memories: Sequence[Memory]) -> Memory:

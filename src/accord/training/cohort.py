@@ -4,6 +4,7 @@ draws."""
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from accord.core import draws
@@ -133,13 +134,13 @@ class Cohorts:
 
 
 def cohort_row(
-    number: int, invited: Sequence[Invited], outcome: Outcome, attackers: Collection[str] | None = None
+    number: int, invited: Sequence[Invited], outcome: Outcome, attackers: Collection[str] | None = None, **more: Any
 ) -> RoundRow:
     """What a round's record tells of its clients: who took part, who was left out and why, their mean training loss,
-    and how many were attackers, if there are any."""
-    left_out = {guest.client: LOST for guest in invited if guest.lost}
-    left_out |= {row.client: row.left_out_because for row in outcome.rows if row.left_out_because}
-    accepted = outcome.accepted
+    and how many were attackers, if there are any; and what `more` is known of it."""
+    accepted, left_out = outcome.accepted, {guest.client: LOST for guest in invited if guest.lost}
+    if len(accepted) < len(outcome.rows):
+        left_out |= {row.client: row.left_out_because for row in outcome.rows if row.left_out_because}
     samples = sum(row.samples for row in accepted)
     return RoundRow(
         round=number,
@@ -152,4 +153,5 @@ def cohort_row(
         client_norm=sum(row.norm for row in accepted) / len(accepted) if accepted else None,
         engine_fields=outcome.row_fields,
         attackers=None if attackers is None else sum(row.client in attackers for row in accepted),
+        **more,
     )

@@ -138,23 +138,27 @@ class Loop:
 
     def settle(self, asked: Asked, outcome: Outcome, step: Stepped) -> Learned:
         """Where the run stands after a round whose step is known, and the round's row."""
-        (after, row_fields), attack, privacy = step, self.job.attack, self.job.algorithm.privacy
-        row = cohort_row(asked.work.round, asked.invited, outcome, attack.clients if attack else None)
-        if outcome.record is None or row.accepted < self._needed:
-            return self._skipped(row, f"{row.accepted} of the {self._needed} reports it needs")
-        if after is None:
-            return self._skipped(row, "its step, or what the server would remember, is not finite")
+        (after, fields), attack, privacy = step, self.job.attack, self.job.algorithm.privacy
+        accepted, why = outcome.accepted, None
+        if outcome.record is None or len(accepted) < self._needed:
+            why = f"{len(accepted)} of the {self._needed} reports it needs"
+        elif after is None:
+            why = "its step, or what the server would remember, is not finite"
+        elif privacy:
+            fields = {**fields, "privacy": privacy.of_round(outcome.record, [client.norm for client in accepted])}
+        told = fields if why is None else {"skipped": why}
+        row = cohort_row(asked.work.round, asked.invited, outcome, attack.clients if attack else None, **told)
+        if after is None or why is not None:
+            return self._skipped(row), row
         if self._remembers:
             self.store.accept()
-        if privacy:
-            row = replace(row, privacy=privacy.of_round(outcome.record, [client.norm for client in outcome.accepted]))
-        return after, replace(row, **row_fields)
+        return after, row
 
-    def _skipped(self, row: RoundRow, why: str) -> Learned:
-        """A round that changes nothing, and says so."""
+    def _skipped(self, row: RoundRow) -> Progress:
+        """After a round that changes nothing, which is said."""
         self.store.drop()
-        warnings.warn(f"round {row.round} was skipped: {why}", SkippedRound, stacklevel=2)
-        return replace(self.progress, round=row.round), replace(row, skipped=why)
+        warnings.warn(f"round {row.round} was skipped: {row.skipped}", SkippedRound, stacklevel=2)
+        return replace(self.progress, round=row.round)
 
     def looked(self, row: RoundRow, table: Table) -> Looked:
         """The evaluation after the round that `row` tells of, to be summarised."""

@@ -53,7 +53,7 @@ def take_steps(
     vectors, buffers, memory, checked = _step(job, sample, number, stacked(records), *start)
     parts = vectors.unbind(0), buffers.unbind(0), unstacked_memory(memory, len(before)), checked()
     return [
-        (replace(p, round=number, vector=vector, buffers=held, memory=mine) if sound else None, row)
+        (Progress(number, vector, held, mine, p.best, p.best_score, p.late) if sound else None, row)
         for p, vector, held, mine, (sound, row) in zip(before, *parts, strict=True)
     ]
 

@@ -184,13 +184,8 @@ class Descent:
 
     def _lanes(self, chosen: Sequence[Lane], needs: frozenset[str]) -> tuple[Lanes, Tensor]:
         """Where every lane begins, and its buffers as one table `[L, B]`."""
-        starts = _begins(chosen)
-        start, begun = (_stacked(each) for each in zip(*starts, strict=True))
-        drifts = [
-            lane.job.widened(lane.job.algorithm.local.drift(lane.work.memory["local"], lane.client_state))
-            for lane in chosen
-        ]
-        drift = None
+        starts, begins, drifts = zip(*_begins(chosen), strict=True)
+        start, begun, drift = _stacked(starts), _stacked(begins), None
         if any(each is not None for each in drifts):
             drift = _stacked([torch.zeros_like(start[0]) if each is None else each for each in drifts])
         buffers = self.model.layout.unpack_buffers(begun.to(self.device))
@@ -235,15 +230,17 @@ def _stacked(vectors: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(different.values())).index_select(0, sent(which, vectors[0].device))
 
 
-def _begins(chosen: Sequence[Lane]) -> list[tuple[Tensor, Tensor]]:
-    """Where every lane begins: its vector and buffers. Lanes of one run that remember nothing begin in one place."""
-    known: dict[int, tuple[Tensor, Tensor]] = {}
+def _begins(chosen: Sequence[Lane]) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+    """Where every lane begins, its vector and buffers, and its drift. Lanes of one run that remember nothing begin in
+    one place."""
+    known: dict[int, tuple[Tensor, Tensor, Tensor | None]] = {}
     starts = []
     for lane in chosen:
         start = None if lane.client_state else known.get(id(lane.work))
         if start is None:
-            shared = lane.job.algorithm.local.start(lane.work.vector, lane.work.buffers, lane.client_state)
-            start = lane.job.assembled(*shared, lane.client_state)
-            known[id(lane.work)] = start
+            job, work, local = lane.job, lane.work, lane.job.algorithm.local
+            shared = local.start(work.vector, work.buffers, lane.client_state)
+            drift = job.widened(local.drift(work.memory["local"], lane.client_state))
+            start = known[id(work)] = *job.assembled(*shared, lane.client_state), drift
         starts.append(start)
     return starts

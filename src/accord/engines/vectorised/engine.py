@@ -73,6 +73,7 @@ class Vectorised(Engine):
         self._evaluation = Evaluation(self.descent.model) if lanes_pay else None
         # batches that were drawn before they are asked for, or for another run; rows are kept, so their id is theirs
         self._orders: dict[tuple[Hashable, ...], dict[Hashable, tuple[Tensor, Order]]] = {}  # by round and settings
+        self._cohorts: dict[tuple[Hashable, ...], tuple[Sequence[Member], list[Order]]] = {}  # by the members' ids too
         self._as_one: dict[Algorithm, bool] = {}
 
     def twin(self) -> "Vectorised":
@@ -80,7 +81,7 @@ class Vectorised(Engine):
         the samples and captured steps, so both must be used from one stream."""
         twin = copy.copy(self)
         twin.descent = self.descent.twin()
-        twin._orders = {}
+        twin._orders, twin._cohorts = {}, {}
         return twin
 
     def close(self) -> None:
@@ -249,18 +250,23 @@ class Vectorised(Engine):
         """The clients' batches. Runs of one seed over one federation draw the same, which is drawn once."""
         training = job.training
         how = round, job.seed, training.epochs, training.batch, training.steps, job.algorithm.local.full_batch
+        cohort = how, *map(id, members)
+        if cohort in self._cohorts:
+            return self._cohorts[cohort][1]
         known = self._orders.setdefault(how, {})
         keys = [(member.client, id(member.rows), member.share) for member in members]
         new = {key: member for key, member in zip(keys, members, strict=True) if key not in known}
         drawn = orders(job, round, list(new.values()), self.probed.least_batch) if new else []
         for (key, member), order in zip(new.items(), drawn, strict=True):
             known[key] = member.rows, order
-        return [known[key][1] for key in keys]
+        of_members = [known[key][1] for key in keys]
+        self._cohorts[cohort] = members, of_members
+        return of_members
 
     def _look_ahead(self, requests: Sequence[Request]) -> None:
         """While a device works, which CUDA's does by itself, the host draws the next round's batches and lays them
         out."""
-        self._orders = {}
+        self._orders, self._cohorts = {}, {}
         drawn: list[Order] = []
         for request in requests:
             drawn += self._drawn(request.job, request.work.round + 1, request.work.ahead())

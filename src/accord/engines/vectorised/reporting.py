@@ -2,8 +2,9 @@
 client."""
 
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -20,11 +21,17 @@ Total = tuple[Record | None, list[State]]  # a record, and what clients keep for
 
 @dataclass(frozen=True)
 class Reported:
-    """What one run's clients report, and what it comes to if none of them is left out."""
+    """What one run's clients report, and what it comes to if none of them is left out. `read`: a run's reports are cut
+    out of those of several when somebody asks for them."""
 
-    reports: Reports
     total: Total
-    unchecked: frozenset[str]
+    read: Callable[[], Reports]
+    remembers: bool
+    unchecked: frozenset[str] = frozenset()
+
+    @cached_property
+    def reports(self) -> Reports:
+        return self.read()
 
     @property
     def kept(self) -> State:
@@ -46,7 +53,7 @@ def report(lanes: list[Lane], of_run: Sequence[Sequence[Member]], trained: Train
         reports = job.attack.reported(reports, [lane.member.client for lane in lanes], work.round)
     # Made before anyone knows whether a client is left out: a CUDA device adds up by itself, while the host looks
     # ahead.
-    return Reported(reports, _added_up(lanes, of_run, reports), job.unchecked)
+    return Reported(_added_up(lanes, of_run, reports), lambda: reports, bool(reports.after), job.unchecked)
 
 
 def report_together(runs: Sequence[list[Lane]], trained: Trained) -> list[Reported]:
@@ -54,19 +61,16 @@ def report_together(runs: Sequence[list[Lane]], trained: Trained) -> list[Report
     job, work, shape = runs[0][0].job, runs[0][0].work, (len(runs), len(runs[0]))
     extra = {name: value for name, value in trained.extra.items() if name in job.algorithm.needs}
     columns = [trained.delta, trained.weight, trained.steps, trained.moved]
-    delta, weight, steps, moved = (column.unflatten(0, shape) for column in columns)
     apart = {name: value.unflatten(0, shape) for name, value in extra.items()}
-    record = job.algorithm.lift(Reports(delta, weight, steps, moved, apart), work.memory)
-    of_run = zip(*(part.unbind(0) for part in (delta, weight, steps, moved)), strict=True)
-    mine = {name: value.unbind(0) for name, value in apart.items()}
-    together = []
-    records = unstacked(record, len(runs))
-    for run, (update, samples, taken, change) in enumerate(of_run):
-        reports = Reports(update, samples, taken, change, {name: value[run] for name, value in mine.items()})
-        together.append(
-            Reported(reports, (records[run], [reports.extra] if job.algorithm.asks_twice else []), frozenset())
-        )
-    return together
+    delta, weight, steps, moved = (column.unflatten(0, shape) for column in columns)
+    reports = Reports(delta, weight, steps, moved, apart)
+    records = unstacked(job.algorithm.lift(reports, work.memory), len(runs))
+    return [Reported((record, []), partial(_of_run, reports, run), False) for run, record in enumerate(records)]
+
+
+def _of_run(reports: Reports, run: int) -> Reports:
+    extra = {name: value[run] for name, value in reports.extra.items()}
+    return Reports(reports.delta[run], reports.weight[run], reports.steps[run], reports.buffers[run], extra)
 
 
 def measure(of_runs: Sequence[Reported], together: Trained) -> Tensor:
@@ -90,21 +94,24 @@ def part_of(
     lanes: list[Lane], of_run: Sequence[Sequence[Member]], reported: Reported, measured: list[list[float]]
 ) -> Part:
     """One run's record, with a row for each of its clients; what accepted clients will remember is staged."""
-    job, work, reports = lanes[0].job, lanes[0].work, reported.reports
+    job, work = lanes[0].job, lanes[0].work
     rows: list[ClientRow] = []
     accepted: set[str] = set()
     for k, (lane, (loss, norm, rest)) in enumerate(zip(lanes, measured, strict=True)):
         row = ClientRow(lane.member.client, lane.member.samples, len(lane.sizes), loss, norm)
         if not (math.isfinite(norm) and math.isfinite(rest)):
+            reports = reported.reports
             parts = reports.delta[k], row.samples, job.layout, reports.buffers[k]
             also = ([value[k] for value in state.values()] for state in (reported.kept, reports.extra))
             row = replace(row, left_out_because=why_leave_out(*parts, *also))
         rows.append(row)
         if row.left_out_because is None:
             accepted.add(row.client)
-            if reports.after:
-                work.stage(row.client, {name: value[k] for name, value in reports.after.items()})
-    record, held = reported.total if len(accepted) == len(lanes) else _added_up(lanes, of_run, reports, accepted)
+            if reported.remembers:
+                work.stage(row.client, {name: value[k] for name, value in reported.reports.after.items()})
+    if len(accepted) == len(lanes):
+        return Part(reported.total[0], rows, reported.total[1])
+    record, held = _added_up(lanes, of_run, reported.reports, accepted)
     return Part(record, rows, held)
 
 
