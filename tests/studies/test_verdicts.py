@@ -1,6 +1,8 @@
 """`accord verdicts`: a page of all results in a folder, or a sentence that names the file it fails by."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,9 @@ from typing import Any
 import pytest
 
 from accord.cli.verdicts import verdicts
+from accord.studies.page import page
+from accord.studies.results import read_all
+from accord.studies.verdict import NEVER_RUN, claims
 from conftest import sentence
 
 RESULTS = Path(__file__).parents[2] / "replication/results"
@@ -41,3 +46,16 @@ def test_one_damaged_file_is_named_and_no_page_is_written(
     with sentence(str(damaged), said):
         verdicts(tmp_path, tmp_path / "out/README.md")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("names", ["*.json", "thesis-table4.4.json"], ids=["all results", "nothing settled"])
+def test_claims_are_counted_by_their_kinds(names: str) -> None:
+    """The sentence above the claims says no more and no less than their rows."""
+    text = page(read_all(sorted(RESULTS.glob(names))))
+    total, parts = re.search(r"^Of (\d+) claims: (.*)\.$", text, re.MULTILINE).groups()
+    counts = {kind: int(count) for count, kind in (part.split(" ", 1) for part in parts.split(", "))}
+    kinds = []
+    for line in text.partition("\n| claim | source |")[2].partition("\n\n")[0].splitlines()[2:]:
+        verdict = re.split(r"(?<!\\)\|", line)[3]
+        kinds.append("not run yet" if NEVER_RUN in verdict else re.search(r"\*\*(\w+)\*\*", verdict)[1])
+    assert counts == Counter(kinds) and len(kinds) == len(claims()) == int(total)
