@@ -17,8 +17,8 @@ def notes_on_columns(columns: "Sequence[Column]", values: Mapping[str, Tensor], 
     counts = {column.name: int(values[column.name][rows].isnan().sum()) for column in columns if column.indicator}
     if kinds:
         yield (
-            f"categories, an input for each level: {', '.join(kinds)} (a level that no training row has keeps the weight"
-            " that the model began with)"
+            f"categories, an input for each level: {', '.join(kinds)} (a level that no training row has keeps the"
+            " weight that the model began with)"
         )
     if counts:
         how = {"zero": "0"}.get(columns[0].missing, f"the training clients' {columns[0].missing}")
