@@ -125,7 +125,7 @@ def test_a_run_equals_the_whole_network_trained_in_one_place(name: str) -> None:
     split, fed = replace(SPLITS[name], warmup=1, warmup_penalty=0.1), blobs(clients=6)
     settings = {"batch": 9, "epochs": 2, "lr": 0.05, "momentum": 0.8, "weight_decay": 0.01, "clip": 0.5}
     job = job_of(split, fed, **settings)
-    run = accord.fit(mlp(), fed, job.algorithm, rounds=3, sample=4, **settings)
+    run = accord.fit(mlp(), fed, job.algorithm, rounds=3, sample=4, device="cpu", **settings)
     whole = mlp()
     for number in range(1, 4):
         chosen = [fed.clients[i] for i in accord.draws.choose(6, 4, 0, "sample", number)]
@@ -358,7 +358,7 @@ def test_server_and_clients_in_processes_of_their_own_give_the_same_weights() ->
         process.join(20)
         assert process.exitcode == 0
     assert torch.equal(*ends) and not torch.equal(ends[0], start)
-    run = accord.fit(mlp(), fed, job.algorithm, rounds=2, batch=8)
+    run = accord.fit(mlp(), fed, job.algorithm, rounds=2, batch=8, device="cpu")
     assert torch.allclose(run.last.vector, ends[0], atol=1e-6)  # to the loop a round is a difference, which rounds
     with sentence("a client of CausalFed hung up"):
         talk(Server(halved, 3, start, NO_BUFFERS), {"c00": _hung_up()})

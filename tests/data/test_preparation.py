@@ -63,7 +63,8 @@ def test_by_hand() -> None:
     assert fed.prepare.std == pytest.approx((np.std([40, 50, 60, 50]), 1, 1, 1, 1, 1))
     assert fed.classes == ("no", "yes")
     assert fed.notes == (
-        "categories, an input for each level: cp",
+        "categories, an input for each level: cp (a level that no training row has keeps the weight that the model "
+        "began with)",
         "missing values become the training clients' mean, of categories none of the levels, and a further input says "
         "where: age (1 of 4), cp (1 of 4)",
     )
@@ -294,6 +295,13 @@ def test_a_constant_column_is_told_of() -> None:
     fed = table([{**row, "ward": 7} for row in ROWS])
     assert "column ward has one value in all training data, so it tells the model nothing" in fed.notes
     assert (fed.read(torch.arange(4))[0][:, -1] == 0).all()
+
+
+def test_an_id_that_nobody_dropped_is_told_of() -> None:
+    rows = [{"client": "a", "id": f"n{number}", "kind": "xy"[number % 2], "label": 0} for number in range(20)]
+    said = [note for note in accord.data.table(source=rows).notes if "in every training row" in note]
+    assert said == ["column id has another value in every training row: if it is an id, name it in `drop`"]
+    assert not [note for note in table([*rows[1:], rows[1]], client="client", label="label").notes if "every" in note]
 
 
 def test_classes_are_those_of_clients_that_take_part() -> None:

@@ -234,7 +234,7 @@ def test_rounds_of_lanes_side_by_side_are_the_reference_engines(
 
 def test_in_bfloat16_only_the_weights_of_convolutions_are_cast_beforehand() -> None:
     module = small_resnet()
-    module.register_parameter("scale", nn.Parameter(torch.full((8, 1, 1), 1.003)))
+    module.register_parameter("scale", nn.Parameter(torch.full((8, 1, 1), 1.003, device=DEVICE)))
     layout = Layout.of(module)
     model = Model(module, layout, pictures(), cross_entropy, speed=frozenset({"bf16"}), streams=())
     leaves = leaves_apart(model, model.arrangement.arranged(layout.pack(module)[None]))[0]

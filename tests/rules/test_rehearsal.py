@@ -39,6 +39,11 @@ class Short(Votes):
         return torch.ones(3), state
 
 
+@dataclass(frozen=True)
+class ShortByField(Short):
+    size: int = 3
+
+
 class Alone(Votes):
     def lower(self, total: Any, state: Any, round: Any) -> Any:
         return torch.ones_like(total["votes"])
@@ -97,6 +102,8 @@ class ShortDrift(Local):
         ({"mask": NoLower()}, "mask NoLower: lower must return (tensor, state) with a tensor [6] of float32"),
         ({"mask": Double()}, "mask Double: lower must return"),
         ({"mask": Short()}, "got a tensor [3] of float32"),
+        ({"mask": accord.scaled(Short())}, "mask scaled: lower must return (tensor, state) with a tensor [6]"),
+        ({"mask": accord.scaled(ShortByField())}, "mask scaled: lower must return"),
         ({"mask": Alone()}, "got a tensor [6] of float32"),
         ({"mask": Forgets()}, "mask Forgets: lower must keep the state {'h': '[6] of float32'}, and gave {}"),
         ({"mask": Table()}, "mask Table: lift must return a Record of sums"),

@@ -168,6 +168,9 @@ def test_a_dropped_column_gives_way_to_what_the_model_answers(tmp_path: Path) ->
 def test_an_id_with_a_line_end_stays_in_its_cell() -> None:
     one = Predictions(("a", "b"), torch.tensor([[0.4, 0.6], [0.3, 0.7]]), ids={"id": ["x\ry", "z"]})
     assert [row[0] for row in csv.reader(io.StringIO(one.to_csv(), newline=""))] == ["id", "x\ry", "z"]
+    named = Predictions(("a", "b\rc"), torch.tensor([[0.4, 0.6]]), ids={"i\rd": [1]})
+    rows = list(csv.reader(io.StringIO(named.to_csv(), newline="")))
+    assert rows[0] == ["i\rd", "prediction", "p(a)", "p(b\rc)"] and rows[1][:2] == ["1", "b\rc"]
 
 
 # ------------------------------------------------------------------------------------------------ other models

@@ -129,7 +129,7 @@ def test_a_damaged_or_foreign_file_is_refused_before_anything_is_written(exporte
         "damaged: ": whole[: len(whole) // 2],
         "Input format": b"not an export",
         "7 runs in place of 8": lzma.compress(b"\n".join(lines[:-1])),
-        "export of format 9, and this accord reads format 1": lzma.compress(b'{"accord_export": 9, "runs": 0}'),
+        "export of format 9, and this accord reads format 2": lzma.compress(b'{"accord_export": 9, "runs": 0}'),
         "a run is named '../../x-s0'": _export({**first, "name": "../../x-s0"}),
         "is not whole": _export({**first, "metrics": first["metrics"][:-1]}),
         f"{first['name']} in wrong.xz are those of another run, digits-": _export(_changed(first, "train", lr=0.07)),

@@ -234,7 +234,7 @@ WAYS = ("logits", "loss")
 
 
 def analysed(rows: list[dict[str, Any]], points: list[dict[str, Any]]) -> AnalysisResults:
-    return AnalysisResults("x", "x", "x", rows, points, [], [], [], None, None, 3)
+    return AnalysisResults("x", "x", "x", rows, points, [], [], [], None, None, 3, Path("x.json"))
 
 
 def test_an_analysis_is_judged_by_its_trials() -> None:
@@ -376,7 +376,7 @@ def test_the_two_checks_of_the_old_rule() -> None:
 
 
 def test_the_page_in_the_repository_is_what_the_code_writes() -> None:
-    text = page(read_all(sorted(RULES.parent.glob("*.json")), print))
+    text = page(read_all(sorted(RULES.parent.glob("*.json"))))
     assert (RULES.parents[1] / "README.md").read_text(encoding="utf-8") == text
     assert re.match(rf"\d+ of {len(numbers())} numbers answered\n", text) and "## Not run" in text
 
@@ -413,7 +413,7 @@ def test_numbers_count_as_answered_with_three_seeds(tmp_path: Path) -> None:
     one, two = tmp_path / "one.json", tmp_path / "two.json"
     one.write_text(json.dumps(content))
     two.write_text(json.dumps({**content, "study": "mine"}))
-    text = page(read_all([one, two], print))
+    text = page(read_all([one, two]))
     assert text.startswith("1 of 746 numbers answered\n")
     assert f"- tmlr-table2: {len(load('tmlr-table2').cells) - 2} cells not asked for by its command" in text
 
@@ -424,11 +424,11 @@ def test_results_that_cannot_be_judged_together_are_one_sentence(tmp_path: Path)
     one.write_text(json.dumps(content))
     two.write_text(json.dumps(content))
     with sentence("one.json", "two.json both hold results of rules"):
-        read_all([one, two], print)
+        read_all([one, two])
     for protocol in (PROTOCOL + 1, None):
         two.write_text(json.dumps({**content, "protocol": protocol}))
         with sentence("two.json", f"has results of protocol {protocol}, and this is protocol {PROTOCOL}"):
-            read_all([two], print)
+            read_all([two])
     first = content["cells"][0]
     turned = {**first, "values": dict(reversed(first["values"].items()))}  # the same cell, its axes in another order
     padded = {**first, "figures": {rule: {**of, "by_seed": {"00": {}}} for rule, of in first["figures"].items()}}
@@ -444,7 +444,7 @@ def test_results_that_cannot_be_judged_together_are_one_sentence(tmp_path: Path)
     ):
         two.write_text(damaged)
         with sentence("two.json does not hold results of accord reproduce"):
-            read_all([two], print)
+            read_all([two])
 
 
 def test_without_scipy_it_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

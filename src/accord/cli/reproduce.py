@@ -24,82 +24,46 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    study: Annotated[str | None, typer.Argument(help="A study's name (see --list), or a study file of yours.")] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Argument(help="Overrides of the study's settings: `section.key=value`.")
-    ] = None,
+    study: Annotated[str | None, typer.Argument(help="A study of --list, or a file of yours.")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="Settings: `section.key=value`.")] = None,
     listing: Annotated[bool, typer.Option("--list", help="List studies.")] = False,
     only: Annotated[
-        str | None,
-        typer.Option(
-            help="Only these cells: `dataset=fmnist,clients=500`; several values of an axis are joined by `+`."
-        ),
+        str | None, typer.Option(metavar="CELLS", help="Some cells: `dataset=mnist+fmnist`, `clients=500`.")
     ] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of every run, in place of the study's.")] = None,
+    rounds: Annotated[int | None, typer.Option(metavar="N", min=1, help="Rounds of every run.")] = None,
     patience: Annotated[
         int | None,
-        typer.Option(
-            "--patience",
-            "--until-flat",
-            min=1,
-            help="End a run when held-out data has not improved in so many rounds; --rounds is then the most.",
-        ),
+        typer.Option(metavar="N", min=1, help="End runs that N rounds have not improved; --rounds is the most."),
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="Seeds, in place of the study's: `0,1`.")] = None,
-    grid: Annotated[
-        bool,
-        typer.Option(
-            help="Tune every method over the study's grid; with --no-grid, each runs once, with the study's settings."
-        ),
-    ] = True,
+    until_flat: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,  # what 0.1 called it
+    seeds: Annotated[str | None, typer.Option(metavar="SEEDS", help="Seeds, such as `0,1`.")] = None,
+    grid: Annotated[bool, typer.Option(help="Tune over the study's grid, or take its settings.")] = True,
     grow: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Widen a grid whose best point lies on its edge, for all rivals alike, at most so many times."
-        ),
+        int, typer.Option(metavar="N", min=0, help="Widen a grid with its best at an edge, at most N times.")
     ] = 0,
-    folder: Annotated[Path, typer.Option(help="Where run folders, which all studies share, and results go.")] = Path(
-        "runs/reproduce"
-    ),
+    folder: Annotated[Path, typer.Option(metavar="DIR", help="Where runs and results go.")] = Path("runs/reproduce"),
     minutes: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            callback=finite,
-            help=(
-                "Stop after so many minutes. What settles most is trained first: cells of a claim without figures, then"
-                " the widest intervals. The same command goes on."
-            ),
-        ),
+        typer.Option(metavar="N", min=0, callback=finite, help="Stop after N minutes; what settles most goes first."),
     ] = None,
     more_seeds: Annotated[
         bool | None,
         typer.Option(
             "--more-seeds/--no-more-seeds",
             show_default="on with --minutes",
-            help=(
-                "Once all cells are complete, add seeds (up to eight) where results are still undecided: an interval"
-                " holds both 0 and the gain that the paper printed. With --no-more-seeds, only missing cells are run."
-            ),
+            help="At the end, add seeds (up to eight) where results are undecided.",
         ),
     ] = None,
     export_to: Annotated[
-        Path | None,
-        typer.Option("--export", metavar="FILE", help="Pack the study's finished runs into one small file."),
+        Path | None, typer.Option("--export", metavar="FILE", help="Pack finished runs into a small file.")
     ] = None,
     import_from: Annotated[
-        list[Path] | None,
-        typer.Option("--import", metavar="FILE", help="Take up runs that --export packed: they are not trained again."),
+        list[Path] | None, typer.Option("--import", metavar="FILE", help="Take up runs that --export packed.")
     ] = None,
-    add: Annotated[
-        bool,
-        typer.Option("--add", help="Keep the cells of earlier commands in the study's results."),
-    ] = False,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Estimate the number of runs and their time on this machine; train nothing.")
-    ] = False,
+    add: Annotated[bool, typer.Option("--add", help="Keep the cells of earlier commands.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Estimate runs and time; train nothing.")] = False,
     select: Annotated[
-        str | None, typer.Option(help="The rule of the table: held-out, last10, oracle, or one of the study's own.")
+        str | None, typer.Option(metavar="RULE", help="The table's rule: held-out, last10, oracle, a study's own.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
@@ -136,7 +100,7 @@ def reproduce(
             lacking = [data for data in each.data if not available(data)]
             print(f"{name:28s} {each.title} ({what}{'; not here: ' + ', '.join(lacking) if lacking else ''})")
         return
-    more = {"train.rounds": rounds, "train.patience": patience}
+    more = {"train.rounds": rounds, "train.patience": patience or until_flat}
     changes = [*(overrides or []), *(f"{key}={value}" for key, value in more.items() if value)]
     chosen = find(study)
     if isinstance(chosen, Analysis):

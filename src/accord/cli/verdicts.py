@@ -1,13 +1,10 @@
 """`accord verdicts`: the replication report, from results that were committed."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from accord.cli.shared import tell
 from accord.core.errors import AccordError
 
 
@@ -27,10 +24,11 @@ def verdicts(
     files = sorted(folder.glob("*.json"))
     if not files:
         raise AccordError(f"there are no results in {folder}: accord reproduce STUDY writes them")
-    results = read_all(files, partial(tell, Console(stderr=True)))
+    results = read_all(files)
     text = page(results)
+    written = {output: text, output.with_name("index.html"): html(text, results)}  # both, before either is written
     output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(output, text)
-    write_text(output.with_name("index.html"), html(text, results))
+    for path, content in written.items():
+        write_text(path, content)
     print(text.partition("\n")[0])
     print(f"{output}: {len(results)} stud{'y' if len(results) == 1 else 'ies'}")

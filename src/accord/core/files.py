@@ -83,8 +83,9 @@ def json_bytes(value: Any) -> bytes:
     return (json.dumps(plain(value), indent=2) + "\n").encode()
 
 
-def write_lines(path: Path, rows: Iterable[Any]) -> None:
-    write_text(path, "".join(json.dumps(plain(row)) + "\n" for row in rows))
+def json_lines(rows: Iterable[Any]) -> bytes:
+    """The same of a JSON lines file."""
+    return "".join(json.dumps(plain(row)) + "\n" for row in rows).encode()
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

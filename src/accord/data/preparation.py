@@ -17,6 +17,7 @@ from accord.core.fields import Fields
 from accord.core.jsonable import Json
 from accord.core.names import in_order
 from accord.data.cells import Cells
+from accord.data.column_notes import notes_on_columns
 from accord.data.federated import AsIs, Federation, Prepare, Scale
 from accord.data.standardise import Standardise, fitted, follows_rows
 
@@ -199,7 +200,7 @@ def fit_columns(
     if like:
         pairs = zip(columns, like, strict=True)
         columns = tuple(replace(column, levels=other.levels, indicator=other.indicator) for column, other in pairs)
-    x, notes = encoded(columns, by_name, cells.levels), tuple(_notes(columns, by_name, rows))
+    x, notes = encoded(columns, by_name, cells.levels), tuple(notes_on_columns(columns, by_name, rows))
     return replace(fed, x=x, columns=columns, notes=notes, refit=Refit(cells, missing, declared, columns))
 
 
@@ -271,22 +272,3 @@ def with_known_classes(fed: Federation) -> Federation:
         return fed
     number = torch.full((len(fed.classes),), -1).index_copy(0, known, torch.arange(len(known)))
     return replace(fed, y=number[fed.y], classes=tuple(fed.classes[place] for place in known.tolist()))
-
-
-def _notes(columns: Sequence[Column], values: Mapping[str, Tensor], rows: Tensor) -> list[str]:
-    """What a person should know of the columns, a line each."""
-    notes = []
-    kinds = [column.name for column in columns if column.levels is not None]
-    counts = {column.name: int(values[column.name][rows].isnan().sum()) for column in columns if column.indicator}
-    if kinds:
-        notes.append(f"categories, an input for each level: {', '.join(kinds)}")
-    if counts:
-        how = {"zero": "0"}.get(columns[0].missing, f"the training clients' {columns[0].missing}")
-        listed = ", ".join(f"{name} ({count} of {len(rows)})" for name, count in counts.items())
-        none = ", of categories none of the levels" if any(name in kinds for name in counts) else ""
-        notes.append(f"missing values become {how}{none}, and a further input says where: {listed}")
-    for column in columns:
-        cells = values[column.name][rows]
-        if len(cells[~cells.isnan()].unique()) <= 1 and not column.indicator:
-            notes.append(f"column {column.name} has one value in all training data, so it tells the model nothing")
-    return notes

@@ -27,6 +27,7 @@ from accord.core.jsonable import Json
 METRICS, TIMING = "metrics.jsonl", "timing.jsonl"
 _KEY, _MARK = "checksum", "blake2b:"
 _SIZE = 16  # bytes of a checksum
+_DIGITS = 300  # of a whole number: one that no float can hold is no figure, and stops whoever prints it
 Found = TypeVar("Found")
 
 
@@ -54,9 +55,18 @@ def read_json(path: Path) -> Any:
 def parsed(text: bytes, path: object) -> Any:
     """JSON of a run's file, or of a line of it; or a sentence that names the file."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, a number of 5,000 digits, 3,000 brackets
+        return _JSON.decode(text.decode())
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, 3,000 brackets
         raise AccordError(f"{path} is damaged: {error}") from None
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+_JSON = json.JSONDecoder(parse_int=_whole)
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
@@ -90,8 +100,21 @@ def checksum_of(path: Path) -> str:
 
 def write_sealed(path: Path, form: Json) -> None:
     """A JSON file with a checksum of itself."""
+    write_json(path, sealed(form))
+
+
+def sealed(form: Json) -> Json:
+    """A table with a checksum of itself."""
     form = plain({key: value for key, value in form.items() if key != _KEY})
-    write_json(path, {**form, _KEY: _MARK + _seal(form)})
+    return {**form, _KEY: _MARK + _seal(form)}
+
+
+def unsealed(form: Json, what: object) -> Json:
+    """A table that `sealed` made, without its checksum; or a sentence that names it."""
+    rest = {key: value for key, value in form.items() if key != _KEY}
+    if form.get(_KEY) != _MARK + _seal(rest):
+        raise AccordError(f"{what} is damaged: it is not what was written (its checksum differs)")
+    return rest
 
 
 def _seal(form: Json) -> str:
@@ -103,12 +126,9 @@ def read_sealed(path: Path) -> Json:
     form = read_json(path)
     if not isinstance(form, dict):
         raise AccordError(f"{path} is damaged: it holds {str(form)[:20]!r} in place of a table")
-    sealed = form.pop(_KEY, None)
-    if sealed is None and _MARK not in json.dumps(form):
+    if not {_KEY, "files"} & form.keys() and _MARK not in json.dumps(form):
         return form
-    if sealed != _MARK + _seal(form):
-        raise AccordError(f"{path} is damaged: it is not what was written (its checksum differs)")
-    return form
+    return unsealed(form, path)
 
 
 def read_done(path: Path) -> Json:
@@ -209,7 +229,11 @@ def check_record(folder: Path) -> Json | None:
 def _check_record(folder: Path) -> Json | None:
     done = read_done(folder / "done") if (folder / "done").exists() else None
     state = read_sealed(folder / "state.json") if (folder / "state.json").exists() else {}
-    if done is not None and "imported" in done:
+    if done is not None and "imported" in done and not state:  # an import leaves no checkpoint
+        for name, known in done.get("files", {}).items():
+            check_file(folder / name, [known], "done")
+        if "files" not in done:
+            _say_without_checksums()
         return done
     if not state and ((done and "files" in done) or (folder / "older.json").exists()):
         raise AccordError(f"{folder / 'state.json'} is missing")

@@ -6,7 +6,7 @@ gaps, out-of-sample (train minus held-out) and participation (held-out minus uns
 unseen clients of one population, and further test sets get a row each of their own.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,9 @@ class Figures:
     q10: float | None = None
     q50: float | None = None
     q90: float | None = None
+
+    def __iter__(self) -> Iterator[float | None]:
+        return (getattr(self, name) for name in _FIGURES)
 
     def minus(self, other: "Figures") -> "Figures":
         """The gap to another split, of both means."""

@@ -7,8 +7,8 @@ is whole.
     environment.json     versions, engine, processor, threads: one entry for every environment the run has seen
     metrics.jsonl        a line per round; no clock in it, so equal runs write equal files
     timing.jsonl         a line per round with its seconds
-    state.json           the last checkpoint: round, tensor file, client versions, how much of the metrics belongs to
-                         it, and checksums of all of these
+    state.json           the last checkpoint: the folder's name, round, tensor file, client versions, how much of the
+                         metrics belongs to it, and checksums of all of these
     older.json           the checkpoint before it, until the run is done: the way on, should the last one be damaged
     checkpoint-*.safetensors, clients/     the tensors that state.json and older.json name
     model.safetensors, best.safetensors    the last model and the one best on held-out data, once the run is done
@@ -79,9 +79,11 @@ class RunFolder:
             self.finished_at: int = done["rounds"]
             # a flat run has no more rounds, however many are asked for
             self.over = self.finished_at >= rounds or "flat_since" in done
-            self._imported = "imported" in done  # from an export, which has no checkpoints
+            self._imported = "imported" in done and self.state is None  # from an export, which has no checkpoints
             if self._imported and not self.over:
                 self.finished_at = 0  # there is nothing to go on from
+            for mark in (self.state or {}, done):
+                self._check_name(mark)
             self._check(resume)
         except BaseException:
             self.close()
@@ -112,6 +114,13 @@ class RunFolder:
         except AccordError as error:
             again = "delete done to write it anew with --resume, or " if self.state else ""
             raise AccordError(f"{error}: {again}{AGAIN}") from None
+
+    def _check_name(self, mark: Json) -> None:
+        """Refuses a folder that was copied or moved to another run's name; earlier versions did not note their own."""
+        if mark.get("run", self.path.name) != self.path.name:
+            raise AccordError(
+                f"{self.path} holds another run, {mark['run']}: give it that name again, or {AGAIN} under this one"
+            )
 
     def _check(self, resume: bool) -> None:
         rounds = self._rounds
@@ -238,7 +247,7 @@ class RunFolder:
         known = {**self._about, METRICS: self._metrics.checksum, name: checksum(content)}
         files = {file: [of] for file, of in known.items()}
         vouched = {"rows": self._metrics.count, "files": files}
-        self._checkpoints.add({"schema": SCHEMA, "tensors": name, **numbers, **vouched})
+        self._checkpoints.add({"schema": SCHEMA, "run": self.path.name, "tensors": name, **numbers, **vouched})
         self._forget_earlier_end()
 
     def finish(self, rounds: int, models: Mapping[str, nn.Module], clients: list[Json], flat_since: int | None) -> None:
@@ -256,7 +265,8 @@ class RunFolder:
         files = {name: checksum(content) for name, content in contents.items()}
         files |= {path.relative_to(self.path).as_posix(): checksum_of(path) for path in adapter}
         flat = {} if flat_since is None else {"flat_since": flat_since}
-        write_sealed(self.path / "done", {"schema": SCHEMA, "rounds": rounds, **flat, "files": files})
+        mark = {"schema": SCHEMA, "run": self.path.name, "rounds": rounds, **flat, "files": files}
+        write_sealed(self.path / "done", mark)
 
     def close(self) -> None:
         """Lets go of the folder, and takes it away if nothing came of it. Closing twice does no harm."""

@@ -23,6 +23,7 @@ from accord.runs.evaluation import Evaluation
 
 _STRICT = json.JSONEncoder(allow_nan=False)
 _BLOCK = 64  # rows
+_MOST = 1e300  # of a figure, so that there is a sum over seeds: infinities are written as null
 _SECONDS = 1.0  # that rows of slow rounds wait at most, for whoever watches the file
 
 
@@ -190,17 +191,20 @@ def read_history(folder: Path) -> tuple[int, int, list[tuple[int, Evaluation]]]:
         reached, skipped = form["round"], skipped + ("skipped" in form)
         if "evaluation" in form:
             history.append((reached, Evaluation.from_json(form["evaluation"])))
-    if len({metrics for _, evaluation in history for metrics in _measured(evaluation)}) > 1:
+    if len({metrics for _, evaluation in history for metrics in _measured(evaluation, path)}) > 1:
         raise AccordError(f"{path} is damaged: its evaluations are not of the same metrics")
     return reached, skipped, history
 
 
-def _measured(evaluation: Evaluation) -> set[tuple[str, ...]]:
+def _measured(evaluation: Evaluation, path: Path) -> set[tuple[str, ...]]:
     """The metrics of each split: the same in every round of a run. A split may be missing, of a deployment whose nodes
     did not answer."""
     rows = [*evaluation.splits.values(), *evaluation.tests.values()]
-    if not all(isinstance(of.by_sample, int | float | None) for row in rows for of in row.metrics.values()):
-        raise TypeError("text in place of a figure")
+    for figure in (value for row in rows for of in row.metrics.values() for value in of):
+        if not isinstance(figure, int | float | None):
+            raise TypeError("text in place of a figure")
+        if figure is not None and abs(figure) > _MOST:
+            raise AccordError(f"{path} is damaged: {figure} is no figure")
     return {tuple(row.metrics) for row in rows}
 
 

@@ -1,8 +1,9 @@
 """Finished runs in one small file, to be taken up in another place: `accord reproduce --export` and `--import`.
 
-The file is JSON lines, compressed with xz: a head, then a line for every run with its settings, its environments and
-its metrics at evaluated rounds. Models and checkpoints stay behind: a run that was taken up is done and
-is not trained again; asked for more rounds, it is trained from its beginning.
+The file is JSON lines, compressed with xz: a head, then a line for every run with its name, its settings, its
+environments, its metrics at evaluated rounds and a checksum of all of these (format 1 had none). Models and checkpoints
+stay behind: a run that was taken up is done and is not trained again; asked for more rounds, it is trained from its
+beginning.
 """
 
 import json
@@ -15,13 +16,26 @@ from pathlib import Path
 from typing import Any
 
 from accord.core.errors import AccordError, OldSpelling
-from accord.core.files import flat, plain, write_json, write_lines, write_whole
+from accord.core.files import flat, json_bytes, json_lines, write_whole
 from accord.experiments.execute import discard
 from accord.experiments.experiment import Experiment, assemble
 from accord.experiments.settings import SECTIONS
-from accord.runs.checksums import check_record, lines_of, parsed, read_done, read_json
+from accord.runs.checksums import (
+    METRICS,
+    check_record,
+    checksum,
+    lines_of,
+    parsed,
+    read_done,
+    read_json,
+    sealed,
+    unsealed,
+    write_sealed,
+)
 
-FORMAT = 1
+FORMAT = 2
+_WITHOUT_CHECKSUMS = 1
+_OF_FOLDER = ("run", "imported", "files")  # what a `done` mark says of its folder, and not of the run
 _NAME = re.compile(r"[\w.+-]+-s-?\d+")  # of a run folder: nothing that leads out of the pool
 
 
@@ -29,7 +43,7 @@ def export_runs(folders: Iterable[Path], path: Path) -> int:
     """Packs the runs of these folders that are done, and says how many. Equal runs make an equal file."""
     done = sorted({folder for folder in folders if (folder / "done").exists()}, key=lambda folder: folder.name)
     head = {"accord_export": FORMAT, "runs": len(done)}
-    lines = [json.dumps(plain(entry)) for entry in (head, *map(_packed, done))]
+    lines = [json.dumps(entry) for entry in (head, *(sealed(_packed(folder)) for folder in done))]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, lzma.compress("\n".join(lines).encode(), preset=9))
     return len(done)
@@ -37,12 +51,12 @@ def export_runs(folders: Iterable[Path], path: Path) -> int:
 
 def _packed(folder: Path) -> dict[str, Any]:
     check_record(folder)
-    path = folder / "metrics.jsonl"
+    path = folder / METRICS
     rows = [parsed(line, path) for line in lines_of(path)]
     evaluated = [
         {"round": row["round"], "evaluation": _short(row["evaluation"])} for row in rows if "evaluation" in row
     ]
-    done = {key: value for key, value in read_done(folder / "done").items() if key not in ("imported", "files")}
+    done = {key: value for key, value in read_done(folder / "done").items() if key not in _OF_FOLDER}
     return {
         "name": folder.name,
         "done": done,
@@ -70,10 +84,15 @@ def import_runs(path: Path, pool: Path) -> tuple[int, int]:
         beside = pool / f".{run['name']}.part"  # put in place when it is whole
         shutil.rmtree(beside, ignore_errors=True)  # of an import that was killed
         beside.mkdir(parents=True)
-        write_json(beside / "experiment.json", run["settings"])
-        write_json(beside / "environment.json", run["environments"])
-        write_lines(beside / "metrics.jsonl", run["metrics"])
-        write_json(beside / "done", {**run["done"], "imported": True})
+        contents = {
+            "experiment.json": json_bytes(run["settings"]),
+            "environment.json": json_bytes(run["environments"]),
+            METRICS: json_lines(run["metrics"]),
+        }
+        for name, content in contents.items():
+            write_whole(beside / name, content)
+        files = {name: checksum(content) for name, content in contents.items()}
+        write_sealed(beside / "done", {**run["done"], "run": run["name"], "imported": True, "files": files})
         discard(pool / run["name"])  # an unfinished one, unless a process is at work in it
         beside.rename(pool / run["name"])
     return len(new), len(runs) - len(new)
@@ -112,9 +131,9 @@ def _told_by_settings(tables: dict[str, Any]) -> Experiment | None:
 def _read(path: Path) -> list[dict[str, Any]]:
     """The runs of a file, all of them sound, before any is written."""
     try:
-        head, *runs = [json.loads(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
+        head, *runs = [parsed(line, path) for line in lzma.decompress(path.read_bytes()).splitlines()]
         version = head["accord_export"]
-        if version == FORMAT:
+        if version in (_WITHOUT_CHECKSUMS, FORMAT):
             if head["runs"] != len(runs):
                 raise ValueError(f"{len(runs)} runs in place of {head['runs']}")
             for run in runs:
@@ -128,7 +147,9 @@ def _read(path: Path) -> list[dict[str, Any]]:
                     or run["metrics"][-1]["round"] != run["done"]["rounds"]
                 ):
                     raise ValueError(f"{run['name']} is not whole")
-            return runs
+            return (
+                runs if version == _WITHOUT_CHECKSUMS else [unsealed(run, f"{run['name']} in {path}") for run in runs]
+            )
     except FileNotFoundError:
         raise AccordError(f"there is no file {path}: accord reproduce STUDY --export FILE writes one") from None
     except (OSError, lzma.LZMAError, EOFError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:

@@ -8,7 +8,7 @@ from html import escape
 from markdown_it import MarkdownIt
 
 from accord.studies.outcome import MAIN_RULE
-from accord.studies.results import Results, StudyResults
+from accord.studies.results import Results, StudyResults, naming
 
 _WIDE, _HIGH = 320, 200  # of a plot, and its margins: left, right, top, bottom
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 8, 24, 26
@@ -28,7 +28,10 @@ svg text { font: 11px system-ui, sans-serif; fill: currentColor; }
 def html(text: str, results: Sequence[Results]) -> str:
     """The page for a report's text."""
     studies = [one for one in results if isinstance(one, StudyResults)]
-    curves = "".join(_study(one) for one in studies)
+    curves = ""
+    for one in studies:
+        with naming(one):
+            curves += _study(one)
     body = MarkdownIt("commonmark").enable("table").render(text)
     about = f"<p>Accuracy on the test set (%), mean over seeds, at the point that {MAIN_RULE} chose.</p>"
     return (

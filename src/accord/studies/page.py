@@ -11,7 +11,7 @@ from accord.studies.analysis import Analysis
 from accord.studies.analysis_claims import judge_analysis
 from accord.studies.outcome import MAIN_RULE, compare
 from accord.studies.published import numbers
-from accord.studies.results import AnalysisResults, Results, StudyResults
+from accord.studies.results import AnalysisResults, Results, StudyResults, naming
 from accord.studies.study import load
 from accord.studies.text import comparison_cells, result_cells
 from accord.studies.verdict import MARGIN, NEVER_RUN, SEEDS, Claim, Verdict, claims, judge
@@ -46,7 +46,10 @@ def page(results: Sequence[Results]) -> str:
     # a number may have its place in several studies
     answered = {number for one in results for number in one.answered(SEEDS)}
     lines = [f"{len(answered)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n")]
-    judged = [(claim, _verdicts(claim, by_name.get(claim.study))) for claim in claims()]
+    judged = []
+    for claim in claims():
+        with naming(of := by_name.get(claim.study)):
+            judged.append((claim, _verdicts(claim, of)))
     judged.sort(key=lambda pair: _LATER.get(_kind(pair[1]), 0))
     counts = Counter(_kind(verdicts) for _, verdicts in judged)
     said = [f"{counts[kind]} {kind}" for kind in ("confirmed", "refuted", "depends", *_LATER) if counts[kind]]
@@ -54,8 +57,12 @@ def page(results: Sequence[Results]) -> str:
     tabled = {one.study.name for one in studies}
     rows = [_claim_cells(claim, verdicts, claim.study in tabled) for claim, verdicts in judged]
     lines += markdown([["claim", "source", f"by {MAIN_RULE} selection", "by the table's own rule"], *rows])
-    lines += [line for one in studies for line in _study(one)]
-    lines += [line for one in analyses for line in _analysis(one)]
+    for study in studies:
+        with naming(study):
+            lines += _study(study)
+    for analysis in analyses:
+        with naming(analysis):
+            lines += _analysis(analysis)
     return "\n".join([*lines, *_not_run(studies, analyses)]) + "\n"
 
 

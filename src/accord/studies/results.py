@@ -1,8 +1,9 @@
-"""Results of `accord reproduce`, read back from their files. A file that is damaged or of another protocol is told of,
-and the others count."""
+"""Results of `accord reproduce`, read back from their files. One that is damaged or of another protocol is refused by
+its name."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ class StudyResults:
     study: Study
     results: list[Result]
     command: str
+    file: Path
 
     def answered(self, seeds: int) -> set[int]:
         """The printed numbers that have a cell with so many seeds, by identity: they are read once and stay."""
@@ -51,6 +53,7 @@ class AnalysisResults:
     paper: str | None
     place: str | None  # the paper's table
     seeds: int
+    file: Path
 
     def answered(self, seeds: int) -> set[int]:
         return (
@@ -61,26 +64,27 @@ class AnalysisResults:
 Results = StudyResults | AnalysisResults
 
 
-def read_all(paths: Sequence[Path], tell: Callable[[str], None]) -> list[Results]:
-    """Results from their files, each study once. What cannot be read is told; if nothing can, that is an error."""
-    by_name: dict[str, Path] = {}
-    results = []
+def read_all(paths: Sequence[Path]) -> list[Results]:
+    """Results from their files, each study once. None is left out: a page without it would say that it was not run."""
+    by_name: dict[str, Results] = {}
     for path in paths:
-        try:
-            one = read(path)
-        except AccordError as error:
-            if len(paths) == 1:
-                raise
-            tell(f"left out: {error}")
-            continue
+        one = read(path)
         name = one.study.name if isinstance(one, StudyResults) else one.name
         if name in by_name:
-            raise AccordError(f"{by_name[name]} and {path} both hold results of {name}: keep one of them")
-        by_name[name] = path
-        results.append(one)
-    if not results:
-        raise AccordError(f"none of {len(paths)} files of {paths[0].parent} holds results of accord reproduce")
-    return results
+            raise AccordError(f"{by_name[name].file} and {path} both hold results of {name}: keep one of them")
+        by_name[name] = one
+    return list(by_name.values())
+
+
+@contextmanager
+def naming(results: Results | None) -> Iterator[None]:
+    """Within it, what only shows when results are judged or told is a sentence that names their file."""
+    try:
+        yield
+    except (AccordError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if results is None:
+            raise
+        raise AccordError(f"{results.file} cannot be judged: {error}") from None
 
 
 def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -128,7 +132,7 @@ def read(path: Path) -> Results:
         if protocol == PROTOCOL:
             form, make = (AnalysisFile, _analysis) if "analysis" in content else (StudyFile, _study)
             form.model_validate(content)
-            return make(content)
+            return make(content, path)
     except ValidationError as error:
         first = error.errors()[0]
         what = " ".join(f"{'.'.join(map(str, first['loc']))}: {first['msg']}".strip(": ").split())
@@ -141,7 +145,7 @@ def read(path: Path) -> Results:
     )
 
 
-def _analysis(content: Mapping[str, Any]) -> AnalysisResults:
+def _analysis(content: Mapping[str, Any], path: Path) -> AnalysisResults:
     about = {name: content[name] for name in ("name", "title", "command", "rows", "notes", "files")}
     seeds = content["settings"].get("run.seeds", [])
     count = len(seeds) if isinstance(seeds, list) else 1
@@ -152,10 +156,11 @@ def _analysis(content: Mapping[str, Any]) -> AnalysisResults:
         paper=content["paper"],
         place=content["table"],
         seeds=count,
+        file=path,
     )
 
 
-def _study(content: Mapping[str, Any]) -> StudyResults:
+def _study(content: Mapping[str, Any], path: Path) -> StudyResults:
     results = [_result(cell) for cell in content["cells"]]
     if len({frozenset(result.cell.values.items()) for result in results}) < len(results):
         raise ValueError("a cell is there twice")
@@ -175,7 +180,7 @@ def _study(content: Mapping[str, Any]) -> StudyResults:
         axes=axes,
         grids={},
     )
-    return StudyResults(study, results, content["command"])
+    return StudyResults(study, results, content["command"], path)
 
 
 def _result(content: Mapping[str, Any]) -> Result:

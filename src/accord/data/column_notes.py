@@ -1,0 +1,35 @@
+"""What a person should know of a table's columns before a model is trained on them, a line each."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from accord.data.preparation import Column
+
+_ROWS = 10  # of fewer training rows, values that all differ say little
+
+
+def notes_on_columns(columns: "Sequence[Column]", values: Mapping[str, Tensor], rows: Tensor) -> Iterator[str]:
+    """`values` are the cells by column, and `rows` those of training clients: unseen ones are not looked at."""
+    kinds = [column.name for column in columns if column.levels is not None]
+    counts = {column.name: int(values[column.name][rows].isnan().sum()) for column in columns if column.indicator}
+    if kinds:
+        yield (
+            f"categories, an input for each level: {', '.join(kinds)} (a level that no training row has keeps the"
+            " weight that the model began with)"
+        )
+    if counts:
+        how = {"zero": "0"}.get(columns[0].missing, f"the training clients' {columns[0].missing}")
+        listed = ", ".join(f"{name} ({count} of {len(rows)})" for name, count in counts.items())
+        none = ", of categories none of the levels" if any(name in kinds for name in counts) else ""
+        yield f"missing values become {how}{none}, and a further input says where: {listed}"
+    for column in columns:
+        cells = values[column.name][rows]
+        there = cells[~cells.isnan()]
+        different = len(there.unique())
+        if different <= 1 and not column.indicator:
+            yield f"column {column.name} has one value in all training data, so it tells the model nothing"
+        elif column.levels is not None and different == len(there) >= _ROWS:
+            yield f"column {column.name} has another value in every training row: if it is an id, name it in `drop`"

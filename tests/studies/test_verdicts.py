@@ -1,0 +1,61 @@
+"""`accord verdicts`: a page of all results in a folder, or a sentence that names the file it fails by."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accord.cli.verdicts import verdicts
+from accord.studies.page import page
+from accord.studies.results import read_all
+from accord.studies.verdict import NEVER_RUN, claims
+from conftest import sentence
+
+RESULTS = Path(__file__).parents[2] / "replication/results"
+
+
+def doubled(content: Any) -> None:
+    content["points"] = [*content["points"], *content["points"]]
+
+
+def mixed(content: Any) -> None:
+    content["cells"][0]["grid"] = {name: [None, 1.0] for name in content["cells"][0]["grid"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        ("tmlr-table4", doubled, "there twice"),
+        ("tmlr-table4", lambda content: content.update(name=None), "name: "),
+        ("tmlr-table8", mixed, "not supported between"),
+    ],
+)
+def test_one_damaged_file_is_named_and_no_page_is_written(
+    name: str, damage: Callable[[Any], object], said: str, tmp_path: Path
+) -> None:
+    """Also where only judging shows it: a page without the study would say that it was not run."""
+    for file in (RESULTS / "rules.json", RESULTS / f"{name}.json"):
+        (tmp_path / file.name).write_text(file.read_text())
+    damaged = tmp_path / f"{name}.json"
+    damage(content := json.loads(damaged.read_text()))
+    damaged.write_text(json.dumps(content))
+    with sentence(str(damaged), said):
+        verdicts(tmp_path, tmp_path / "out/README.md")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("names", ["*.json", "thesis-table4.4.json"], ids=["all results", "nothing settled"])
+def test_claims_are_counted_by_their_kinds(names: str) -> None:
+    """The sentence above the claims says no more and no less than their rows."""
+    text = page(read_all(sorted(RESULTS.glob(names))))
+    total, parts = re.search(r"^Of (\d+) claims: (.*)\.$", text, re.MULTILINE).groups()
+    counts = {kind: int(count) for count, kind in (part.split(" ", 1) for part in parts.split(", "))}
+    kinds = []
+    for line in text.partition("\n| claim | source |")[2].partition("\n\n")[0].splitlines()[2:]:
+        verdict = re.split(r"(?<!\\)\|", line)[3]
+        kinds.append("not run yet" if NEVER_RUN in verdict else re.search(r"\*\*(\w+)\*\*", verdict)[1])
+    assert counts == Counter(kinds) and len(kinds) == len(claims()) == int(total)
