@@ -20,6 +20,7 @@ HALF = "half"  # the axis that deals settings into those that choose and those t
 CHOOSES, JUDGES = "first", "second"
 _CONTROL = "length"
 _LEVEL = 0.05
+ByRule = dict[str, list[Comparison]]
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,6 @@ def drawn(study: Study, results: Sequence[Result]) -> Map:
     return Map(looked, helps, _choices(cells, regions), len(settings))
 
 
-Cells = dict[str, list[Comparison]]  # by rule
-
-
 def _values(study: Study) -> list[Region]:
     """Every value of every axis that settings differ in."""
     axes = {axis: values for axis, values in study.axes.items() if axis not in (HALF, study.compare)}
@@ -137,7 +135,7 @@ def _counted(comparisons: Iterable[Comparison]) -> Iterator[Comparison]:
             yield one
 
 
-def _findings(cells: Cells, regions: Sequence[Region]) -> list[Finding]:
+def _findings(cells: ByRule, regions: Sequence[Region]) -> list[Finding]:
     found = []
     for rule, of_rule in cells.items():
         for mask in dict.fromkeys(cell.rival for cell in of_rule):
@@ -161,7 +159,7 @@ def _pooled(differences: Sequence[Difference | None]) -> Estimate:
     return estimate
 
 
-def _choices(cells: Cells, regions: Sequence[Region]) -> list[Choice]:
+def _choices(cells: ByRule, regions: Sequence[Region]) -> list[Choice]:
     """For each rule the best mask in all settings of the first half, then the best mask and region."""
     first, second = (
         {rule: [cell for cell in of_rule if cell.where[HALF] == half] for rule, of_rule in cells.items()}
