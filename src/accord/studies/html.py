@@ -7,6 +7,7 @@ from html import escape
 
 from markdown_it import MarkdownIt
 
+from accord.studies.map import is_map
 from accord.studies.outcome import MAIN_RULE
 from accord.studies.results import Results, StudyResults, naming
 
@@ -27,7 +28,8 @@ svg text { font: 11px system-ui, sans-serif; fill: currentColor; }
 
 def html(text: str, results: Sequence[Results]) -> str:
     """The page for a report's text."""
-    studies = [one for one in results if isinstance(one, StudyResults)]
+    # a map has too many places to be looked at one by one
+    studies = [one for one in results if isinstance(one, StudyResults) and not is_map(one.study)]
     curves = ""
     for one in studies:
         with naming(one):

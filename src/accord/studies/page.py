@@ -9,6 +9,8 @@ from accord.core.errors import AccordError
 from accord.studies import everything
 from accord.studies.analysis import Analysis
 from accord.studies.analysis_claims import judge_analysis
+from accord.studies.map import drawn, is_map
+from accord.studies.map_text import choice_cells, pooled_cells, sentence
 from accord.studies.outcome import MAIN_RULE, compare
 from accord.studies.published import numbers
 from accord.studies.results import AnalysisResults, Results, StudyResults, naming
@@ -59,7 +61,7 @@ def page(results: Sequence[Results]) -> str:
     lines += markdown([["claim", "source", f"by {MAIN_RULE} selection", "by the table's own rule"], *rows])
     for study in studies:
         with naming(study):
-            lines += _study(study)
+            lines += _map(study) if is_map(study.study) else _study(study)
     for analysis in analyses:
         with naming(analysis):
             lines += _analysis(analysis)
@@ -111,6 +113,23 @@ def _study(one: StudyResults) -> list[str]:
     return lines
 
 
+def _map(one: StudyResults) -> list[str]:
+    """Where a mask helps, in two tables: its hundreds of cells are not for reading one by one."""
+    against, found = one.study.against, drawn(one.study, one.results)
+    head = ["", f"## {one.study.title}", "", f"`{one.command}`", ""]
+    if not found.everywhere:
+        return [*head, f"No two settings have been run with {SEEDS} seeds or more."]
+    about = (
+        f"Ahead on the test set after so many rounds, over {found.settings} settings in which nothing is tuned, points"
+        " (95 % interval):"
+    )
+    lines = [*head, sentence(found, against), "", about, "", *markdown(pooled_cells(found, against))]
+    if found.choices:
+        lines += ["", "What the first half of the settings chose, and how it did on the second half:", ""]
+        lines += markdown(choice_cells(found, against))
+    return lines
+
+
 def _analysis(one: AnalysisResults) -> list[str]:
     theirs = ["", "As printed:", "", *markdown(one.printed)] if len(one.printed) > 1 else []
     files = [f"- `{file}`" for file in one.files]
@@ -144,7 +163,7 @@ def _not_run(studies: Sequence[StudyResults], analyses: Sequence[AnalysisResults
             lines.append(f"- {one.study.name}: {left} cells not asked for by its command")
     have = {one.study.name for one in studies} | {one.name for one in analyses}
     for name, study in everything().items():
-        if name not in have:
+        if name not in have and not is_map(study):  # which no printed number and no claim waits for
             count = "an analysis" if isinstance(study, Analysis) else f"{len(study.cells)} cells"
             lines.append(f"- {name} ({study.title}; {count}): no results file")
     return ["", "## Not run", "", *lines] if lines else []
