@@ -159,7 +159,8 @@ def _fits(value: Any, usual: Any) -> bool:
 
 
 def written(analysis: Analysis, result: Result, files: Sequence[Path], command: str) -> dict[str, Any]:
-    """What came of it, as data that can be written down."""
+    """What came of it, as data that can be written down. Files are named as seen from beside the results, wherever that
+    is."""
     printed = []
     for number in analysis.printed:
         columns = {key: value for key, value in number.columns.items() if value}
@@ -174,7 +175,7 @@ def written(analysis: Analysis, result: Result, files: Sequence[Path], command: 
         "rows": list(result.table),
         "points": list(result.points) if analysis.trains else [],
         "notes": list(result.notes),
-        "files": [str(file) for file in files],
+        "files": [f"{analysis.name}/{file.name}" for file in files],
         "printed": printed,
     }
     return plain({"analysis": analysis.analysis, "protocol": PROTOCOL, **about, "command": command, **figures})
