@@ -36,7 +36,6 @@ ALGORITHMS = [
     accord.fedavg(mask=accord.scaled(accord.gma(0.4), "length")),
     accord.fedadam(lr=0.01),
 ]
-EVALUATING = {"Evaluation.__call__", "Lockstep._tables", "Lockstep.record"}
 DEVICE = {"Eager.run", "Evaluation._sums"}  # a device's work, on a device
 
 
@@ -117,8 +116,7 @@ def main() -> None:
     print(f"{runs} runs x {rounds} rounds\n{'':24} us a run-round  us an evaluation")
     total = [0.0, 0.0]
     for name in often:
-        figures = [plain[name] / (runs * rounds), (often[name] - plain[name]) / (runs * (rounds // EVERY - 1))]
-        figures[1] *= name in EVALUATING or name == "Evaluation._sums"  # the rest is noise
+        figures = plain[name] / (runs * rounds), (often[name] - plain[name]) / (runs * (rounds // EVERY - 1))
         if name not in DEVICE:
             total = [one + 1e6 * more for one, more in zip(total, figures, strict=True)]
         print(f"{name:24} {1e6 * figures[0]:14.1f} {1e6 * figures[1]:17.1f}")

@@ -98,16 +98,6 @@ def test_rows_of_slow_rounds_do_not_wait(tmp_path: Path, monkeypatch: pytest.Mon
     assert lines(tmp_path) == 1
 
 
-def test_rows_that_may_wait_are_written_once_they_have(tmp_path: Path) -> None:
-    log = Log(tmp_path / "metrics.jsonl")
-    log.waits = 1000.0
-    Rows(log).append(RoundRow(round=1, evaluation=EVALUATION))
-    assert lines(tmp_path) == 0
-    log.waits = -1.0
-    Rows(log).append(RoundRow(round=2))
-    assert lines(tmp_path) == 2
-
-
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_rows_by_their_place(tmp_path: Path, on_disk: bool) -> None:
     rows = rows_in(tmp_path) if on_disk else Rows()

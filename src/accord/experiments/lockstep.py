@@ -34,7 +34,6 @@ from accord.training.loop import Asked, Loop
 
 _RUNS = 256  # at a time; by then a device is full, and each holds a file open, its lock
 _CHECKPOINT_SECONDS = 0.5  # a run, between two checkpoints of all
-_ROWS_SECONDS = 0.06  # a run, between two times that the rows of all are written
 _COHORT = 16  # runs from which they go as two cohorts: half of fewer does not keep a device busy
 _MEMORY = 4 << 30  # bytes, assumed where the system does not say (Windows)
 STACKED = 256 << 20  # bytes that federations may take which are stacked
@@ -254,8 +253,6 @@ class _Company:
                 self.going = sorted([*self.going, *new], key=lambda run: repr(run[0].job.algorithm))
                 for loop, _ in self.going:  # a checkpoint of each takes as long as many rounds of all
                     loop.checkpoint_seconds = max(loop.checkpoint_seconds, _CHECKPOINT_SECONDS * len(self.going))
-                    if loop.folder is not None and len(self.going) >= _COHORT:
-                        loop.folder.let_rows_wait(_ROWS_SECONDS * len(self.going))
             turns = [(loop, rounds, next(rounds, None)) for loop, rounds in self.going]
             self.going = [(loop, rounds) for loop, rounds, asked in turns if asked is not None]
             yield from (loop for loop, _, asked in turns if asked is None)

@@ -232,11 +232,6 @@ class RunFolder:
         drops and repeats them."""
         return Rows.read(self._metrics)
 
-    def let_rows_wait(self, seconds: float) -> None:
-        """Writes rows every so many seconds, those of evaluated rounds too: to open a file takes as long as a round of
-        a run among hundreds."""
-        self._metrics.waits = self._timing.waits = seconds
-
     def log_timing(self, timing: Json) -> None:
         """Adds a round's seconds."""
         self._timing.append(timing)

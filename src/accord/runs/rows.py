@@ -110,7 +110,6 @@ class Log:
         self.path = path
         self._blocks: list[bytes] = []
         self.waiting: list[str] = []
-        self.waits: float | None = None  # seconds that any row may wait, where files of many runs are written at once
         self._written = time.monotonic()
         self.restart([])
 
@@ -132,13 +131,12 @@ class Log:
 
     def append(self, form: Mapping[str, Any], now: bool = False) -> int:
         """Adds a line, and gives a check of it. It is written with its block; if it is wanted now, or the block before
-        it is a while ago, at once, unless it may wait."""
+        it is a while ago, at once."""
         line = json_line(form)
         check = self._count_in(line.encode())
         self.waiting.append(line)
-        waited = time.monotonic() - self._written
-        in_a_hurry = now or waited > _SECONDS if self.waits is None else waited > self.waits
-        if (in_a_hurry and self.path) or len(self.waiting) >= _BLOCK:
+        in_a_hurry = self.path and (now or time.monotonic() - self._written > _SECONDS)
+        if in_a_hurry or len(self.waiting) >= _BLOCK:
             self.flush()
         return check
 

@@ -2,7 +2,7 @@
 at the device for all. Each run's record is what it would be alone."""
 
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 
 import torch
 
@@ -12,7 +12,7 @@ from accord.rules.company import whole_of
 from accord.runs.rows import RoundRow
 from accord.training.evaluator import summaries
 from accord.training.loop import Asked, Learned, Loop
-from accord.training.server_step import Together, take_steps
+from accord.training.server_step import take_steps
 
 Turn = tuple[Loop, Asked, Outcome]  # a run, the round it asked for, and what came of it
 
@@ -26,7 +26,6 @@ class Lockstep:
         # the reports, and it waits for what they come to.
         cuda = engine.job.device.type == "cuda"
         self._aside = torch.cuda.Stream(engine.job.device, priority=-1) if cuda else None
-        self._stood: dict[int, Together] = {}  # runs after their last step, by the id of the first one's vector
         self._waiting: list[tuple[Loop, RoundRow, Table | None, float, float]] = []
 
     def absorb(self, turns: Sequence[Turn], seconds: float) -> None:
@@ -86,16 +85,10 @@ class Lockstep:
         for at, turn in enumerate(turns):
             kinds.setdefault(self._kind(*turn) or ("alone", at), []).append(at)
         learned: dict[int, Learned] = {}
-        after: dict[int, Together] = {}
         for members in kinds.values():
             some = [turns[at] for at in members]
-            if len(some) == 1:
-                learned[members[0]] = some[0][0].learn(*some[0][1:])
-                continue
-            steps, stand = learn_together(some, self._stood)
+            steps = [some[0][0].learn(*some[0][1:])] if len(some) == 1 else learn_together(some)
             learned |= dict(zip(members, steps, strict=True))
-            after[id(stand.vectors[0])] = stand
-        self._stood = after
         return [learned[at] for at in range(len(turns))]
 
     def _kind(self, loop: Loop, asked: Asked, outcome: Outcome) -> Hashable | None:
@@ -118,15 +111,10 @@ def _added_late(turn: Turn) -> bool:
     return len(outcome.accepted) < len(outcome.rows) or len(asked.cohort) > SHARDS or loop.job.algorithm.asks_twice
 
 
-def learn_together(turns: Sequence[Turn], stood: Mapping[int, Together]) -> tuple[list[Learned], Together]:
-    """The same round of runs of one algorithm, whose steps are one; and where they stand then. Those that `stood`
-    together before are not put together anew."""
+def learn_together(turns: Sequence[Turn]) -> list[Learned]:
+    """The same round of runs of one algorithm, whose steps are one."""
     first, number = turns[0][0], turns[0][1].work.round
     records = [outcome.record for _, _, outcome in turns if outcome.record is not None]
     before = [loop.progress for loop, _, _ in turns]
-    start = stood.get(id(before[0].vector))
-    if start is None or not start.are(before):
-        start = Together.of(before)
-    steps, after = take_steps(first.job, first.plan.sample, number, before, start, records)
-    settled = [loop.settle(asked, outcome, step) for (loop, asked, outcome), step in zip(turns, steps, strict=True)]
-    return settled, after
+    steps = take_steps(first.job, first.plan.sample, number, before, records)
+    return [loop.settle(asked, outcome, step) for (loop, asked, outcome), step in zip(turns, steps, strict=True)]

@@ -4,6 +4,7 @@ must know of it, it learns in one look at the device."""
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -43,42 +44,18 @@ def begin_step(job: Job, sample: int | None, number: int, before: Progress, reco
     return Step(record, after, lambda: checked()[0])
 
 
-@dataclass(frozen=True)
-class Together:
-    """Where runs of one algorithm stand, as one, `[R, ...]`; `vectors` are each run's, by which it is known again."""
-
-    vector: Tensor
-    buffers: Tensor
-    memory: Memory
-    vectors: Sequence[Tensor]
-
-    @staticmethod
-    def of(runs: Sequence[Progress]) -> "Together":
-        vectors, buffers = [run.vector for run in runs], torch.stack([run.buffers for run in runs])
-        return Together(torch.stack(vectors), buffers, stacked_memory([run.memory for run in runs]), vectors)
-
-    def are(self, runs: Sequence[Progress]) -> bool:
-        """Whether the runs stand there, all of them and in this order. A vector and what goes with it change
-        together."""
-        return len(runs) == len(self.vectors) and all(
-            run.vector is vector for run, vector in zip(runs, self.vectors, strict=True)
-        )
-
-
 def take_steps(
-    job: Job, sample: int | None, number: int, before: Sequence[Progress], start: Together, records: Sequence[Record]
-) -> tuple[list[Stepped], Together]:
-    """The same round of several runs of one algorithm, which stand at `start`: everything `[R, ...]`, and still a
-    single look. With it where they stand then, as one."""
-    whole = start.vector, start.buffers, start.memory
-    vector, buffers, memory, checked = _step(job, sample, number, stacked(records), *whole)
-    after = Together(vector, buffers, memory, vector.unbind(0))
-    parts = after.vectors, buffers.unbind(0), unstacked_memory(memory, len(before)), checked()
-    steps: list[Stepped] = [
-        (Progress(number, mine, held, kept, run.best, run.best_score, run.late) if sound else None, row)
-        for run, mine, held, kept, (sound, row) in zip(before, *parts, strict=True)
+    job: Job, sample: int | None, number: int, before: Sequence[Progress], records: Sequence[Record]
+) -> list[Stepped]:
+    """The same round of several runs of one algorithm: everything `[R, ...]`, and still a single look."""
+    vectors, buffers = torch.stack([p.vector for p in before]), torch.stack([p.buffers for p in before])
+    start = vectors, buffers, stacked_memory([p.memory for p in before])
+    vectors, buffers, memory, checked = _step(job, sample, number, stacked(records), *start)
+    parts = vectors.unbind(0), buffers.unbind(0), unstacked_memory(memory, len(before)), checked()
+    return [
+        (Progress(number, vector, held, mine, p.best, p.best_score, p.late) if sound else None, row)
+        for p, vector, held, mine, (sound, row) in zip(before, *parts, strict=True)
     ]
-    return steps, after
 
 
 def _step(
@@ -104,15 +81,16 @@ def checks_of(
     it, the clients' mean agreement, overall and by parameter, and the share of coordinates under tau."""
     runs = update.numel() // layout.size
 
-    def wide(norms: Tensor) -> Tensor:
-        return norms.to(update.device, torch.float64)
+    def each(values: Sequence[Tensor], kind: float) -> list[Tensor]:
+        """A norm of every value of every run, from one kernel."""
+        rows = chain.from_iterable(value.reshape(runs, -1).unbind(0) for value in values) if runs > 1 else values
+        return list(torch._foreach_norm(list(rows), kind))
 
-    # each run's by itself: a norm of all rows would add in another order
-    norms = [wide(torch.stack(torch._foreach_norm(list(of.reshape(runs, -1).unbind(0)), 2))) for of in (update, change)]
     numbers = [value for value in kept if value.numel() and value.is_floating_point()]  # whole ones are finite
-    # NaN, if there is one
-    norms += [wide(torch.linalg.vector_norm(value.reshape(runs, -1), math.inf, -1)) for value in numbers]
-    columns = torch.cat(norms)
+    norms = each([update, change], 2) + each(numbers, math.inf)  # NaN, if there is one
+    if seen is not None or len({(norm.dtype, norm.device) for norm in norms}) > 1:
+        norms = [norm.to(update.device, torch.float64) for norm in norms]
+    columns = torch.stack(norms)
     if seen is not None:
         agreement, enough = (value.reshape(runs, -1) for value in seen)
         parts = agreement.split([entry.size for entry in layout.parameters], -1)
