@@ -244,7 +244,7 @@ def test_verdicts_have_the_analyses_too(analysed: Path, tmp_path: Path) -> None:
     code, _, err = inside(tmp_path, "verdicts", str(analysed), "-o", str(tmp_path / "page.md"))
     assert code == 0, err
     text = (tmp_path / "page.md").read_text()
-    assert "## Wells" in text and "| averaging |" in text and "- `runs/reproduce/wells/surfaces.png`" in text
+    assert "## Wells" in text and "| averaging |" in text and "- `wells/surfaces.png`" in text
     assert "## One round" in text and "As printed:" in text and "| participating trial mean | gma | 86.67 |" in text
 
 

@@ -53,7 +53,7 @@ class Recorded:
     @property
     def kind(self) -> str:
         """What its figures can be compared with: `mnist, accuracy`; nothing if it has none."""
-        return f"{self.settings.data['name']}, {self.history[0][1].metric.name}" if self.history else ""
+        return f"{self.settings.data.get('name')}, {self.history[0][1].metric.name}" if self.history else ""
 
     @property
     def seed(self) -> str:
