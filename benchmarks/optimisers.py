@@ -1,4 +1,5 @@
-"""What a local optimiser costs in lanes: rounds of W1 with sgd, adam and adamw, in turn, in one process.
+"""What a local optimiser, or a last layer that stays with the clients, costs in lanes: rounds of W1 with sgd, adam,
+adamw, and sgd with that layer personal, in turn, in one process.
 
     python benchmarks/optimisers.py [--samples 6000] [--turns 5] [--device cpu]
 
@@ -18,7 +19,7 @@ from contestants import accord_engine
 from contestants.protocol import Ready, Stored, store
 from works import W1
 
-OPTIMISERS = ("sgd", "adam", "adamw")
+VARIANTS = {"sgd": ("sgd", []), "adam": ("adam", []), "adamw": ("adamw", []), "personal": ("sgd", ["11.*"])}
 
 
 def main() -> None:
@@ -31,10 +32,10 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         store(work, Path(folder))
         stored = Stored(**asdict(work), folder=folder)
-        lanes = {name: prepared(stored, name, asked.device) for name in OPTIMISERS}
+        lanes = {name: prepared(stored, *how, asked.device) for name, how in VARIANTS.items()}
         for ready in lanes.values():
             ready.first()
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in OPTIMISERS}
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in VARIANTS}
         for _ in range(asked.turns):
             for name, ready in lanes.items():
                 began = time.process_time()
@@ -46,14 +47,13 @@ def main() -> None:
         clock, processor = (statistics.median(mine[of] / sgd[of] for mine, sgd in pairs) for of in (0, 1))
         seconds = statistics.median(mine[0] for mine in times)
         print(
-            f"{name:6} {seconds:8.3f} s a round   {clock:.2f} times sgd by the clock, {processor:.2f} of processor time"
+            f"{name:8} {seconds:8.3f} s a round   {clock:.2f} times sgd by the clock, {processor:.2f} of processor time"
         )
 
 
-def prepared(work: Stored, optimiser: str, device: str) -> Ready:
-    return accord_engine.prepare(
-        work, argparse.Namespace(engine="vectorised", speed="", optimiser=optimiser, device=device)
-    )
+def prepared(work: Stored, optimiser: str, personal: list[str], device: str) -> Ready:
+    options = argparse.Namespace(engine="vectorised", speed="", optimiser=optimiser, device=device)
+    return accord_engine.prepare(work, options, personal)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,9 @@ class Kept:
         """Not yet."""
 
 
-def make_job(work: Stored, device: str, speed: Sequence[str] = (), optimiser: str = "sgd") -> Job:
+def make_job(
+    work: Stored, device: str, speed: Sequence[str] = (), optimiser: str = "sgd", personal: Sequence[str] = ()
+) -> Job:
     x, y = work.data()
     rows = torch.arange(len(x))
     held = work.clients * work.samples
@@ -63,12 +65,13 @@ def make_job(work: Stored, device: str, speed: Sequence[str] = (), optimiser: st
     module = work.module()
     settings = {"momentum": work.momentum} if optimiser == "sgd" else {"optimiser": optimiser}
     training = Training(epochs=1, batch=work.batch, lr=work.lr, **settings)
-    layout, loss, metrics = Layout.of(module), default_loss(y), default_metrics(y)
-    return Job(module, layout, fed, accord.fedavg(), training, loss, metrics, 0, pick_device(device), checked(speed))
+    algorithm = accord.fedavg().with_personal(*personal) if personal else accord.fedavg()
+    layout, loss, metrics = Layout.of(module, personal), default_loss(y), default_metrics(y)
+    return Job(module, layout, fed, algorithm, training, loss, metrics, 0, pick_device(device), checked(speed))
 
 
-def prepare(work: Stored, asked: argparse.Namespace) -> Ready:
-    job = make_job(work, asked.device, [way for way in asked.speed.split(",") if way], asked.optimiser)
+def prepare(work: Stored, asked: argparse.Namespace, personal: Sequence[str] = ()) -> Ready:
+    job = make_job(work, asked.device, [way for way in asked.speed.split(",") if way], asked.optimiser, personal)
     job = with_kernel(asked.engine, job)
     # the last round of a run is evaluated, whatever the plan
     plan = Plan(rounds=1, sample=work.sample, evaluate_every=NEVER)
