@@ -10,6 +10,7 @@ compiling and the table at the end are outside of them.
 import sys
 import time
 from contextlib import suppress
+from itertools import pairwise
 
 from accord.cli.main import main as accord
 from accord.training.loop import Loop
@@ -21,18 +22,18 @@ def main() -> None:
     marks = [(time.monotonic(), 0.0)]
     count, evaluated, record = 0, 0.0, Loop.record
 
-    def counted(loop: Loop, row, table, training: float, evaluating: float) -> None:  # type: ignore[no-untyped-def]
+    def counted(loop: Loop, row, evaluation, training: float, evaluating: float) -> None:  # type: ignore[no-untyped-def]
         nonlocal count, evaluated
         count, evaluated = count + 1, evaluated + evaluating
         if count % EVERY == 0:
             marks.append((time.monotonic(), evaluated))
-        record(loop, row, table, training, evaluating)
+        record(loop, row, evaluation, training, evaluating)
 
     Loop.record = counted  # type: ignore[method-assign]
     with suppress(SystemExit):
         accord()
     print(f"{count:,} run-rounds in {time.monotonic() - marks[0][0]:.1f} s", file=sys.stderr)
-    for number, ((began, before), (ended, after)) in enumerate(zip(marks[1:], marks[2:], strict=False), 2):
+    for number, ((began, before), (ended, after)) in enumerate(pairwise(marks[1:]), 2):
         seconds = ended - began
         share = 100 * (after - before) / seconds
         print(f"  to {number * EVERY:>9,}: {EVERY / seconds:7,.0f} a second, evaluation {share:.0f} %", file=sys.stderr)
