@@ -20,16 +20,16 @@ EVERY = 5_000
 
 def main() -> None:
     marks = [(time.monotonic(), 0.0)]
-    count, evaluated, record = 0, 0.0, Loop.record
+    count, spent, record = 0, 0.0, Loop.record
 
-    def counted(loop: Loop, row, evaluation, training: float, evaluating: float) -> None:  # type: ignore[no-untyped-def]
-        nonlocal count, evaluated
-        count, evaluated = count + 1, evaluated + evaluating
+    def counted(loop: Loop, row, evaluated, training: float, evaluating: float) -> None:  # type: ignore[no-untyped-def]
+        nonlocal count, spent
+        count, spent = count + 1, spent + evaluating
         if count % EVERY == 0:
-            marks.append((time.monotonic(), evaluated))
-        record(loop, row, evaluation, training, evaluating)
+            marks.append((time.monotonic(), spent))
+        record(loop, row, evaluated, training, evaluating)
 
-    Loop.record = counted  # type: ignore[method-assign]
+    Loop.record = counted  # type: ignore[method-assign,assignment]
     with suppress(SystemExit):
         accord()
     print(f"{count:,} run-rounds in {time.monotonic() - marks[0][0]:.1f} s", file=sys.stderr)
