@@ -1,7 +1,7 @@
 """What the host does for runs in lockstep, by what it does: microseconds for each round of a run, and for each of its
 evaluations. The model is so small that a CPU shows it; what a device would do is listed, and not in the sum.
 
-    python benchmarks/lockstep_host.py [runs [rounds]]
+    python benchmarks/lockstep_host.py [runs [rounds]]     of at least 10 rounds, two evaluations
 """
 
 import sys
@@ -70,7 +70,8 @@ def timed(spent: dict[str, float], owner: type, name: str) -> None:
 
 
 def main() -> None:
-    runs, rounds = (int(word) for word in [*sys.argv[1:], "128", "40"][:2])
+    given = [int(word) for word in sys.argv[1:]]
+    runs, rounds = (*given, *(128, 40)[len(given) :])
     torch.set_num_threads(1)
     torch.manual_seed(0)
     x, y = torch.randn(14 * CLIENTS, 6), torch.randint(0, 4, (14 * CLIENTS,))

@@ -2,6 +2,7 @@
 rounding alone."""
 
 import inspect
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
@@ -21,6 +22,7 @@ from accord.runs.run import Run
 from accord.training.cohort import Conditions
 from accord.training.engine_choice import ENGINES
 from conftest import blobs, mlp
+from engine_jobs import make_job, make_work
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # But for the reference itself, who chooses among the others, and Ray, which has a cluster to start
@@ -237,6 +239,17 @@ def test_bits_do_not_depend_on_how_lanes_are_packed(model: str, lanes: int, monk
 class Noisy(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + 0.1 * torch.randn_like(x)
+
+
+def test_a_shard_leaves_nothing_behind() -> None:
+    """Workers of a cluster train shards round after round, and members hold what clients remember."""
+    job = make_job(accord.scaffold())
+    engine, (work, members) = Vectorised(job), make_work(job)
+    for round in (1, 2):
+        engine.train_shard(replace(work, round=round), members)
+    kept = [weakref.ref(member) for member in members]
+    del members
+    assert not any(member() for member in kept)
 
 
 def test_a_model_that_cannot_be_batched_is_trained_one_by_one_and_its_layer_named() -> None:

@@ -41,7 +41,7 @@ def stacked(records: Sequence[Record]) -> Record:
     """Records of several runs as one."""
     first = records[0]
     parts = [record for record in records if isinstance(record, OfRun) and record.whole is whole_of(first)]
-    if parts and [part.run for part in parts] == list(range(parts[0].runs)) and len(parts) == len(records):
+    if len(parts) == len(records) and [part.run for part in parts] == list(range(parts[0].runs)):
         return parts[0].whole  # all of them, in order
     named: dict[str, Field | Record] = {}
     for name, entry in first:

@@ -30,6 +30,10 @@ class Progress:
     def last(self) -> Snapshot:
         return Snapshot(self.round, self.vector, self.buffers)
 
+    def stepped(self, round: int, vector: Tensor, buffers: Tensor, memory: Memory) -> "Progress":
+        """After the server's step of that round. Not by `replace`: hundreds of runs take theirs at once."""
+        return Progress(round, vector, buffers, memory, self.best, self.best_score, self.late)
+
     def judged(self, evaluation: Evaluation | None) -> "Progress":
         """The same, with this round's model as the best one if the evaluation says so. With privacy none is: which
         round it is would tell of clients' held-out data, which epsilon does not count."""

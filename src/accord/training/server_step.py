@@ -3,7 +3,7 @@ must know of it, it learns in one look at the device."""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -40,8 +40,7 @@ def begin_step(job: Job, sample: int | None, number: int, before: Progress, reco
     """Where a run will stand after a round."""
     start = before.vector, before.buffers, before.memory
     vector, buffers, memory, checked = _step(job, sample, number, record, *start)
-    after = replace(before, round=number, vector=vector, buffers=buffers, memory=memory)
-    return Step(record, after, lambda: checked()[0])
+    return Step(record, before.stepped(number, vector, buffers, memory), lambda: checked()[0])
 
 
 def take_steps(
@@ -53,7 +52,7 @@ def take_steps(
     vectors, buffers, memory, checked = _step(job, sample, number, stacked(records), *start)
     parts = vectors.unbind(0), buffers.unbind(0), unstacked_memory(memory, len(before)), checked()
     return [
-        (Progress(number, vector, held, mine, p.best, p.best_score, p.late) if sound else None, row)
+        (p.stepped(number, vector, held, mine) if sound else None, row)
         for p, vector, held, mine, (sound, row) in zip(before, *parts, strict=True)
     ]
 

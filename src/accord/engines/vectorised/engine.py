@@ -127,7 +127,9 @@ class Vectorised(Engine):
     def train_shard(self, work: Work, shard: Sequence[Member]) -> Part:
         """Trains one part of a cohort: for whoever adds the parts up."""
         request = Request(self.job, work, shard)
-        return sum((self._begin_parts([request], [some])[1]()[0] for some in self._parts(shard)), start=Part())
+        part = sum((self._begin_parts([request], [some])[1]()[0] for some in self._parts(shard)), start=Part())
+        self._orders, self._cohorts = {}, {}  # nobody looks ahead here, who would let go of them: members hold states
+        return part
 
     def train_many(self, requests: Sequence[Request]) -> list[Outcome]:
         """Several runs' cohorts in lockstep. What a run gets does not depend on the others."""
@@ -199,8 +201,10 @@ class Vectorised(Engine):
                 reports += [None] * len(some)
                 continue
             of_some = trained.of(slice(at, at + count))
-            group_reports = report_together([chosen for chosen, _ in some], of_some) if len(some) > 1 else None
-            group_reports = group_reports or [report(*some[0], of_some)]
+            if len(some) > 1:
+                group_reports = report_together([chosen for chosen, _ in some], of_some)
+            else:
+                group_reports = [report(*some[0], of_some)]
             reports += group_reports
             measured.append(measure(group_reports, of_some))
             at += count
