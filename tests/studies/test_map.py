@@ -127,6 +127,7 @@ def test_a_choice_is_made_without_the_other_half() -> None:
     assert [one.verdict for one in judged] == ["behind averaging", "behind averaging"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0.0, 0.03], ids=["no effect", "a shorter step does it all"])
 def test_where_no_mask_helps_the_choice_looks_good_where_it_was_made_and_does_not_hold(step: float) -> None:
     """Seeds are lucky for an arm in both halves alike, so that halves are not independent: the interval must know."""

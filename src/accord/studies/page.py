@@ -46,7 +46,10 @@ def page(results: Sequence[Results]) -> str:
     by_name: dict[str, Results] = {one.study.name: one for one in studies}
     by_name |= {one.name: one for one in analyses}
     # a number may have its place in several studies
-    answered = {number for one in results for number in one.answered(SEEDS)}
+    answered: set[int] = set()
+    for one in results:
+        with naming(one):
+            answered |= one.answered(SEEDS)
     lines = [f"{len(answered)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n")]
     judged = []
     for claim in claims():

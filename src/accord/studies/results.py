@@ -84,7 +84,7 @@ def naming(results: Results | None) -> Iterator[None]:
     except (AccordError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         if results is None:
             raise
-        raise AccordError(f"{results.file} cannot be judged: {error}") from None
+        raise AccordError(f"{results.file} cannot be judged: {error}") from error
 
 
 def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
