@@ -13,6 +13,7 @@ import argparse
 import statistics
 from pathlib import Path
 
+from accord.core.errors import AccordError
 from accord.runs.reader import find, load_all
 from accord.runs.selection import select
 from accord.training.evaluation_schedule import dense_early
@@ -25,7 +26,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     gaps: dict[str, list[list[float]]] = {}
-    for run in load_all(find([parser.parse_args().folder])):
+    try:
+        runs = load_all(find([parser.parse_args().folder]))
+    except AccordError as error:
+        parser.error(str(error))
+    for run in runs:
+        if not run.history:
+            parser.error(f"{run.folder} has no evaluated round ({run.ending})")
         history, (last, _) = run.history, run.history[-1]
         some = [(number, row) for number, row in history if dense_early(number) or number > last - 10]
         reported = [[select(rounds, rule).by_name["test"] for rounds in (history, some)] for rule in RULES]

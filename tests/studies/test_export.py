@@ -101,6 +101,43 @@ def test_a_figure_that_no_float_can_hold_is_refused(export: Callable[..., Path],
             import_runs(export(huge, old), tmp_path / "pool")
 
 
+def _repeat(runs: list[dict[str, Any]]) -> None:
+    runs[1] = runs[0]
+
+
+def test_a_run_that_is_there_twice_is_refused(export: Callable[..., Path], tmp_path: Path) -> None:
+    for old in (False, True):
+        with pytest.raises(AccordError, match=r"-s0 is there twice$"):
+            import_runs(export(_repeat, old), tmp_path / "pool")
+
+
+def test_a_head_of_the_first_format_switches_no_checksum_off(export: Callable[..., Path], tmp_path: Path) -> None:
+    path = export(swap)
+    head, *runs = map(json.loads, lzma.decompress(path.read_bytes()).splitlines())
+    path.write_bytes(lzma.compress("\n".join(map(json.dumps, ({**head, "accord_export": 1}, *runs))).encode()))
+    with pytest.raises(AccordError, match="checksum differs"):
+        import_runs(path, tmp_path / "pool")
+
+
+@pytest.mark.parametrize("number", ["1", -1, True, 1.0, 4])
+def test_rounds_are_whole_numbers_that_rise(number: object, export: Callable[..., Path], tmp_path: Path) -> None:
+    def change(runs: list[dict[str, Any]]) -> None:
+        runs[0]["metrics"][0]["round"] = number
+
+    with pytest.raises(AccordError, match="-s0 is not whole"):
+        import_runs(export(change, old=True), tmp_path / "pool")
+
+
+def _text_for_a_figure(runs: list[dict[str, Any]]) -> None:
+    runs[0]["metrics"][0]["evaluation"]["splits"]["test"]["accuracy"]["by_sample"] = "high"
+
+
+def test_a_damaged_run_empties_no_cell_in_silence(export: Callable[..., Path], tmp_path: Path) -> None:
+    import_runs(export(_text_for_a_figure, old=True), tmp_path / "runs")
+    with pytest.raises(AccordError, match="-s0 is damaged: its files do not hold what a run writes"):
+        carried(tmp_path)
+
+
 def test_exports_of_the_first_format_are_read(export: Callable[..., Path], tmp_path: Path) -> None:
     path = export(lambda runs: None, old=True)
     assert import_runs(path, tmp_path / "pool") == (2, 0)

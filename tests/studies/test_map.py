@@ -194,7 +194,7 @@ def test_the_report_has_the_map_once_it_was_run(tmp_path: Path) -> None:
     assert "| 10 | gma | malicious 0.2 | +" in text and text.count("| holds |") == 2
     first = [one for one in results.results if one.cell.values["half"] == "first"]
     text = page([replace(results, results=first)])
-    assert text.count("| - | - | not run yet |") == 2 and "none of 2 hold on the second." in text
+    assert text.count("| - | - | not run yet |") == 2 and "chose has not been judged by the second yet." in text
     assert "No two settings have been run with 3 seeds" in page([replace(results, results=first[:3])])
 
 

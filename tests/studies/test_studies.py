@@ -341,6 +341,16 @@ def test_a_plan_tells_runs_and_time_and_trains_nothing(tmp_path: Path) -> None:
     [
         (["reproduce", "nothing"], "there is no study 'nothing'"),
         (["reproduce", "tmlr-table2", "--only", "dataset"], "'dataset' does not choose cells"),
+        (["reproduce", "mask-map", "--only", "half=first,half=second"], "half is chosen twice: write half=value+value"),
+        (
+            [
+                "reproduce",
+                "mask-map",
+                "--only",
+                "half=first,split=iid,client_lr=0.01,server_lr=1.0,sample=5,malicious=0,model=mlp",
+            ],
+            "mask-map has no cell with half=first,split=iid",
+        ),
         (
             ["reproduce", "tmlr-table4", "--only", "a=b"],
             "tmlr-table4 is an analysis, which has no cells to choose from",

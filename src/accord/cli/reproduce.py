@@ -114,6 +114,8 @@ def reproduce(
         _analyse(chosen, folder, plan, as_json)
         return
     chosen = chosen.only(_axes(only))
+    if not chosen.cells:
+        raise AccordError(f"{chosen.name} has no cell with {only}: not every combination of its axes is one")
     rule = select or ("held-out" if "held-out" in chosen.rules else chosen.rules[0])
     if rule not in chosen.rules:
         raise AccordError(
@@ -230,6 +232,8 @@ def _axes(only: str | None) -> dict[str, list[str]]:
             raise AccordError(
                 f"{part!r} does not choose cells: write axis=value, such as dataset=fmnist, or dataset=mnist+fmnist"
             )
+        if axis.strip() in chosen:
+            raise AccordError(f"{axis.strip()} is chosen twice: write {axis.strip()}=value+value")
         if part:
             chosen[axis.strip()] = values.split("+")
     return chosen

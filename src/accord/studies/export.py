@@ -11,6 +11,7 @@ import lzma
 import re
 import shutil
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -140,16 +141,23 @@ def _read(path: Path) -> list[dict[str, Any]]:
                 if not _NAME.fullmatch(run["name"]):
                     raise ValueError(f"a run is named {run['name']!r}")
                 tables = run["settings"], run["environments"], run["done"]
+                rounds = [row["round"] for row in run["metrics"]]
                 if (
                     not isinstance(run["settings"], dict)
                     or not all(isinstance(table, dict | list) and table for table in tables)
-                    or not all(row["round"] and row["evaluation"]["splits"] for row in run["metrics"])
-                    or run["metrics"][-1]["round"] != run["done"]["rounds"]
+                    or not all(row["evaluation"]["splits"] for row in run["metrics"])
+                    or not all(type(number) is int and number > 0 for number in rounds)
+                    or rounds != sorted(set(rounds))
+                    or rounds[-1] != run["done"]["rounds"]
                 ):
                     raise ValueError(f"{run['name']} is not whole")
-            return (
-                runs if version == _WITHOUT_CHECKSUMS else [unsealed(run, f"{run['name']} in {path}") for run in runs]
-            )
+            if twice := [name for name, times in Counter(run["name"] for run in runs).items() if times > 1]:
+                raise ValueError(f"{twice[0]} is there twice")
+            # a head is no part of a checksum: one that says format 1 switches none off
+            return [
+                unsealed(run, f"{run['name']} in {path}") if version == FORMAT or "checksum" in run else run
+                for run in runs
+            ]
     except FileNotFoundError:
         raise AccordError(f"there is no file {path}: accord reproduce STUDY --export FILE writes one") from None
     except (OSError, lzma.LZMAError, EOFError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:

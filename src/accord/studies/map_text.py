@@ -43,9 +43,12 @@ def sentence(drawn: Map, against: str) -> str:
         f"A mask is ahead of both {against} and a plain step of its length in {len(drawn.helps) or 'none'} of the"
         f" {len(drawn.looked)} places looked at ({looked}), after Holm's correction{_names(drawn.helps)}"
     )
-    held = [choice.judged for choice in drawn.choices if choice.holds and choice.judged]
-    choices = f"; of what the first half of the settings chose, {len(held) or 'none'} of {len(drawn.choices)} hold on"
-    return f"{text}{choices} the second{_names(held)}." if drawn.choices else f"{text}."
+    judged = [choice for choice in drawn.choices if choice.judged]
+    if not judged:
+        return f"{text}; what the first half of the settings chose has not been judged by the second yet."
+    held = [choice.judged for choice in judged if choice.holds and choice.judged]
+    choices = f"; of what the first half of the settings chose, {len(held) or 'none'} of {len(judged)} hold on"
+    return f"{text}{choices} the second{_names(held)}."
 
 
 def _names(found: Sequence[Finding]) -> str:

@@ -88,6 +88,8 @@ def _result(study: Study, named: Named) -> Result:
     for point, run in named.runs:
         if run.done:
             done.append(load(run.folder))
+            if done[-1].damaged:  # without it the cell would look as if its data had no such split
+                raise AccordError(f"{run.folder} is {done[-1].status}: remove the folder to train it anew")
             histories.setdefault(points.index(point), {})[run.seed] = done[-1].history
     whole = {index: by_seed for index, by_seed in histories.items() if len(by_seed) == len(cell.seeds)}
     figures = {
