@@ -31,8 +31,8 @@ def main() -> None:
     except AccordError as error:
         parser.error(str(error))
     for run in runs:
-        if not run.history:
-            parser.error(f"{run.folder} has no evaluated round ({run.ending})")
+        if not run.rounds or len(run.history) < run.rounds:
+            parser.error(f"{run.folder} was not evaluated after every round ({run.ending})")
         history, (last, _) = run.history, run.history[-1]
         some = [(number, row) for number, row in history if dense_early(number) or number > last - 10]
         reported = [[select(rounds, rule).by_name["test"] for rounds in (history, some)] for rule in RULES]
