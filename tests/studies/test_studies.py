@@ -340,6 +340,7 @@ def test_a_plan_tells_runs_and_time_and_trains_nothing(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["reproduce", "nothing"], "there is no study 'nothing'"),
+        (["reproduce", "nothing.toml"], "there is no file nothing.toml: give a study file"),
         (["reproduce", "tmlr-table2", "--only", "dataset"], "'dataset' does not choose cells"),
         (["reproduce", "mask-map", "--only", "half=first,half=second"], "half is chosen twice: write half=value+value"),
         (

@@ -18,6 +18,8 @@ def path_of(name: str) -> Path:
     """The file of a study that comes with accord, or a file of yours."""
     path = Path(name) if name.endswith(".toml") else FILES / f"{name}.toml"
     if not path.exists():
+        if name.endswith(".toml"):
+            raise AccordError(f"there is no file {name}: give a study file, or a name of accord reproduce --list")
         known = sorted(file.stem for file in FILES.glob("*.toml"))
         raise AccordError(f"there is no study {name!r}: {did_you_mean(name, known)} (see accord reproduce --list)")
     return path

@@ -25,13 +25,19 @@ is answered when its cell has been run with {SEEDS} seeds or more. Claims are ju
 the mean over cells of the paired difference with its 95 % interval, a margin of {100 * MARGIN:g} points,
 chosen on held-out data; beside it by the table's own rule.
 
+- **The papers**: Tenison et al., *Gradient Masked Averaging for Federated Learning*, TMLR 2023 (**TMLR**); Tenison's
+  master's **thesis**; the 2021 **workshop paper** that went before and its **poster**; and the paper on **corrective
+  gradient weights**.
 - A **cell** is one place of a table: data, split, clients and algorithm, with and without the mask.
 - **Open** means that the runs so far do not decide: too few cells or seeds, or an interval that allows both answers.
+  Claims of which no cell has been run are open in the table; the count above it names them apart.
 - **By held-out selection**: rates and round are chosen on data that clients hold back. **Oracle**: on the test set
   itself, as the papers report. **last10**, **window(a,b)**: the mean of the last ten rounds, of the evaluated ones
   from a to b.
+- **A shorter step**: the mask's control, a plain averaged step as long as the masked one. **Printed there**: the gain
+  that the paper prints for the same cells.
 - **Q p**, **tau**, **I2**: whether cells differ by more than their seeds explain (p under 0.05), by how many points,
-  and which share of the spread that is.
+  and which share of the spread that is. (In a claim, tau is the mask's threshold.)
 
 ## Claims
 """
