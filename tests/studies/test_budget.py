@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from accord.runs.checksums import sealed
 from accord.studies import Study, load
 from accord.studies.budget import MOST_SEEDS, batches, with_more_seeds
 from accord.studies.outcome import Figures, Result
@@ -159,7 +160,8 @@ def _changed(run: dict, section: str, **values: object) -> dict:
 
 
 def _export(run: dict) -> bytes:
-    return lzma.compress("\n".join(map(json.dumps, ({"accord_export": 1, "runs": 1}, run))).encode())
+    """A file whose checksums are right: damage is not what is wrong with it."""
+    return lzma.compress("\n".join(map(json.dumps, ({"accord_export": 2, "runs": 1}, sealed(run)))).encode())
 
 
 # ------------------------------------------------------------------------------------------------------ what is first
