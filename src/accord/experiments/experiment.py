@@ -27,7 +27,7 @@ from accord.experiments.data_options import Supply, digest, make_supply
 from accord.experiments.metrics import metrics_named
 from accord.experiments.options import Choice, blamed, chosen, unknown
 from accord.experiments.overrides import CHOICES, put_in
-from accord.experiments.parts import make_algorithm
+from accord.experiments.parts import code_of, make_algorithm
 from accord.experiments.problems import problems
 from accord.experiments.settings import Settings
 from accord.models import shaped, warm_start
@@ -35,7 +35,7 @@ from accord.rules.algorithm import Algorithm
 from accord.rules.label import label_of
 from accord.rules.local import Training
 from accord.rules.old_spelling import Override, as_spelled_now
-from accord.rules.schema import code_of, settings_of
+from accord.rules.schema import settings_of
 from accord.runs.fingerprint import describe, folder_name
 from accord.runs.settings import RunSettings
 from accord.training.cohort import Conditions

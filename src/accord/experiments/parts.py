@@ -8,7 +8,7 @@ fields of that.
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -201,3 +201,14 @@ def _belongs(key: str, settings: Table, path: str) -> str:
 def _table(written: str | Table) -> Table:
     """A part that is written as a name or as a table, as a table."""
     return {"name": written} if isinstance(written, str) else written
+
+
+def code_of(part: Any, path: str = "algorithm") -> dict[str, str]:
+    """Where the parts of an algorithm are from that are not accord's own: a class of the same name may do something
+    else."""
+    module = type(part).__module__
+    named = {} if module.partition(".")[0] == "accord" else {path: f"{module}:{type(part).__qualname__}"}
+    for field in fields(part):
+        if is_dataclass(value := getattr(part, field.name)):
+            named |= code_of(value, f"{path}.{field.name}")
+    return named

@@ -169,14 +169,3 @@ def name_of(what: str, part: Any) -> str:
         return min(matches, key=matches.__getitem__)
     home, kind = type(part).__module__, type(part).__qualname__
     return kind if home.partition(".")[0] == "accord" else f"{home}:{kind}"
-
-
-def code_of(part: Any, path: str = "algorithm") -> dict[str, str]:
-    """Where the parts of an algorithm are from that are not accord's own: a class of the same name may do something
-    else."""
-    module = type(part).__module__
-    named = {} if module.partition(".")[0] == "accord" else {path: f"{module}:{type(part).__qualname__}"}
-    for field in fields(part):
-        if is_dataclass(value := getattr(part, field.name)):
-            named |= code_of(value, f"{path}.{field.name}")
-    return named
