@@ -194,6 +194,8 @@ def test_a_slope_by_hand() -> None:
     assert judge(grows, [cell(around(0.5, 0.1), clients=size) for size in ("10", "100", "1000")]).kind == "refuted", (
         "it stays"
     )
+    small = [cell(around(gain, 0.1), clients=size) for size, gain in (("10", 0.0), ("100", 0.05), ("1000", 0.1))]
+    assert judge(grows, small).kind == "confirmed" and judge(grows, small).why.endswith("a difference under the margin")
     noisy = [
         cell([gain - 2, gain + 1, gain + 1], clients=size) for size, gain in (("10", 0.0), ("100", 1.2), ("1000", 0.3))
     ]

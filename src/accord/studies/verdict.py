@@ -153,14 +153,19 @@ def _by_value(claim: Claim, cells: Sequence[Comparison], axis: str) -> Verdict:
 def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:
     pooled_difference = estimate(_matrix([c.difference for c in cells]), level=level)
     kind = called(claim.expects, pooled_difference)
-    remark = ""
-    if claim.expects in ("ahead", "behind") and kind != "open" and pooled_difference.within(MARGIN):
-        remark = ", within the margin" if kind == "refuted" else ", a difference under the margin"
+    remark = "" if claim.expects == "not behind" else _small(kind, pooled_difference)
     count = f"{pooled_difference.cells} cell{'s' * (pooled_difference.cells > 1)}"
     printed = [c.printed for c in cells if c.printed is not None]
     theirs = f" (printed there: {statistics.fmean(printed):+.2f})" if printed else ""
     text = f"{interval_text(pooled_difference)} points in {count}{theirs}"
     return Verdict(kind, f"{text}{remark}{_control(claim, kind, cells, level)}")
+
+
+def _small(kind: str, difference: Estimate) -> str:
+    """A remark on a difference that decides though it is hardly any."""
+    if kind == "open" or not difference.within(MARGIN):
+        return ""
+    return ", within the margin" if kind == "refuted" else ", a difference under the margin"
 
 
 def called(expects: str, estimate: Estimate, margin: float = MARGIN) -> str:
@@ -242,7 +247,8 @@ def _trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
     change = estimate(_matrix([d for _, _, d in known]), along=list(along), places=[place for _, place, _ in known])
     ends = (claim.order[int(end)] if claim.order else f"{end:g}" for end in (low, high))
     text = f"{interval_text(change)} points from {claim.axis} {' to '.join(ends)}, {change.cells} cells"
-    return Verdict(called("ahead" if claim.expects == "grows" else "behind", change), text)
+    kind = called("ahead" if claim.expects == "grows" else "behind", change)
+    return Verdict(kind, text + _small(kind, change))
 
 
 def _same_rates(cells: Sequence[Comparison], total: int) -> Verdict:
