@@ -13,7 +13,7 @@ from accord.core.jsonable import Json
 from accord.runs.checksums import METRICS, check_rows, checked_state, checksum, read_sealed, read_tensors, write_sealed
 from accord.runs.fingerprint import SCHEMA
 
-AGAIN = "start over with --fresh"
+AGAIN = "delete the run's folder to start over"  # true of every command, and of Python
 
 
 class Checkpoints:

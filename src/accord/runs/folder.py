@@ -112,7 +112,7 @@ class RunFolder:
         try:
             return check_record(self.path) or {"rounds": 0}
         except AccordError as error:
-            again = "delete done to write it anew with --resume, or " if self.state else ""
+            again = "delete done and resume the run to write it anew, or " if self.state else ""
             raise AccordError(f"{error}: {again}{AGAIN}") from None
 
     def _check_name(self, mark: Json) -> None:
@@ -125,7 +125,7 @@ class RunFolder:
     def _check(self, resume: bool) -> None:
         rounds = self._rounds
         if self.finished_at and self.state is None and not self._imported:
-            raise AccordError(f"{self.path} is marked done but its state.json is missing: start over with --fresh")
+            raise AccordError(f"{self.path} is marked done but its state.json is missing: {AGAIN}")
         if resume or self.over:
             return
         if self.finished_at:
@@ -197,7 +197,7 @@ class RunFolder:
     def tensors(self) -> dict[str, Tensor]:
         """The checkpoint's tensors; none if there is no checkpoint yet."""
         if self.state is None and self.over and self._imported:
-            raise AccordError(f"{self.path} was imported without its model: --fresh trains it here")
+            raise AccordError(f"{self.path} was imported without its model: delete the folder to train it here")
         if self.state is None:
             return {}
         return self._checkpoints.tensors()
