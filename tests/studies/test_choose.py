@@ -285,6 +285,17 @@ def test_files_that_ask_something_else_are_refused(tmp_path: Path) -> None:
     assert read(tmp_path / "two.toml").stages[0].study.settings["data.unseen"] == 4
 
 
+@pytest.mark.parametrize(("every", "said"), [(4, False), (10, True)])
+def test_accuracy_is_said_to_tell_little_of_a_rare_class(every: int, said: bool, tmp_path: Path) -> None:
+    """One row of so many at each site is of somebody ill."""
+    rows = [f"{site},{'yes' if number % every == 0 else 'no'},{number}" for number in range(40) for site in SITES]
+    (tmp_path / "sites.csv").write_text("\n".join(["site,ill,x", *rows]))
+    (tmp_path / "mine.toml").write_text(FILE.format(source=tmp_path / "sites.csv", folder=tmp_path))
+    notes = [note for note in read(tmp_path / "mine.toml").notes if "train.metrics=auc" in note]
+    assert len(notes) == said and all("% of the held-out samples are of class no, and" in note for note in notes)
+    assert not any("class no" in note for note in read(tmp_path / "mine.toml", ["train.metrics=auc"]).notes)
+
+
 def test_the_algorithm_of_the_file_is_said_to_be_left_aside(here: Path) -> None:
     ask(here / "aside", 1.0)
     *_, note = read(here / "aside" / "mine.toml", ["algorithm.name=fedprox"]).notes

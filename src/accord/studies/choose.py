@@ -10,9 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from accord.core.errors import AccordError
 from accord.core.metrics import Metric
 from accord.data.cache import Progress
+from accord.data.federated import Federation
+from accord.data.portrait import class_names
 from accord.data.unseen import EACH, check_each
 from accord.engines.contract import Job
 from accord.engines.measuring import smaller
@@ -31,6 +35,7 @@ LEFT_OUT = "data.unseen"  # the axis of clients that are left out; a run that di
 _FILE = FILES / "common" / "choose.toml"
 _FIRST = ("averaging", "gma", "gma-length")  # what the first stage tries
 _AROUND = (1.0, 1 / 3, 3.0)  # client rates, as multiples of the file's
+_COMMON = 80  # per cent of held-out samples in one class from which accuracy says little
 _SHARE = 5  # of so many clients one is unseen, where the file does not say
 
 
@@ -70,7 +75,8 @@ def read(path: str | Path, overrides: Sequence[str] = (), progress: Progress | N
     study = _study(Path(path), kept | unseen, clients, experiment.settings.train.lr, home)
     folder = Path(experiment.settings.run.folder) / f"choose-{Path(path).stem}"
     job = _first_job(study, folder, progress)
-    metric, notes = _metric(job), []
+    metric = _metric(job)
+    notes = _on_a_rare_class(job.fed) if metric.name == "accuracy" else []
     voters = experiment.first_plan.sample or len(job.fed.clients)
     if _is_gma(study.axes["rule"]["and-mask"], job, voters):
         study = study.only({"rule": [name for name in study.axes["rule"] if not name.startswith("and-mask")]})
@@ -146,6 +152,22 @@ def _metric(job: Job) -> Metric:
             f" and {name} is none: name one first in train.metrics"
         )
     return Metric(name)
+
+
+def _on_a_rare_class(fed: Federation) -> list[str]:
+    """What to judge by instead of accuracy, where one class has most of the held-out samples."""
+    labels = fed.y[torch.cat(list(fed.heldout.values()))]
+    if labels.ndim > 1:  # a class for every pixel or word
+        return []
+    classes, counts = labels.unique(return_counts=True)
+    share = 100 * float(counts.max() / counts.sum())
+    if share < _COMMON:
+        return []
+    (common,) = class_names(fed, [int(classes[counts.argmax()])])
+    return [
+        f"{share:.0f} % of the held-out samples are of class {common}, and always guessing it has that accuracy, so"
+        " rules may look alike: train.metrics=auc judges them by how they rank the rest (or balanced_accuracy, f1)."
+    ]
 
 
 def _is_gma(and_mask: Settings, job: Job, voters: int) -> bool:
