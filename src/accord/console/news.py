@@ -49,7 +49,7 @@ class Warnings:
         if not texts or self._rounds[title] <= MOST_WARNINGS:
             return texts
         once = self._rounds[title] == MOST_WARNINGS + 1
-        return ["further such rounds are not told one by one: metrics.jsonl has them"] * once
+        return ["further rounds like these are not reported here: metrics.jsonl has them"] * once
 
 
 def warnings(event: Event) -> list[str]:

@@ -14,7 +14,7 @@ from accord.engines.device import pick_device
 from accord.engines.vectorised import CannotBatch, Vectorised
 from accord.experiments.experiment import Experiment
 from accord.experiments.lockstep import STACKED, Shared, alike, room, stacked, why_alone
-from accord.runs.checkpoints import AGAIN
+from accord.runs.checkpoints import START_OVER
 from accord.runs.checksums import read_done
 from accord.training.engine_choice import soon_done
 from accord.training.fit import make_job
@@ -40,7 +40,7 @@ class PlannedRun:
         try:
             mark = read_done(path) if path.exists() else {"rounds": 0}
         except AccordError as error:
-            raise AccordError(f"{error}: {AGAIN}") from None
+            raise AccordError(f"{error}: {START_OVER}") from None
         return mark["rounds"] >= self.rounds or "flat_since" in mark
 
     @property

@@ -80,7 +80,9 @@ def read(path: str | Path, overrides: Sequence[str] = (), progress: Progress | N
     voters = experiment.first_plan.sample or len(job.fed.clients)
     if _is_gma(study.axes["rule"]["and-mask"], job, voters):
         study = study.only({"rule": [name for name in study.axes["rule"] if not name.startswith("and-mask")]})
-        notes.append(f"and-mask is left out: with {voters} clients in a round it is the same rule as gma.")
+        notes.append(
+            f"and-mask is left out: with {voters} client{'s' * (voters > 1)} in a round it is the same rule as gma."
+        )
     if tables.get("algorithm"):
         notes.append(f"The [algorithm] of {path} is left aside: the rules are {', '.join(study.axes['rule'])}.")
     return Question(_stages(study, experiment), metric, clients, folder, notes)
@@ -181,7 +183,7 @@ def _is_gma(and_mask: Settings, job: Job, voters: int) -> bool:
 
 
 def _stages(study: Study, experiment: Experiment) -> list[Stage]:
-    """What settles most comes first. The order hangs on no result, so that looking again and again favours no rule."""
+    """What settles most comes first. The order depends on no result, so looking again and again favours no rule."""
     asked = experiment.settings.run.seeds
     spare = [seed for seed in range(MOST_SEEDS + len(asked)) if seed not in asked]
     seeds = tuple(asked if len(asked) >= SEEDS else [*asked, *spare][:MOST_SEEDS])
