@@ -329,7 +329,7 @@ def test_a_skipped_round_is_told_once_and_in_plain_words(env: dict[str, str], he
 def test_a_run_of_skipped_rounds_is_not_told_round_by_round(env: dict[str, str], here: Path) -> None:
     told = accord(env, here, "run", "my.toml", "train.lost=1", "train.rounds=12").stderr
     assert told.count(" was skipped: ") == 5
-    assert told.count("further such rounds are not told one by one: metrics.jsonl has them") == 1
+    assert told.count("further rounds like these are not reported here: metrics.jsonl has them") == 1
 
 
 def test_lost_reports_that_were_asked_for_are_no_news(env: dict[str, str], here: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from accord.console.progress import how_far
+from accord.console.news import how_far
 from accord.console.tables import print_cells
 
 

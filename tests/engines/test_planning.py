@@ -6,6 +6,7 @@ import torch
 
 from accord.core import draws
 from accord.engines.contract import Member, Order, batches, orders
+from accord.engines.vectorised import Vectorised
 from accord.engines.vectorised.planning import padded, waves
 from engine_jobs import make_job
 
@@ -50,6 +51,20 @@ def test_what_fills_up_is_the_lanes_own_and_has_no_share() -> None:
 def test_lanes_that_share_an_order_have_it_twice() -> None:
     once, twice = padded(RAGGED[:2]), padded([RAGGED[0], RAGGED[1], RAGGED[0]])
     assert (twice.rows == once.rows[:, [0, 1, 0]]).all() and (twice.count == once.count[:, [0, 1, 0]]).all()
+
+
+def test_batches_are_drawn_once_for_the_rows_of_a_client() -> None:
+    """Of several runs in lockstep: by the rows themselves, also where a client's name or its rows' numbers are those of
+    another run's client."""
+    job = make_job(batch=8)
+    engine = Vectorised(job)
+    client, rows = next(iter(job.fed.train.items()))
+    first, same, alike, fewer = (Member(client, of) for of in (rows, rows, rows.clone(), rows[:3]))
+    (drawn,) = engine._drawn(job, 1, [first])
+    assert engine._drawn(job, 1, [first])[0] is drawn and engine._drawn(job, 1, [same])[0] is drawn
+    (again,), (short,) = engine._drawn(job, 1, [alike]), engine._drawn(job, 1, [fewer])
+    assert again is not drawn and (again[0] == drawn[0]).all() and sum(short[1]) == 3
+    assert engine._drawn(job, 1, [first])[0] is drawn and engine._drawn(job, 2, [first])[0] is not drawn
 
 
 @pytest.mark.parametrize("longest", [40, 1200])

@@ -149,7 +149,7 @@ def check(of: Example, kind: str, name: str, folder: Path) -> bool:
         assert resumed.rows == of.straight.rows and torch.equal(resumed.last.vector, of.straight.last.vector), kind
     except AccordError as error:
         told = str(error)
-        named = name in told and ("--fresh" in told or "older.json" in told)
+        named = name in told and ("delete the run's folder" in told or "older.json" in told)
     else:
         named = True
     assert named, f"{kind}: {told}"
@@ -191,7 +191,7 @@ def test_models_of_a_run_that_is_done_are_written_anew(done: Example, tmp_path: 
     folder = tmp_path / done.folder.name
     shutil.copytree(done.folder, folder)
     flip(0.5, 0)(folder / "clients.json")
-    with pytest.raises(AccordError, match="clients.json is damaged.*delete done to write it anew with --resume"):
+    with pytest.raises(AccordError, match="clients.json is damaged.*delete done and resume the run to write it anew"):
         train(tmp_path)
     (folder / "done").unlink()
     train(tmp_path)

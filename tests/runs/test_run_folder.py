@@ -281,13 +281,19 @@ def test_damage_is_a_sentence_that_names_the_file(tmp_path) -> None:
     run = train(tmp_path)
     checkpoint = run.folder / "checkpoint-000006.safetensors"
     checkpoint.write_bytes(checkpoint.read_bytes()[:100])
-    with pytest.raises(AccordError, match="the checkpoint .*checkpoint-000006.safetensors is damaged.*--fresh"):
+    with pytest.raises(
+        AccordError,
+        match="the checkpoint .*checkpoint-000006.safetensors is damaged.*delete the run's folder to start over",
+    ):
         train(tmp_path)
-    with pytest.raises(AccordError, match="the checkpoint .*checkpoint-000006.safetensors is damaged.*--fresh"):
+    with pytest.raises(
+        AccordError,
+        match="the checkpoint .*checkpoint-000006.safetensors is damaged.*delete the run's folder to start over",
+    ):
         train(tmp_path, rounds=8)
     assert (run.folder / "done").exists()  # nothing was touched
     (run.folder / "state.json").rename(run.folder / "away")
-    with pytest.raises(AccordError, match="state.json is missing.*--fresh"):
+    with pytest.raises(AccordError, match="state.json is missing.*delete the run's folder"):
         train(tmp_path)
     (run.folder / "state.json").write_text("{")
     with pytest.raises(AccordError, match="state.json is damaged"):

@@ -5,17 +5,23 @@ import csv
 import io
 import random
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
+import accord
 from accord.console.progress import watcher_for
+from accord.core.layout import Layout
+from accord.core.record import Field, Record
+from accord.core.round import Round
 from accord.experiments.execute import Interrupt
 from accord.experiments.sweep import PlannedRun, sweep
+from accord.rules.masks.votes import threshold
 from accord.studies.choice import Choice, decide, paragraph, plain, table
 from accord.studies.choose import Question, Reached, carry_out, read, rules
 from accord.studies.statistics import estimate
@@ -188,7 +194,7 @@ def test_every_rule_has_as_many_rates_and_every_mask_its_control(here: Path) -> 
     *_, last = question.stages
     assert {len(cell.points) for cell in last.study.cells} == {6} and last.study.seeds == tuple(range(8))
     masked = [name for name in rules(last.study) if "algorithm.mask.name" in last.study.axes["rule"][name]]
-    assert masked == ["gma", "and-mask", "fedadam-gma"]
+    assert masked == ["gma", "fedadam-gma"]
     assert all(f"{name}-length" in last.study.axes["rule"] for name in masked)
     for before, after in pairwise(question.stages):
         assert {str(cell) for cell in before.study.cells} <= {str(cell) for cell in after.study.cells}
@@ -196,6 +202,33 @@ def test_every_rule_has_as_many_rates_and_every_mask_its_control(here: Path) -> 
     first = question.stages[0].study
     assert list(first.axes["rule"]) == ["averaging", "gma", "gma-length"] and len(first.seeds) == 3
     assert all(cell.points == [{"train.lr": 0.001, "algorithm.server.lr": 1.0}] for cell in first.cells)
+
+
+@pytest.mark.parametrize("clients", range(1, 8))
+def test_the_and_mask_is_gma_where_one_vote_is_enough(clients: int) -> None:
+    """All votes that clients can cast. Without zeros, which nobody can promise, four of them would be alike too."""
+    cast = torch.tensor(list(product((-1.0, 0.0, 1.0), repeat=clients)))
+    masks = {}
+    for kind, some in (("all", cast), ("no zeros", cast[cast.all(1)])):
+        total = Record(votes=Field(some.sum(1)), count=Field(torch.tensor([float(clients)])))
+        round = Round(1, Layout.flat(len(some)), clients)
+        both = [mask.lower(total, {}, round)[0] for mask in (accord.gma(0.4), accord.and_mask(0.4))]
+        masks[kind] = torch.equal(*both)
+    assert masks == {"all": clients in (1, 2), "no zeros": clients in (1, 2, 4)}
+    assert masks["all"] == (threshold(0.4, clients) <= 1)
+
+
+def test_a_mask_that_is_another_is_tried_once(here: Path) -> None:
+    """Of three sites two train."""
+    ask(here / "asked", 1.0)
+    question = read(here / "asked" / "mine.toml")
+    assert question.notes == ["and-mask is left out: with 2 clients in a round it is the same rule as gma."]
+    assert not any("and-mask" in stage.adds for stage in question.stages)
+    assert list(question.stages[-1].study.axes["rule"])[-3:] == ["fedavgm", "fedadam-gma", "fedadam-gma-length"]
+    (here / "five.toml").write_text('[data]\nname = "digits"\nclients = 5\nunseen = 1\n[model]\nname = "logistic"\n')
+    for sample, tried in (("all", True), ("4", True), ("2", False)):
+        question = read(here / "five.toml", [f"train.sample={sample}", f"run.folder={here}"])
+        assert ("and-mask" in question.stages[-1].study.axes["rule"]) == tried == (question.notes == [])
 
 
 def test_seeds_of_the_file_are_the_seeds(here: Path) -> None:
@@ -252,7 +285,18 @@ def test_files_that_ask_something_else_are_refused(tmp_path: Path) -> None:
     assert read(tmp_path / "two.toml").stages[0].study.settings["data.unseen"] == 4
 
 
+@pytest.mark.parametrize(("every", "said"), [(4, False), (10, True)])
+def test_accuracy_is_said_to_tell_little_of_a_rare_class(every: int, said: bool, tmp_path: Path) -> None:
+    """One row of so many at each site is of somebody ill."""
+    rows = [f"{site},{'yes' if number % every == 0 else 'no'},{number}" for number in range(40) for site in SITES]
+    (tmp_path / "sites.csv").write_text("\n".join(["site,ill,x", *rows]))
+    (tmp_path / "mine.toml").write_text(FILE.format(source=tmp_path / "sites.csv", folder=tmp_path))
+    notes = [note for note in read(tmp_path / "mine.toml").notes if "train.metrics=auc" in note]
+    assert len(notes) == said and all("% of the held-out samples are of class no, and" in note for note in notes)
+    assert not any("class no" in note for note in read(tmp_path / "mine.toml", ["train.metrics=auc"]).notes)
+
+
 def test_the_algorithm_of_the_file_is_said_to_be_left_aside(here: Path) -> None:
     ask(here / "aside", 1.0)
-    note = read(here / "aside" / "mine.toml", ["algorithm.name=fedprox"]).notes
-    assert len(note) == 1 and "is left aside: the rules are averaging, gma, gma-length" in note[0]
+    *_, note = read(here / "aside" / "mine.toml", ["algorithm.name=fedprox"]).notes
+    assert "is left aside: the rules are averaging, gma, gma-length, fedadam, fedavgm, fedadam-gma" in note

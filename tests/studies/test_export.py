@@ -187,6 +187,21 @@ def test_an_import_of_an_earlier_version_is_read_and_said_to_have_no_checksums(
         assert [run.status for run in load_all([tmp_path / "runs"])] == ["done", "done"]
 
 
+@pytest.mark.parametrize("name", ["done", "state.json", "metrics.jsonl", "clients.json"])
+def test_the_way_on_from_a_damaged_run_is_one_that_every_command_has(
+    name: str, folders: list[Path], tmp_path: Path
+) -> None:
+    shutil.copytree(folders[0].parent, tmp_path / "runs")
+    damaged = tmp_path / "runs" / folders[0].name
+    (damaged / name).write_text((damaged / name).read_text().replace("1", "2"))
+    with pytest.raises(AccordError, match=f"{name} is damaged.*delete the run's folder to start over") as refused:
+        carried(tmp_path)
+    assert "--" not in str(refused.value), "`accord reproduce` has no --fresh and no --resume"
+    shutil.rmtree(damaged)
+    carried(tmp_path)
+    assert (damaged / "metrics.jsonl").read_bytes() == (folders[0] / "metrics.jsonl").read_bytes()
+
+
 def test_a_run_under_anothers_name_is_not_taken_for_it(
     folders: list[Path], export: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -197,7 +212,7 @@ def test_a_run_under_anothers_name_is_not_taken_for_it(
         assert [folder.name for folder in carried(place)] == [one, other]
         shutil.rmtree(place / "runs" / other)
         shutil.copytree(place / "runs" / one, place / "runs" / other)
-        with pytest.raises(AccordError, match=f"{other} holds another run, {one}: .*--fresh"):
+        with pytest.raises(AccordError, match=f"{other} holds another run, {one}: .*delete the run's folder"):
             carried(place)
         assert [run.seed for run in load_all([place / "runs"])] == ["0", "0"], "to be shown it may have any name"
 

@@ -22,6 +22,19 @@ def doubled(content: Any) -> None:
     content["points"] = [*content["points"], *content["points"]]
 
 
+def accuracy(value: float) -> Callable[[Any], None]:
+    """One figure of a study's first cell."""
+
+    def put(content: Any) -> None:
+        content["cells"][0]["figures"]["held-out"]["by_seed"]["0"]["test"] = value
+
+    return put
+
+
+def curve(content: Any) -> None:
+    content["cells"][0]["figures"]["held-out"]["curve"] = {"1": 1.01}
+
+
 def mixed(content: Any) -> None:
     content["cells"][0]["grid"] = {name: [None, 1.0] for name in content["cells"][0]["grid"]}
 
@@ -32,6 +45,10 @@ def mixed(content: Any) -> None:
         ("tmlr-table4", doubled, "there twice"),
         ("tmlr-table4", lambda content: content.update(name=None), "name: "),
         ("tmlr-table8", mixed, "not supported between"),
+        ("tmlr-table8", accuracy(89.7), "(seed 0, by held-out) is 89.7, and a share must be between 0 and 1"),
+        ("mask-map", accuracy(-0.01), "(seed 0, by held-out) is -0.01, and a share must be between 0 and 1"),
+        ("tmlr-table8", curve, "round 1 of the curve of "),
+        ("tmlr-table4", lambda content: content["points"][4].update({"others (%)": 100.2}), "others (%) of point 5 is"),
     ],
 )
 def test_one_damaged_file_is_named_and_no_page_is_written(
@@ -46,6 +63,17 @@ def test_one_damaged_file_is_named_and_no_page_is_written(
     with sentence(str(damaged), said):
         verdicts(tmp_path, tmp_path / "out/README.md")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "other", [{"study": "mine"}, {"command": 'accord reproduce tmlr-table8 train.metrics=["mse"]'}]
+)
+def test_figures_that_need_not_be_accuracies_may_be_any_number(other: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    content = json.loads((RESULTS / "tmlr-table8.json").read_text()) | other
+    accuracy(2.5)(content)
+    file.write_text(json.dumps(content))
+    assert len(read_all([file])) == 1
 
 
 @pytest.mark.parametrize("names", ["*.json", "thesis-table4.4.json"], ids=["all results", "nothing settled"])

@@ -91,6 +91,7 @@ def test_states_are_synced_before_a_checkpoint_may_name_them(tmp_path, monkeypat
 def test_a_missing_state_is_a_sentence(tmp_path) -> None:
     store = ClientStore(["a"], tmp_path / "clients", {"clients": {"a": 3}})
     with pytest.raises(
-        AccordError, match="what client a remembers: .*000000-000003.safetensors cannot be read.*--fresh"
+        AccordError,
+        match="what client a remembers: .*000000-000003.safetensors cannot be read.*delete the run's folder",
     ):
         store.get("a")

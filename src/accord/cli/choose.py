@@ -78,7 +78,8 @@ def choose(
 
     scipy_stats()  # no judge without it
     _check_page(report)
-    with watcher_for(Console(stderr=True)) as watcher:
+    noted: set[str] = set()  # by all that is read and trained, part by part
+    with watcher_for(Console(stderr=True), noted) as watcher:
         question = read(file, overrides or [], watcher.data)
     for note in question.notes:
         warn(note)
@@ -87,8 +88,6 @@ def choose(
         _print_stages(question, place)
         return
     interrupt = Interrupt() if minutes is None else Interrupt(60 * minutes)
-
-    noted: set[str] = set()  # by all that is trained, part by part
 
     def train(runs: "list[PlannedRun]") -> tuple[int, bool]:
         return train_all(runs, f"To go on: {this_command()}", interrupt=interrupt, noted=noted)

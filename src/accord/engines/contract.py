@@ -48,10 +48,10 @@ class Work:
     ahead: "Callable[[], Sequence[Member]]" = list
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Member:
     """One client of a cohort: its training rows, what it remembers (read only when its turn comes: a cohort may be
-    large), and the share of its steps it gets done."""
+    large), and the share of its steps it gets done. Equal to itself alone, so that an engine can look it up."""
 
     client: str
     rows: Tensor

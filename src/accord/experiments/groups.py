@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from accord.core.errors import AccordError
 from accord.data import Federation
 from accord.data.cache import Progress
 from accord.engines.contract import Job
@@ -13,6 +14,7 @@ from accord.engines.device import pick_device
 from accord.engines.vectorised import CannotBatch, Vectorised
 from accord.experiments.experiment import Experiment
 from accord.experiments.lockstep import STACKED, Shared, alike, room, stacked, why_alone
+from accord.runs.checkpoints import START_OVER
 from accord.runs.checksums import read_done
 from accord.training.engine_choice import soon_done
 from accord.training.fit import make_job
@@ -35,7 +37,10 @@ class PlannedRun:
     def done(self) -> bool:
         """Whether its folder has all its rounds, or those until it was flat."""
         path = self.folder / "done"
-        mark = read_done(path) if path.exists() else {"rounds": 0}
+        try:
+            mark = read_done(path) if path.exists() else {"rounds": 0}
+        except AccordError as error:
+            raise AccordError(f"{error}: {START_OVER}") from None
         return mark["rounds"] >= self.rounds or "flat_since" in mark
 
     @property

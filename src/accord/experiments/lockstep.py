@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from accord.core.itself import Itself
 from accord.data.federated import Federation
 from accord.engines.contract import Job, Outcome
 from accord.engines.determinism import steady
@@ -89,14 +90,15 @@ def stacked(feds: Sequence[Federation]) -> list[Federation]:
 
 def _over_one_table(feds: Sequence[Federation]) -> list[Federation] | None:
     """The same federations over one tensor of samples; None where they have one already."""
-    parts = {(id(fed.x), id(fed.y)): fed for fed in feds}
+    keys = [(Itself(fed.x), Itself(fed.y)) for fed in feds]
+    parts = dict(zip(keys, feds, strict=True))
     if len(parts) == 1:
         return None
     x, y = torch.cat([fed.x for fed in parts.values()]), torch.cat([fed.y for fed in parts.values()])
     begins = dict(zip(parts, accumulate((len(fed.y) for fed in parts.values()), initial=0), strict=False))
     moved = []
-    for fed in feds:
-        first = begins[id(fed.x), id(fed.y)]
+    for fed, key in zip(feds, keys, strict=True):
+        first = begins[key]
         train, heldout, unseen, others = (
             {name: rows + first for name, rows in of.items()} for of in (fed.train, fed.heldout, fed.unseen, fed.others)
         )
@@ -112,20 +114,6 @@ def _bytes_read(fed: Federation) -> int:
 
 def _bits(tensor: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)  # NaN equals NaN, and 0 is not -0
-
-
-class _Itself:
-    """A tensor as part of a key, equal to itself alone. The key holds it: no other tensor comes to stand where it
-    was."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and self.tensor is other.tensor
-
-    def __hash__(self) -> int:
-        return hash(self.tensor.shape)
 
 
 def why_alone(algorithm: Algorithm) -> str | None:
@@ -150,7 +138,7 @@ def alike(job: Job) -> Hashable:
     return (
         job.layout,
         json.dumps([describe(part) for part in read]),
-        tuple(map(_Itself, tensors)),
+        tuple(map(Itself, tensors)),
         job.loss,
         tuple(job.metrics.items()),
         None if job.algorithm.local.full_batch else job.training.batch,

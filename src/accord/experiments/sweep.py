@@ -190,7 +190,7 @@ def _train(
                 execute_seed(run.experiment, run.seed, watcher, interrupt, resume=there, fresh=False)
         return
     for line in engine.job.fed.notes:
-        tell(line)
+        watcher.note(line)
     try:
         watcher.begin(str(group), len(runs), sum(run.rounds for run in runs), so_far)
         _in_lockstep(group, engine, jobs, watcher, interrupt)

@@ -13,7 +13,7 @@ from accord.core.jsonable import Json
 from accord.runs.checksums import METRICS, check_rows, checked_state, checksum, read_sealed, read_tensors, write_sealed
 from accord.runs.fingerprint import SCHEMA
 
-AGAIN = "start over with --fresh"
+START_OVER = "delete the run's folder to start over"  # true of every command, and of Python
 
 
 class Checkpoints:
@@ -53,8 +53,8 @@ class Checkpoints:
             check_rows(self._folder, older)
             read_tensors(self._folder / older["tensors"], older["files"][older["tensors"]])
         except (AccordError, KeyError):
-            return AGAIN
-        return f"rename older.json to state.json to go on after round {older['round']}, or {AGAIN}"
+            return START_OVER
+        return f"rename older.json to state.json to go on after round {older['round']}, or {START_OVER}"
 
     def tensors(self) -> dict[str, Tensor]:
         """What the last one holds."""

@@ -197,8 +197,8 @@ def _check_later_rows(folder: Path, covered: int, done: bool) -> None:
             raise AccordError(f"{path} is damaged: it has rows after round {covered}, with which the run was done")
         if round_of(line, path) != number or later.get(number, zlib.crc32(line)) != zlib.crc32(line):
             raise AccordError(
-                f"{path} is damaged, or {TIMING} is: row {number} is not what was written of round {number}; --resume"
-                f" repeats the rounds after {covered}"
+                f"{path} is damaged, or {TIMING} is: row {number} is not what was written of round {number}; a run"
+                f" that is resumed repeats the rounds after {covered}"
             )
 
 

@@ -35,7 +35,7 @@ from accord.core.jsonable import Json
 from accord.core.locks import remove_locked, take_lock
 from accord.data.preparation import Preparation
 from accord.runs.adapter import save_adapter
-from accord.runs.checkpoints import AGAIN, Checkpoints
+from accord.runs.checkpoints import START_OVER, Checkpoints
 from accord.runs.checksums import (
     METRICS,
     TIMING,
@@ -112,20 +112,20 @@ class RunFolder:
         try:
             return check_record(self.path) or {"rounds": 0}
         except AccordError as error:
-            again = "delete done to write it anew with --resume, or " if self.state else ""
-            raise AccordError(f"{error}: {again}{AGAIN}") from None
+            rewrite = "delete done and resume the run to write it anew, or " if self.state else ""
+            raise AccordError(f"{error}: {rewrite}{START_OVER}") from None
 
     def _check_name(self, mark: Json) -> None:
         """Refuses a folder that was copied or moved to another run's name; earlier versions did not note their own."""
         if mark.get("run", self.path.name) != self.path.name:
             raise AccordError(
-                f"{self.path} holds another run, {mark['run']}: give it that name again, or {AGAIN} under this one"
+                f"{self.path} holds another run, {mark['run']}: give it that name again, or {START_OVER} under this one"
             )
 
     def _check(self, resume: bool) -> None:
         rounds = self._rounds
         if self.finished_at and self.state is None and not self._imported:
-            raise AccordError(f"{self.path} is marked done but its state.json is missing: start over with --fresh")
+            raise AccordError(f"{self.path} is marked done but its state.json is missing: {START_OVER}")
         if resume or self.over:
             return
         if self.finished_at:
@@ -197,7 +197,7 @@ class RunFolder:
     def tensors(self) -> dict[str, Tensor]:
         """The checkpoint's tensors; none if there is no checkpoint yet."""
         if self.state is None and self.over and self._imported:
-            raise AccordError(f"{self.path} was imported without its model: --fresh trains it here")
+            raise AccordError(f"{self.path} was imported without its model: delete the folder to train it here")
         if self.state is None:
             return {}
         return self._checkpoints.tensors()
@@ -209,7 +209,7 @@ class RunFolder:
         try:
             check_file(path, self.state.get("files", {}).get(path.name))
         except AccordError as error:
-            raise AccordError(f"{error}: {AGAIN}") from None
+            raise AccordError(f"{error}: {START_OVER}") from None
         environments: list[Json] = read_json(path)
         return environments
 

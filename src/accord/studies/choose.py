@@ -10,19 +10,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from accord.core.errors import AccordError
 from accord.core.metrics import Metric
 from accord.data.cache import Progress
+from accord.data.federated import Federation
+from accord.data.portrait import class_names
 from accord.data.unseen import EACH, check_each
 from accord.engines.contract import Job
 from accord.engines.measuring import smaller
 from accord.experiments.experiment import Experiment, assemble, override, tables_of, text_of
 from accord.experiments.groups import Jobs, PlannedRun
+from accord.rules.masks.votes import threshold
 from accord.studies.budget import MOST_SEEDS
 from accord.studies.carry_out import Tell, Train, all_runs
 from accord.studies.files import FILES, tables_at
 from accord.studies.outcome import CONTROLS
-from accord.studies.study import Named, Study, make
+from accord.studies.study import Named, Settings, Study, make
 from accord.studies.verdict import SEEDS
 
 FEW = 12  # clients that are left out one after another; of more, some are unseen
@@ -30,6 +35,7 @@ LEFT_OUT = "data.unseen"  # the axis of clients that are left out; a run that di
 _FILE = FILES / "common" / "choose.toml"
 _FIRST = ("averaging", "gma", "gma-length")  # what the first stage tries
 _AROUND = (1.0, 1 / 3, 3.0)  # client rates, as multiples of the file's
+_COMMON = 80  # per cent of held-out samples in one class from which accuracy says little
 _SHARE = 5  # of so many clients one is unseen, where the file does not say
 
 
@@ -68,9 +74,18 @@ def read(path: str | Path, overrides: Sequence[str] = (), progress: Progress | N
     kept = {key: value for key, value in settings.items() if not key.startswith("algorithm.") and key != "run.seeds"}
     study = _study(Path(path), kept | unseen, clients, experiment.settings.train.lr, home)
     folder = Path(experiment.settings.run.folder) / f"choose-{Path(path).stem}"
-    metric = _metric(_first_job(study, folder, progress))
-    dropped = f"The [algorithm] of {path} is left aside: the rules are {', '.join(study.axes['rule'])}."
-    return Question(_stages(study, experiment), metric, clients, folder, [dropped] * bool(tables.get("algorithm")))
+    job = _first_job(study, folder, progress)
+    metric = _metric(job)
+    notes = _on_a_rare_class(job.fed) if metric.name == "accuracy" else []
+    voters = experiment.first_plan.sample or len(job.fed.clients)
+    if _is_gma(study.axes["rule"]["and-mask"], job, voters):
+        study = study.only({"rule": [name for name in study.axes["rule"] if not name.startswith("and-mask")]})
+        notes.append(
+            f"and-mask is left out: with {voters} client{'s' * (voters > 1)} in a round it is the same rule as gma."
+        )
+    if tables.get("algorithm"):
+        notes.append(f"The [algorithm] of {path} is left aside: the rules are {', '.join(study.axes['rule'])}.")
+    return Question(_stages(study, experiment), metric, clients, folder, notes)
 
 
 def _judged_on(experiment: Experiment, progress: Progress | None) -> tuple[list[str], dict[str, Any]]:
@@ -141,8 +156,34 @@ def _metric(job: Job) -> Metric:
     return Metric(name)
 
 
+def _on_a_rare_class(fed: Federation) -> list[str]:
+    """What to judge by instead of accuracy, where one class has most of the held-out samples."""
+    labels = fed.y[torch.cat(list(fed.heldout.values()))]
+    if labels.ndim > 1:  # a class for every pixel or word
+        return []
+    classes, counts = labels.unique(return_counts=True)
+    share = 100 * float(counts.max() / counts.sum())
+    if share < _COMMON:
+        return []
+    (common,) = class_names(fed, [int(classes[counts.argmax()])])
+    return [
+        f"{share:.0f} % of the held-out samples are of class {common}, and always guessing it has that accuracy, so"
+        " rules may look alike: train.metrics=auc judges them by how they rank the rest (or balanced_accuracy, f1)."
+    ]
+
+
+def _is_gma(and_mask: Settings, job: Job, voters: int) -> bool:
+    """Whether an AND-mask is `gma` of the same tau, whatever clients send. It is where one net vote is enough to pass:
+    what is held back then has none, and gma scales it by 0. Noise on the votes, with privacy, leaves no 0.
+
+    With four clients and 0.4 it takes two votes. Then the two agree only where no client's update is exactly 0, and of
+    a category that one client alone has, or of units that are dead for some, it is.
+    """
+    return job.algorithm.privacy is None and threshold(and_mask["algorithm.mask.tau"], voters) <= 1
+
+
 def _stages(study: Study, experiment: Experiment) -> list[Stage]:
-    """What settles most comes first. The order hangs on no result, so that looking again and again favours no rule."""
+    """What settles most comes first. The order depends on no result, so looking again and again favours no rule."""
     asked = experiment.settings.run.seeds
     spare = [seed for seed in range(MOST_SEEDS + len(asked)) if seed not in asked]
     seeds = tuple(asked if len(asked) >= SEEDS else [*asked, *spare][:MOST_SEEDS])
@@ -195,7 +236,7 @@ def carry_out(question: Question, folder: Path, train: Train, tell: Tell) -> Rea
         runs = all_runs(named, tell)
         left = [run for run in runs if not run.done]
         if left:
-            tell(f"{number + 1} of {len(question.stages)}, {stage.adds}: {len(left)} runs")
+            tell(f"Stage {number + 1} of {len(question.stages)}, {stage.adds}: {len(left)} runs")
             undone, asked = train(left)
             if undone:
                 return replace(reached, stopped=asked, done=len(runs) - undone, runs=len(runs))

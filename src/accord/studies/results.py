@@ -135,7 +135,8 @@ def read(path: Path) -> Results:
             return make(content, path)
     except ValidationError as error:
         first = error.errors()[0]
-        what = " ".join(f"{'.'.join(map(str, first['loc']))}: {first['msg']}".strip(": ").split())
+        said = first["msg"].removeprefix("Value error, ")  # what pydantic puts before sentences of ours
+        what = " ".join(f"{'.'.join(map(str, first['loc']))}: {said}".strip(": ").split())
         raise AccordError(f"{path} does not hold results of accord reproduce: {what}") from None
     except (RecursionError, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise AccordError(f"{path} does not hold results of accord reproduce: {type(error).__name__} {error}") from None

@@ -1,12 +1,25 @@
 """The form of a file that `accord reproduce` writes: what is not of it is refused before anything is judged by it."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from accord.core.measure import SLACK
+from accord.studies.files import FILES
+
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 Number = Annotated[float, Field(ge=-1e18, le=1e18)]  # whole numbers are such, too
 Figure = Number | str | bool | None  # a number that is none is null
+_SHARES = ("accuracy (%)", "participating (%)", "others (%)", "under tau (%)")  # ends of analyses' columns of shares
+_OTHER_METRIC = ("train.metrics", "train.loss", "data.")  # settings by which a study may measure something else
+
+
+def _check_shares(figures: Mapping[str, Figure], whole: int, where: str) -> None:
+    """Refuses a share below 0 or above the whole."""
+    for name, value in figures.items():
+        if isinstance(value, float | int) and not -SLACK <= value <= whole + SLACK:
+            raise ValueError(f"{name} of {where} is {value:g}, and a share must be between 0 and {whole}")
 
 
 class AnalysisFile(BaseModel):
@@ -22,6 +35,14 @@ class AnalysisFile(BaseModel):
     settings: dict[str, Any]
     paper: str | None
     table: str | None
+
+    @model_validator(mode="after")
+    def _shares(self) -> "AnalysisFile":
+        for kind, rows in (("row", self.rows), ("point", self.points)):
+            for number, row in enumerate(rows, 1):
+                shares = {name: value for name, value in row.items() if name.endswith(_SHARES)}
+                _check_shares(shares, 100, f"{kind} {number}")
+        return self
 
 
 class Figures(BaseModel):
@@ -75,4 +96,19 @@ class StudyFile(BaseModel):
                 raise ValueError(
                     f"a cell has values of {', '.join(cell.values)}, and the axes are {', '.join(self.axes)}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _accuracies(self) -> "StudyFile":
+        """All studies that come with accord measure accuracy, unless their command changed that; of others nobody
+        knows what they measure."""
+        measures_other = any(setting in self.command for setting in _OTHER_METRIC)
+        if measures_other or self.study not in {path.stem for path in FILES.glob("*.toml")}:
+            return self
+        for cell in self.cells:
+            where = ", ".join(cell.values.values())
+            for rule, figures in cell.figures.items():
+                for seed, by_split in figures.by_seed.items():
+                    _check_shares(by_split, 1, f"{where} (seed {seed}, by {rule})")
+                _check_shares({f"round {at}": of for at, of in figures.curve.items()}, 1, f"the curve of {where}")
         return self

@@ -12,7 +12,7 @@ from accord.core.errors import AccordError
 from accord.core.files import naming, sync_folder, tensor_bytes
 from accord.core.jsonable import Json
 from accord.core.record import State
-from accord.runs.checkpoints import AGAIN
+from accord.runs.checkpoints import START_OVER
 from accord.runs.checksums import checksum, read_tensors
 from accord.runs.folder import client_file
 
@@ -57,7 +57,7 @@ class ClientStore:
         except AccordError as error:
             other = self._older.get(client, self._current[client]) != self._current[client]
             way_on = "rename older.json to state.json to go on from the checkpoint before, or " if other else ""
-            raise AccordError(f"what client {client} remembers: {error}: {way_on}{AGAIN}") from None
+            raise AccordError(f"what client {client} remembers: {error}: {way_on}{START_OVER}") from None
 
     def versions(self, client: str) -> tuple[int, int]:
         """The rounds of the state that counts and of the one that the last checkpoint names; 0 where there is none."""

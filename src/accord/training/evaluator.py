@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 
+from accord.core.itself import Itself
 from accord.core.record import State
 from accord.engines.contract import Engine, Job, Table, joined
 from accord.runs.evaluation import Evaluation, Parts, by_population, by_turn, summarise_many
@@ -73,7 +74,7 @@ class Looked:
     def kind(self) -> Hashable:
         """What runs share whose figures can be summarised at once: the groups, which runs that read the same have as
         one list, and the parts of them."""
-        return id(self.table.groups), id(self.by.job.fed), self.by._steps, self.took_part
+        return Itself(self.table.groups), self.by.job.fed, self.by._steps, self.took_part
 
 
 def summaries(looks: Sequence[Looked]) -> list[Evaluation]:

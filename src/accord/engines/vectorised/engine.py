@@ -71,9 +71,10 @@ class Vectorised(Engine):
         # that draws when it is evaluated does so in the reference's order.
         lanes_pay = job.device.type == "cuda" and self.descent.model.streams is None and not draws_in_evaluation(job)
         self._evaluation = Evaluation(self.descent.model) if lanes_pay else None
-        # batches that were drawn before they are asked for, or for another run; rows are kept, so their id is theirs
-        self._orders: dict[tuple[Hashable, ...], dict[Hashable, tuple[Tensor, Order]]] = {}  # by round and settings
-        self._cohorts: dict[tuple[Hashable, ...], tuple[Sequence[Member], list[Order]]] = {}  # by the members' ids too
+        # batches that were drawn before they are asked for, or for another run: by round, federation and settings, then
+        # by client and share of its steps, with the rows that they are batches of; or by a whole cohort's members
+        self._orders: dict[Hashable, dict[tuple[str, float], tuple[Tensor, Order]]] = {}
+        self._cohorts: dict[Hashable, list[Order]] = {}
         self._as_one: dict[Algorithm, bool] = {}
 
     def twin(self) -> "Vectorised":
@@ -253,18 +254,23 @@ class Vectorised(Engine):
     def _drawn(self, job: Job, round: int, members: Sequence[Member]) -> list[Order]:
         """The clients' batches. Runs of one seed over one federation draw the same, which is drawn once."""
         training = job.training
-        how = round, job.seed, training.epochs, training.batch, training.steps, job.algorithm.local.full_batch
-        cohort = how, *map(id, members)
+        settings = training.epochs, training.batch, training.steps, job.algorithm.local.full_batch
+        how = round, job.fed, job.seed, *settings
+        cohort = how, *members
         if cohort in self._cohorts:
-            return self._cohorts[cohort][1]
+            return self._cohorts[cohort]
         known = self._orders.setdefault(how, {})
-        keys = [(member.client, id(member.rows), member.share) for member in members]
-        new = {key: member for key, member in zip(keys, members, strict=True) if key not in known}
+        keys = [(member.client, member.share) for member in members]
+        new = {
+            key: member
+            for key, member in zip(keys, members, strict=True)
+            if key not in known or known[key][0] is not member.rows  # pooled data, of which each cohort has others
+        }
         drawn = orders(job, round, list(new.values()), self.probed.least_batch) if new else []
         for (key, member), order in zip(new.items(), drawn, strict=True):
             known[key] = member.rows, order
         of_members = [known[key][1] for key in keys]
-        self._cohorts[cohort] = members, of_members
+        self._cohorts[cohort] = of_members
         return of_members
 
     def _look_ahead(self, requests: Sequence[Request]) -> None:

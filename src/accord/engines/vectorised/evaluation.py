@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from accord.core.itself import Itself
 from accord.engines.contract import Group, Job, Table
 from accord.engines.measuring import OUTPUT, TARGET, kept, numbers, per_sample, table_of
 from accord.engines.transfer import sent
@@ -38,11 +39,10 @@ class Look:
     groups: Sequence[Group]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Read:
     """What is read of some groups: their rows on the device, filled up to whole batches, and where each group ends."""
 
-    groups: Sequence[Group]
     names: list[tuple[str, str]]
     sizes: np.ndarray  # [G]
     rows: Tensor  # [N]
@@ -55,9 +55,7 @@ class _Read:
         rows = torch.cat([rows for _, _, rows in groups])
         rows = torch.cat([rows, rows[:1].expand(missing)])
         bounds = torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)]))
-        return _Read(
-            groups, [(split, client) for split, client, _ in groups], sizes, rows.to(device), bounds.to(device)
-        )
+        return _Read([(split, client) for split, client, _ in groups], sizes, rows.to(device), bounds.to(device))
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class Evaluation:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._read: dict[int, _Read] = {}  # by the groups' id, which they keep while they are held here
+        self._read: dict[Itself[Sequence[Group]], _Read] = {}  # of the groups that were evaluated last
         self._before: tuple[_Read, int] | None = None  # what a run alone read last, and how many bytes of outputs
         self._replayed: _Replayed | None = None
 
@@ -98,26 +96,27 @@ class Evaluation:
     @torch.no_grad()
     def __call__(self, looks: Sequence[Look]) -> list[Table]:
         """A table for each."""
-        device, wanted = self.model.fed.x.device, {id(look.groups): look.groups for look in looks}
-        self._read = {at: self._read.get(at) or _Read.of(groups, device) for at, groups in wanted.items()}
+        device, wanted = self.model.fed.x.device, [Itself(look.groups) for look in looks]
+        self._read = {groups: self._read.get(groups) or _Read.of(groups.of, device) for groups in dict.fromkeys(wanted)}
+        reads = [self._read[groups] for groups in wanted]
         self.model.module.eval()
         at_once = max(2, _PASS // (self._sample * _BATCH))
         sums: list[Tensor] = []
         gathered: list[Gathered] = []
         for first in range(0, len(looks), at_once):
-            some = looks[first : first + at_once]
-            group_sums, outputs_of = self._sums([*some, *some] if len(some) == 1 else some)
+            some, of_some = looks[first : first + at_once], reads[first : first + at_once]
+            twice = 2 if len(some) == 1 else 1
+            group_sums, outputs_of = self._sums(list(some) * twice, of_some * twice)
             sums += group_sums[: len(some)]
             gathered += outputs_of[: len(some)]
         fetched = torch.cat([each.reshape(-1) for each in sums]).cpu().numpy()  # the one look at the device
         parts = np.split(fetched, np.cumsum([each.numel() for each in sums])[:-1])
-        return [self._table(*each) for each in zip(looks, parts, gathered, strict=True)]
+        return [_table(*each) for each in zip(looks, reads, parts, gathered, strict=True)]
 
-    def _sums(self, looks: Sequence[Look]) -> tuple[list[Tensor], list[Gathered]]:
+    def _sums(self, looks: Sequence[Look], reads: Sequence[_Read]) -> tuple[list[Tensor], list[Gathered]]:
         """For each run, `[M, G]`: every number per sample summed over each group; and, where a metric of a whole group
         is asked for, its outputs and targets on the host."""
         job, device = looks[0].job, self.model.fed.x.device
-        reads = [self._read[id(look.groups)] for look in looks]
         length = max(len(read.rows) for read in reads)
         names, held = per_sample(job), dict[str, list[Tensor]]({OUTPUT: [], TARGET: []})
         values = torch.empty(len(looks), len(names), length, dtype=torch.float64, device=device)
@@ -130,7 +129,7 @@ class Evaluation:
                 held[what].append(some.unflatten(0, (len(looks), -1)).cpu())
             first = end
         sums: dict[int, Tensor] = {}
-        for read in {id(read): read for read in reads}.values():
+        for read in dict.fromkeys(reads):
             chosen = [at for at, other in enumerate(reads) if other is read]
             mine = values if len(chosen) == len(reads) else values[sent(np.array(chosen), device)]
             sums |= dict(zip(chosen, self._by_group(mine, read).unbind(0), strict=True))
@@ -198,10 +197,11 @@ class Evaluation:
         counts = np.stack([np.bincount(owner, row, minlength=len(read.sizes)) for row in flat])
         return torch.from_numpy(counts).view(*values.shape[:-1], -1).to(values.device)
 
-    def _table(self, look: Look, sums: np.ndarray, gathered: Gathered) -> Table:
-        read, names = self._read[id(look.groups)], per_sample(look.job)
-        by_name = dict(zip(names, sums.reshape(len(names), len(read.sizes)), strict=True))
-        return table_of(look.job, read.names, read.sizes, by_name, gathered)
+
+def _table(look: Look, read: _Read, sums: np.ndarray, gathered: Gathered) -> Table:
+    names = per_sample(look.job)
+    by_name = dict(zip(names, sums.reshape(len(names), len(read.sizes)), strict=True))
+    return table_of(look.job, read.names, read.sizes, by_name, gathered)
 
 
 def _together(parts: Sequence[Tensor], runs: int) -> Tensor:
