@@ -1,8 +1,15 @@
 """The form of a file that `accord reproduce` writes: what is not of it is refused before anything is judged by it."""
 
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from accord.core.errors import AccordError
+from accord.core.files import check_plain
 
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 Number = Annotated[float, Field(ge=-1e18, le=1e18)]  # whole numbers are such, too
@@ -76,3 +83,29 @@ class StudyFile(BaseModel):
                     f"a cell has values of {', '.join(cell.values)}, and the axes are {', '.join(self.axes)}"
                 )
         return self
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Within it, whatever is wrong with the content of a file is a sentence that names the file, and `what` it should
+    hold."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = " ".join(f"{'.'.join(map(str, first['loc']))}: {first['msg']}".strip(": ").split())
+        raise AccordError(f"{path} does not hold {what}: {why}") from None
+    except (RecursionError, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise AccordError(f"{path} does not hold {what}: {type(error).__name__} {error}") from None
+
+
+def content_of(path: Path, marks: Sequence[str]) -> dict[str, Any]:
+    """What a JSON file holds, which is a table with one of these keys."""
+    check_plain(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or not {*marks} & set(content):
+        raise KeyError(marks[0])
+    return content
