@@ -116,6 +116,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         assert answered(folder, "run", "table.toml", "train.rounds=1", "run.folder=stopped").returncode == 0
         done = answered(folder, "reproduce", "tiny.toml", "--folder", "results", "--seeds", "0,1")
         assert done.returncode == 0, done.stderr
+        plan = answered(folder, "reproduce", "tiny.toml", "--folder", "results", "--seeds", "0,1,2", "--plan", "--json")
+        (folder / "results/tiny.plan.json").write_text(plan.stdout)
         yield folder
         print(dict(sorted(ANSWERS.items())))
 
@@ -206,8 +208,11 @@ def test_any_table(here: Path, data: st.DataObject, name: str, read_only: bool) 
         (here / name).write_bytes(original)
 
 
+STUDIED = ["tiny.toml", "table.toml", "sweep.toml", "results/tiny.json", "results/tiny.plan.json"]
+
+
 @cases(300)
-@given(st.data(), st.sampled_from(["tiny.toml", "table.toml", "sweep.toml", "results/tiny.json"]))
+@given(st.data(), st.sampled_from(STUDIED))
 def test_any_experiment_study_or_result(here: Path, data: st.DataObject, name: str) -> None:
     original = (here / name).read_bytes()
     damage = data.draw(st.sampled_from([damaged_json, damaged_bytes])) if name.endswith("json") else damaged_bytes
@@ -215,6 +220,7 @@ def test_any_experiment_study_or_result(here: Path, data: st.DataObject, name: s
         "tiny.toml": [("reproduce", "tiny.toml", "--plan", "--folder", "planned")],
         "table.toml": [("run", "table.toml", "--dry-run")],
         "sweep.toml": [("sweep", "sweep.toml", "--dry-run")],
+        "results/tiny.plan.json": [("verdicts", "results", "-o", "verdicts.md")],
         "results/tiny.json": [("verdicts", "results", "-o", "verdicts.md"), ("report", "results", "-o", "page.html")],
     }
     try:

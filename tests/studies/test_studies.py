@@ -194,18 +194,8 @@ def test_every_analysis_can_be_planned(name: str, tmp_path: Path) -> None:
     analysis = find_study(name)
     assert isinstance(analysis, Analysis)
     if analysis.trains:
-        planned: list[str] = []
-
-        class Enough(Exception):
-            pass
-
-        def train(arms) -> None:
-            planned.extend(str(run.folder) for arm in arms for run in arm.runs)
-            raise Enough
-
-        with pytest.raises(Enough):
-            analysis.changed(["data.name=digits"]).carry_out(tmp_path / "here", train)
-        assert planned and all(folder.startswith(str(tmp_path / "here")) for folder in planned)
+        planned = analysis.changed(["data.name=digits"]).planned(tmp_path / "here")
+        assert planned and all(run.folder.parent == tmp_path / "here" for run in planned)
 
 
 def test_an_analysis_is_carried_out_and_told(analysed: Path) -> None:
@@ -254,6 +244,14 @@ def test_an_analysis_planned_and_in_json(tmp_path: Path) -> None:
     (tmp_path / "one.toml").write_text(ROUND)
     assert "Wells: trains nothing" in inside(tmp_path, "reproduce", "wells.toml", "--plan")[1]
     assert "One round, 2 runs, 0 of them done" in inside(tmp_path, "reproduce", "one.toml", "--plan")[1]
+    plans = [
+        json.loads(inside(tmp_path, "reproduce", name, "--plan", "--json")[1]) for name in ("wells.toml", "one.toml")
+    ]
+    assert [(plan["plan"], plan["cells"], plan["device"]) for plan in plans] == [
+        ("wells", None, None),
+        ("one", None, "cpu"),
+    ]
+    assert plans[0]["kinds"] == [] and [kind["runs"] for kind in plans[1]["kinds"]] == [2]
     assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").rglob("*.json"))
     assert json.loads(inside(tmp_path, "reproduce", "wells.toml", "--json")[1])["title"] == "Wells"
 

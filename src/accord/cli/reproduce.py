@@ -10,13 +10,13 @@ import typer
 from rich.console import Console
 
 from accord.cli.shared import finite, print_table, this_command, train_all
-from accord.cli.study_output import print_plan, print_study, warn, write_results
+from accord.cli.study_output import print_study, warn, write_results
+from accord.cli.study_plan import print_analysis_plan, print_study_plan
 from accord.core.errors import AccordError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from accord.analyses.arms import Arm
     from accord.experiments.sweep import PlannedRun
     from accord.studies import Analysis
     from accord.studies.carry_out import CarriedOut
@@ -60,12 +60,14 @@ def reproduce(
     import_from: Annotated[
         list[Path] | None, typer.Option("--import", metavar="FILE", help="Take up runs that --export packed.")
     ] = None,
-    add: Annotated[bool, typer.Option("--add", help="Keep the cells of earlier commands.")] = False,
+    add: Annotated[
+        bool, typer.Option("--add", help="Keep the cells of earlier commands; with --plan, leave out finished ones.")
+    ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Estimate runs and time; train nothing.")] = False,
     select: Annotated[
         str | None, typer.Option(metavar="RULE", help="The table's rule: held-out, last10, oracle, a study's own.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results, or the plan, as JSON.")] = False,
 ) -> None:
     """Rerun a table or figure of the papers, cell by cell, and print ours beside theirs.
 
@@ -88,10 +90,9 @@ def reproduce(
     """
     from accord.data import available
     from accord.studies import Analysis, everything, find
-    from accord.studies.carry_out import all_runs
     from accord.studies.export import export_runs
     from accord.studies.outcome import plain
-    from accord.studies.results import added
+    from accord.studies.results import added, finished
     from accord.studies.study import POOL
 
     if listing or study is None:
@@ -111,7 +112,7 @@ def reproduce(
             )
         chosen = chosen.changed([*changes, *([f"run.seeds={seeds}"] if seeds else [])])
         _take_up(import_from, folder / POOL)
-        _analyse(chosen, folder, plan, as_json)
+        print_analysis_plan(chosen, folder / POOL, as_json) if plan else _analyse(chosen, folder, as_json)
         return
     chosen = chosen.only(_axes(only))
     if not chosen.cells:
@@ -121,19 +122,19 @@ def reproduce(
         raise AccordError(
             f"there is no rule {rule!r} for the table of {chosen.name}: choose one of {', '.join(chosen.rules)}"
         )
-    chosen = chosen.changed(changes, _numbers(seeds), grid)
+    asked = _numbers(seeds)
+    chosen = chosen.changed(changes, asked, grid)
     _take_up(import_from, folder / POOL)
-    if plan:
-        points = sum(len(cell.points) for cell in chosen.cells)
-        title = f"{chosen.title}: {len(chosen.cells)} cells, {points} points of the grid"
-        print_plan(title, all_runs(chosen.named(folder / POOL), warn))
-        return
     path = folder / f"{chosen.name}.json"
     changed = sorted(change for change in changes if not change.startswith("run.")) + ["no grid"] * (not grid)
     if add:
         added(
             {**plain(chosen, [], this_command()), "changed": changed}, path
         )  # what cannot be added to is told before anything is trained
+    if plan:
+        left = chosen.without(finished(path, len(asked or ()))) if add else chosen
+        print_study_plan(left, folder / POOL, as_json)
+        return
     done, late = _train(chosen, folder / POOL, rule, grow, minutes, more_seeds)
     chosen, results = done.study, done.results
     written = {**plain(chosen, results, this_command(), done.runs), "changed": changed}
@@ -186,7 +187,7 @@ def _train(
     return done, interrupt.late
 
 
-def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> None:
+def _analyse(analysis: "Analysis", folder: Path, as_json: bool) -> None:
     """An analysis: its files in a folder of its own, and beside it what came of it."""
     from accord.analyses.output import write
     from accord.analyses.style import can_draw
@@ -196,21 +197,11 @@ def _analyse(analysis: "Analysis", folder: Path, plan: bool, as_json: bool) -> N
     from accord.studies.study import POOL
     from accord.studies.text import printed_cells
 
-    def train(arms: "Sequence[Arm]") -> None:
-        if not plan:
-            return train_arms(arms)
-        print_plan(analysis.title, [run for one in arms for run in one.runs])
-        raise typer.Exit
-
-    if plan and not analysis.trains:
-        print(f"{analysis.title}: trains nothing, and takes less than a minute")
-        return
     kind = "png" if can_draw() else "none"
     if kind == "none":
         warn("There will be no figure, which needs matplotlib: pip install 'accord-fl[plot]'")
-    if not plan:
-        ready(folder / analysis.name, kind)
-    result = analysis.carry_out(folder / POOL, train)
+    ready(folder / analysis.name, kind)
+    result = analysis.carry_out(folder / POOL, train_arms)
     files = write(result, folder / analysis.name, kind)
     results = written(analysis, result, files, this_command())
     write_results(folder / f"{analysis.name}.json", results)

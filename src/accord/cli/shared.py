@@ -67,21 +67,15 @@ def print_table(cells: list[list[str]]) -> None:
 
 def print_time(runs: "list[PlannedRun]") -> None:
     """What is left of the runs, and a guess at its time from a short try on this device, made once for each kind."""
-    from accord.experiments.pace import ahead
+    from accord.experiments.pace import ahead, in_hours, may_end_early
 
     shares = ahead(runs, lambda text: tell(Console(stderr=True), text))
     for share in shares:
         how = "one by one" if share.at_once == 1 else f"{share.at_once} in lockstep"
-        print(f"  {share.kind}: {share.runs} runs, {share.rounds:,} rounds, {how}, {_in_hours(share.seconds)}")
+        print(f"  {share.kind}: {share.runs} runs, {share.rounds:,} rounds, {how}, {in_hours(share.seconds)}")
     if shares:
-        most = any(run.experiment.settings.train.patience for run in runs)
-        print(f"{'at most' if most else 'about'} {_in_hours(sum(share.seconds for share in shares))} on this device")
-
-
-def _in_hours(seconds: float) -> str:
-    if seconds >= 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+        total = in_hours(sum(share.seconds for share in shares))
+        print(f"{'at most' if may_end_early(runs) else 'about'} {total} on this device")
 
 
 def train_experiments(

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from accord.cli.shared import print_time, tell
+from accord.cli.shared import tell
 from accord.core.errors import AccordError
 
 if TYPE_CHECKING:
-    from accord.experiments.sweep import PlannedRun
     from accord.studies.outcome import Result
     from accord.studies.study import Study
 
@@ -49,8 +48,3 @@ def print_study(study: "Study", results: "list[Result]", rule: str) -> None:
         " correction)"
     )
     print_cells(console, cells)
-
-
-def print_plan(title: str, runs: "list[PlannedRun]") -> None:
-    print(f"{title}, {len(runs)} runs, {sum(run.done for run in runs)} of them done")
-    print_time(runs)

@@ -14,18 +14,23 @@ def verdicts(
     ),
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("replication/README.md"),
 ) -> None:
-    """Write the replication report: ours beside theirs for every study in a folder, and a verdict on every claim of the
-    papers. The same as a page, with curves, is written beside it: index.html."""
+    """Write the replication report: ours beside theirs for every study in a folder, a verdict on every claim of the
+    papers, and what is left to run. The same as a page, with curves, is written beside it: index.html.
+
+    Where the folder has STUDY.plan.json, what `accord reproduce STUDY --plan --add --json` printed, the report has the
+    hours that are left."""
     from accord.core.files import write_text
     from accord.studies.html import html
     from accord.studies.page import page
+    from accord.studies.plan import SUFFIX, read_plan
     from accord.studies.results import read_all
 
     files = sorted(folder.glob("*.json"))
-    if not files:
+    plans = [file for file in files if file.name.endswith(SUFFIX)]
+    if len(plans) == len(files):
         raise AccordError(f"there are no results in {folder}: accord reproduce STUDY writes them")
-    results = read_all(files)
-    text = page(results)
+    results = read_all([file for file in files if file not in plans])
+    text = page(results, [read_plan(file) for file in plans])
     written = {output: text, output.with_name("index.html"): html(text, results)}  # both, before either is written
     output.parent.mkdir(parents=True, exist_ok=True)
     for path, content in written.items():

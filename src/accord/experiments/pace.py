@@ -63,6 +63,24 @@ def ahead(runs: Sequence[PlannedRun], tell: Callable[[str], None]) -> list[Share
     return shares
 
 
+def device_of(run: PlannedRun) -> str:
+    """The name of the device that the run would train on."""
+    device = pick_device(run.experiment.settings.run.device)
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def may_end_early(runs: Sequence[PlannedRun]) -> bool:
+    """Whether some may end before their last round, so that the time of all is an upper bound."""
+    return any(run.experiment.settings.train.patience for run in runs)
+
+
+def in_hours(seconds: float) -> str:
+    """`38.2 h`, `12 min`, `40 s`."""
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
 def _kind(run: PlannedRun) -> str:
     """What the time of a round hangs on: runs of one kind take equally long."""
     settings = run.experiment.settings
@@ -76,10 +94,8 @@ def _kind(run: PlannedRun) -> str:
 
 def _pace(runs: Sequence[PlannedRun], tell: Callable[[str], None]) -> Pace:
     """The pace of runs of one kind, measured now or before."""
-    where, kind = runs[0].experiment.settings.run, _kind(runs[0])
-    device = pick_device(where.device)
-    here = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    key = f"{here}, engine {where.engine}, accord {__version__}, torch {torch.__version__}, {kind}"
+    engine, kind = runs[0].experiment.settings.run.engine, _kind(runs[0])
+    key = f"{device_of(runs[0])}, engine {engine}, accord {__version__}, torch {torch.__version__}, {kind}"
     path = cache_folder() / "pace.json"
     try:
         known = read_json(path)
@@ -94,10 +110,12 @@ def _pace(runs: Sequence[PlannedRun], tell: Callable[[str], None]) -> Pace:
 
 
 def _measured(runs: Sequence[PlannedRun]) -> Pace:
-    """Rounds of a run by itself or, where that is how they go, of as many in lockstep as there is room for."""
+    """Rounds of a run by itself or, where they share a batch, of as many in lockstep as there is room for. Where each
+    takes its own time in lockstep, one tells the pace of all."""
     jobs = Jobs()
     jobs.stack(runs[:_LOOKED_AT])  # as a sweep does, so that those go together that will
     group, engine = packed(grouped(runs[:_LOOKED_AT], jobs)[0], jobs)  # the first run, and those that can go with it
+    tried_runs = group.at_once if engine is not None and engine.one_batch else 1
     moments: list[list[float]] = [[] for _ in range(_TRIED)]
 
     def loop_of(run: PlannedRun) -> Loop:
@@ -117,9 +135,9 @@ def _measured(runs: Sequence[PlannedRun]) -> Pace:
             loop.go()
     else:
         with steady(engine.job.speed):
-            for _ in together(map(loop_of, islice(group.runs, group.at_once)), engine, group.at_once):
+            for _ in together(map(loop_of, islice(group.runs, tried_runs)), engine, tried_runs):
                 pass
         engine.close()
     ends = [max(moment) for moment in moments]
-    training, with_evaluation = ((later - earlier) / group.at_once for earlier, later in pairwise(ends))
+    training, with_evaluation = ((later - earlier) / tried_runs for earlier, later in pairwise(ends))
     return Pace(training, max(0.0, with_evaluation - training), group.at_once)

@@ -16,18 +16,26 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accord.analyses.arms import Train
+from accord.analyses.arms import Arm, Train
 from accord.analyses.output import Result
 from accord.analyses.registry import ANALYSES, TRAINING
 from accord.core.errors import AccordError, did_you_mean
 from accord.core.files import flat, plain
 from accord.experiments.experiment import override
 from accord.experiments.settings import shown
+from accord.experiments.sweep import PlannedRun
 from accord.studies.files import check_keys, toml
 from accord.studies.outcome import PROTOCOL
 from accord.studies.published import Printed, find, numbers
 
 KEYS = ("title", "paper", "table", "about", "analysis", "options", "settings", "places")
+
+
+class _Planned(Exception):
+    """Ends an analysis where it would train, with the runs that it asked for."""
+
+    def __init__(self, runs: list[PlannedRun]) -> None:
+        self.runs = runs
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,19 @@ class Analysis:
             return work(**self.options)
         overrides = [f"{key}={toml(value)}" for key, value in {**self.settings, "run.folder": str(folder)}.items()]
         return work(overrides, train, **self.options)
+
+    def planned(self, folder: Path) -> list[PlannedRun]:
+        """The runs that it would train; none is trained."""
+
+        def stop(arms: Sequence[Arm]) -> None:
+            raise _Planned([run for one in arms for run in one.runs])
+
+        if self.trains:
+            try:
+                self.carry_out(folder, stop)
+            except _Planned as planned:
+                return planned.runs
+        return []
 
 
 def make(name: str, tables: dict[str, Any]) -> Analysis:

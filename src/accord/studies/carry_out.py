@@ -67,7 +67,7 @@ def carry_out(
 def _train(order: Sequence[Sequence[Named]], train: Train) -> tuple[int, bool]:
     left, asked = 0, False
     for batch in order:
-        left, asked = train(_runs(batch))
+        left, asked = train(runs_of(batch))
         if left:
             break
     return left, asked
@@ -76,7 +76,7 @@ def _train(order: Sequence[Sequence[Named]], train: Train) -> tuple[int, bool]:
 def all_runs(named: Sequence[Named], tell: Tell) -> list[PlannedRun]:
     """All runs of the cells, each once. Cells whose data are not here are told of and left out; if there are no others,
     that is an error."""
-    runs = _runs(named)
+    runs = runs_of(named)
     missing = Counter(one.missing for one in named if one.missing is not None)
     if missing and not runs:
         raise AccordError(next(iter(missing)))
@@ -85,5 +85,6 @@ def all_runs(named: Sequence[Named], tell: Tell) -> list[PlannedRun]:
     return runs
 
 
-def _runs(named: Sequence[Named]) -> list[PlannedRun]:
+def runs_of(named: Sequence[Named]) -> list[PlannedRun]:
+    """All runs of the cells that have some, each once."""
     return list({run.folder: run for one in named for _, run in one.runs}.values())

@@ -5,17 +5,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from accord.analyses.output import cells as analysis_cells
-from accord.core.errors import AccordError
-from accord.studies import everything
-from accord.studies.analysis import Analysis
 from accord.studies.analysis_claims import judge_analysis
 from accord.studies.map import drawn, is_map
 from accord.studies.map_text import choice_cells, pooled_cells, sentence
+from accord.studies.not_run import not_run
 from accord.studies.outcome import MAIN_RULE, compare
+from accord.studies.plan import StudyPlan
 from accord.studies.published import numbers
 from accord.studies.results import AnalysisResults, Results, StudyResults, naming
-from accord.studies.study import load
-from accord.studies.text import comparison_cells, result_cells
+from accord.studies.text import comparison_cells, markdown, result_cells
 from accord.studies.verdict import MARGIN, NEVER_RUN, SEEDS, Claim, Verdict, claims, judge
 
 _HEAD = f"""# Replication
@@ -45,8 +43,9 @@ _NOT_RUN = "not run yet"
 _LATER = {"open": 1, _NOT_RUN: 2}  # what is settled stands before them
 
 
-def page(results: Sequence[Results]) -> str:
-    """The report, in Markdown. Its first line says how many numbers are answered."""
+def page(results: Sequence[Results], plans: Sequence[StudyPlan] = ()) -> str:
+    """The report, in Markdown. Its first line says how many numbers are answered; its last section what is left to run
+    and, as far as there are plans, how long that takes."""
     studies = [one for one in results if isinstance(one, StudyResults)]
     analyses = [one for one in results if isinstance(one, AnalysisResults)]
     by_name: dict[str, Results] = {one.study.name: one for one in studies}
@@ -74,7 +73,7 @@ def page(results: Sequence[Results]) -> str:
     for analysis in analyses:
         with naming(analysis):
             lines += _analysis(analysis)
-    return "\n".join([*lines, *_not_run(studies, analyses)]) + "\n"
+    return "\n".join([*lines, *not_run(studies, analyses, plans)]) + "\n"
 
 
 def _kind(verdicts: Mapping[str, Verdict]) -> str:
@@ -154,44 +153,3 @@ def _analysis(one: AnalysisResults) -> list[str]:
         *(f"- {note}" for note in one.notes),
         *files,
     ]
-
-
-def _not_run(studies: Sequence[StudyResults], analyses: Sequence[AnalysisResults]) -> list[str]:
-    """Studies without results, and of those that have some the cells that are missing, with the reason as far as the
-    files tell it."""
-    lines = []
-    for one in studies:
-        for why in dict.fromkeys(result.missing for result in one.results if result.missing):
-            lines.append(f"- {one.study.name}: {sum(result.missing == why for result in one.results)} cells, {why}")
-        partly = [result for result in one.results if not result.missing and not result.complete]
-        if partly:
-            done, runs = sum(result.done for result in partly), sum(result.runs for result in partly)
-            lines.append(f"- {one.study.name}: {len(partly)} cells not finished, {done} of their {runs} runs done")
-        left = _cells(one.study.name) - len(one.results)
-        if left > 0:
-            lines.append(f"- {one.study.name}: {left} cells not asked for by its command")
-    have = {one.study.name for one in studies} | {one.name for one in analyses}
-    for name, study in everything().items():
-        if name not in have and not is_map(study):  # which no printed number and no claim waits for
-            count = "an analysis" if isinstance(study, Analysis) else f"{len(study.cells)} cells"
-            lines.append(f"- {name} ({study.title}; {count}): no results file")
-    return ["", "## Not run", "", *lines] if lines else []
-
-
-def _cells(name: str) -> int:
-    """Cells of a study that comes with accord; none are known of a file of yours."""
-    try:
-        return len(load(name).cells)
-    except AccordError:
-        return 0
-
-
-def markdown(cells: Sequence[Sequence[str]]) -> list[str]:
-    """Cells as a Markdown table."""
-    head, *rows = cells
-    return [_line(head), "|" + "---|" * len(head), *map(_line, rows)]
-
-
-def _line(row: Sequence[str]) -> str:
-    safe = [cell.replace("|", "\\|") for cell in row]
-    return f"| {' | '.join(safe)} |"

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from accord.core.errors import AccordError
-from accord.core.files import check_plain
 from accord.runs.text import Cells
 from accord.studies.outcome import PROTOCOL, Figures, Result
 from accord.studies.published import Printed, find
-from accord.studies.results_form import AnalysisFile, StudyFile
+from accord.studies.results_form import AnalysisFile, StudyFile, content_of, reading
 from accord.studies.study import Cell, Study
 from accord.studies.text import printed_cells
 
@@ -116,6 +113,15 @@ def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
     }
 
 
+def finished(path: Path, seeds: int = 0) -> list[dict[str, str]]:
+    """The cells, by the values of their axes, whose runs a results file has all, with so many seeds or more; none
+    without a file."""
+    one = read(path) if path.exists() else None
+    if not isinstance(one, StudyResults):
+        return []
+    return [result.cell.values for result in one.results if result.complete and result.seeds >= seeds]
+
+
 def _seeds(cell: Mapping[str, Any]) -> int:
     """The fewest seeds of any rule that has figures."""
     return min((len(figures["by_seed"]) for figures in cell["figures"].values()), default=0)
@@ -123,27 +129,16 @@ def _seeds(cell: Mapping[str, Any]) -> int:
 
 def read(path: Path) -> Results:
     """Results from their file."""
-    try:
-        check_plain(path)
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or not {"study", "analysis"} & set(content):
-            raise KeyError("study")
-        protocol = content.get("protocol")
-        if protocol == PROTOCOL:
-            form, make = (AnalysisFile, _analysis) if "analysis" in content else (StudyFile, _study)
-            form.model_validate(content)
-            return make(content, path)
-    except ValidationError as error:
-        first = error.errors()[0]
-        said = first["msg"].removeprefix("Value error, ")  # what pydantic puts before sentences of ours
-        what = " ".join(f"{'.'.join(map(str, first['loc']))}: {said}".strip(": ").split())
-        raise AccordError(f"{path} does not hold results of accord reproduce: {what}") from None
-    except (RecursionError, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise AccordError(f"{path} does not hold results of accord reproduce: {type(error).__name__} {error}") from None
-    raise AccordError(
-        f"{path} has results of protocol {protocol}, and this is protocol {PROTOCOL}: they are not judged together; "
-        "accord reproduce writes the file again from its runs"
-    )
+    with reading(path, "results of accord reproduce"):
+        content = content_of(path, ("study", "analysis"))
+        if content.get("protocol") != PROTOCOL:
+            raise AccordError(
+                f"{path} has results of protocol {content.get('protocol')}, and this is protocol {PROTOCOL}: they are"
+                " not judged together; accord reproduce writes the file again from its runs"
+            )
+        form, make = (AnalysisFile, _analysis) if "analysis" in content else (StudyFile, _study)
+        form.model_validate(content)
+        return make(content, path)
 
 
 def _analysis(content: Mapping[str, Any], path: Path) -> AnalysisResults:

@@ -1,10 +1,15 @@
 """The form of a file that `accord reproduce` writes: what is not of it is refused before anything is judged by it."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from accord.core.errors import AccordError
+from accord.core.files import check_plain
 from accord.core.measure import SLACK
 from accord.studies.files import FILES
 
@@ -112,3 +117,30 @@ class StudyFile(BaseModel):
                     _check_shares(by_split, 1, f"{where} (seed {seed}, by {rule})")
                 _check_shares({f"round {at}": of for at, of in figures.curve.items()}, 1, f"the curve of {where}")
         return self
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Within it, whatever is wrong with the content of a file is a sentence that names the file, and `what` it should
+    hold."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        said = first["msg"].removeprefix("Value error, ")  # what pydantic puts before sentences of ours
+        why = " ".join(f"{'.'.join(map(str, first['loc']))}: {said}".strip(": ").split())
+        raise AccordError(f"{path} does not hold {what}: {why}") from None
+    except (RecursionError, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise AccordError(f"{path} does not hold {what}: {type(error).__name__} {error}") from None
+
+
+def content_of(path: Path, marks: Sequence[str]) -> dict[str, Any]:
+    """What a JSON file holds, which is a table with one of these keys."""
+    check_plain(path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or not {*marks} & set(content):
+        raise KeyError(marks[0])
+    return content

@@ -46,6 +46,11 @@ class Cell:
     seeds: tuple[int, ...] = ()
 
     @property
+    def data(self) -> str:
+        """The data set that it takes."""
+        return str(self.settings.get("data.name", "mnist"))
+
+    @property
     def points(self) -> list[Settings]:
         """The combinations of the grid, each of which is tried with every seed."""
         return [dict(zip(self.grid, combination, strict=True)) for combination in product(*self.grid.values())]
@@ -108,7 +113,7 @@ class Study:
     @property
     def data(self) -> list[str]:
         """The data sets that its cells take."""
-        return list(dict.fromkeys(cell.settings.get("data.name", "mnist") for cell in self.cells))
+        return list(dict.fromkeys(cell.data for cell in self.cells))
 
     @property
     def evaluates_all(self) -> bool:
@@ -141,6 +146,11 @@ class Study:
             for axis, wanted in chosen.items()
         }
         return replace(self, axes={**self.axes, **some})
+
+    def without(self, places: Iterable[Mapping[str, str]]) -> "Study":
+        """The study without the cells that have these values of its axes."""
+        skipped = tuple({axis: [value] for axis, value in values.items()} for values in places)
+        return replace(self, skip=(*self.skip, *skipped))
 
     def changed(self, overrides: Iterable[str] = (), seeds: Sequence[int] | None = None, grid: bool = True) -> "Study":
         """The study with settings that go before all others, other seeds, or no grid: then the settings say what a

@@ -123,3 +123,14 @@ def interval_text(interval: Estimate, metric: Metric = ACCURACY) -> str:
 def _signed(value: float, metric: Metric) -> str:
     figure = metric.figure(value)
     return figure if figure.startswith("-") else f"+{figure}"
+
+
+def markdown(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Cells as a Markdown table."""
+    head, *rows = cells
+    return [_line(head), "|" + "---|" * len(head), *map(_line, rows)]
+
+
+def _line(row: Sequence[str]) -> str:
+    safe = [cell.replace("|", "\\|") for cell in row]
+    return f"| {' | '.join(safe)} |"

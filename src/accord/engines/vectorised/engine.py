@@ -69,7 +69,7 @@ class Vectorised(Engine):
         self.descent = Descent(job, self._reference.fed, self.probed.drops_out, lanes)
         # A CPU evaluates one run after another as fast; kernels of a large model fill a device by themselves; a model
         # that draws when it is evaluated does so in the reference's order.
-        lanes_pay = job.device.type == "cuda" and self.descent.model.streams is None and not draws_in_evaluation(job)
+        lanes_pay = job.device.type == "cuda" and self.one_batch and not draws_in_evaluation(job)
         self._evaluation = Evaluation(self.descent.model) if lanes_pay else None
         # batches that were drawn before they are asked for, or for another run: by round, federation and settings, then
         # by client and share of its steps, with the rows that they are batches of; or by a whole cohort's members
@@ -90,6 +90,12 @@ class Vectorised(Engine):
         self.descent.forget()
         if self._evaluation is not None:
             self._evaluation.forget()
+
+    @property
+    def one_batch(self) -> bool:
+        """Whether all lanes are one computation, which is faster than one lane after another. Lanes of a large model
+        are not: each takes its own time."""
+        return self.descent.model.streams is None
 
     @property
     def lanes_at_once(self) -> int | None:

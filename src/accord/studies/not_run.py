@@ -1,0 +1,127 @@
+"""The replication report's last section: what was not run, and how long it would take where there are plans of it."""
+
+from collections.abc import Iterable, Sequence
+
+from accord.core.errors import AccordError
+from accord.experiments.pace import in_hours
+from accord.studies import everything
+from accord.studies.analysis import Analysis
+from accord.studies.map import is_map
+from accord.studies.plan import Missing, StudyPlan
+from accord.studies.results import AnalysisResults, StudyResults
+from accord.studies.study import load
+from accord.studies.text import markdown
+
+
+def not_run(
+    studies: Sequence[StudyResults], analyses: Sequence[AnalysisResults], plans: Sequence[StudyPlan]
+) -> list[str]:
+    """Studies without results, and of those that have some the cells that are missing, with the reason as far as the
+    files tell it; then the time for them."""
+    lines = {one.study.name: _unfinished(one) for one in studies}
+    have = {*lines, *(one.name for one in analyses)}
+    for name, study in everything().items():
+        if name not in have and not is_map(study):  # which no printed number and no claim waits for
+            count = "an analysis" if isinstance(study, Analysis) else f"{len(study.cells)} cells"
+            lines[name] = [f"- {name} ({study.title}; {count}): no results file"]
+    complete = {one.study.name: sum(result.complete for result in one.results) for one in studies}
+    left = {plan.plan: _left(plan, complete, have) for plan in plans}
+    counted = [plan for plan in plans if left[plan.plan] > 0 and (plan.kinds or plan.missing)]
+    text = [line for of in lines.values() for line in of]
+    if counted:
+        planned = {plan.plan for plan in counted}
+        text += ["", *_time(counted, left), *_without_data(counted)]
+        text += _unplanned([name for name, of in lines.items() if of and name not in planned])
+    return ["", "## Not run", "", *text] if text else []
+
+
+def _unfinished(one: StudyResults) -> list[str]:
+    """A line for each reason why cells of a study have no results, or not all."""
+    name, lines = one.study.name, []
+    for why in dict.fromkeys(result.missing for result in one.results if result.missing):
+        lines.append(f"- {name}: {sum(result.missing == why for result in one.results)} cells, {why}")
+    partly = [result for result in one.results if not result.missing and not result.complete]
+    if partly:
+        done, runs = sum(result.done for result in partly), sum(result.runs for result in partly)
+        lines.append(f"- {name}: {len(partly)} cells not finished, {done} of their {runs} runs done")
+    left = _cells(name) - len(one.results)
+    if left > 0:
+        lines.append(f"- {name}: {left} cells not asked for by its command")
+    return lines
+
+
+def _cells(name: str) -> int:
+    """Cells of a study that comes with accord; none are known of a file of yours."""
+    try:
+        return len(load(name).cells)
+    except AccordError:
+        return 0
+
+
+# ------------------------------------------------------------------------------------------------- how long it takes
+
+
+def _left(plan: StudyPlan, complete: dict[str, int], have: set[str]) -> int:
+    """How many cells the results are still without, whatever was left when the plan was made; an analysis counts as
+    one."""
+    if plan.cells is None:
+        return int(plan.plan not in have)
+    known = _cells(plan.plan)
+    return known - complete.get(plan.plan, 0) if known else plan.cells
+
+
+def _time(plans: Sequence[StudyPlan], left: dict[str, int]) -> list[str]:
+    """A row for each plan, and the sum."""
+    rows = [["study", "cells", "runs", "time left", "device", "lacks", "command"]]
+    hours: dict[str, float] = {}
+    for plan in plans:
+        about = "-"
+        if plan.device is not None:
+            hours[plan.device] = hours.get(plan.device, 0.0) + plan.seconds
+            about = "at most " * plan.at_most + in_hours(plan.seconds)
+        lacking = ", ".join(f"{one.data} ({_count([one])})" for one in plan.missing)
+        command = f"`{plan.command}`"
+        rows.append([plan.plan, _counted(plan, left), f"{plan.runs:,}", about, plan.device or "-", lacking, command])
+    intro = "The time left, as the commands estimate it from a few rounds of each kind of run on the device:"
+    total = " and ".join(f"{in_hours(seconds)} on {device}" for device, seconds in hours.items())
+    bound = "at most" if any(plan.at_most for plan in plans) else "about"
+    sentence = f"In all {bound} {total}. Runs that studies share are counted in each of them."
+    return [intro, "", *markdown(rows), *(["", sentence] if hours else [])]
+
+
+def _counted(plan: StudyPlan, left: dict[str, int]) -> str:
+    """A plan's cells, and those that are left where that has changed since, or the plan is for some of them."""
+    if plan.cells is None:
+        return "an analysis"
+    now = left[plan.plan]
+    return str(plan.cells) if plan.cells == now else f"{plan.cells} planned, {now} left"
+
+
+def _without_data(plans: Iterable[StudyPlan]) -> list[str]:
+    """What cannot be run, by the data set that it lacks."""
+    lacking: dict[str, list[tuple[str, Missing]]] = {}
+    for plan in plans:
+        for one in plan.missing:
+            lacking.setdefault(one.data, []).append((plan.plan, one))
+    if not lacking:
+        return []
+    lines = []
+    for data, entries in sorted(lacking.items()):
+        names, missing = zip(*entries, strict=True)
+        why = " ".join(missing[0].why.split())
+        lines.append(f"- {data}, for {_count(missing)} ({', '.join(names)}): {why}")
+    missing_in_all = [one for entries in lacking.values() for _, one in entries]
+    return ["", f"Not included, because the data are missing there: {_count(missing_in_all)}.", "", *lines]
+
+
+def _count(missing: Sequence[Missing]) -> str:
+    """`72 cells`, `72 cells and 1 analysis`."""
+    cells, analyses = sum(one.cells or 0 for one in missing), sum(one.cells is None for one in missing)
+    counts = {"cell": cells, "analysis": analyses}
+    plural = {"cell": "cells", "analysis": "analyses"}
+    return " and ".join(f"{n} {what if n == 1 else plural[what]}" for what, n in counts.items() if n)
+
+
+def _unplanned(names: Sequence[str]) -> list[str]:
+    """Those that there is no estimate of: the sum is without them."""
+    return ["", f"There is no estimate for {', '.join(names)}."] if names else []

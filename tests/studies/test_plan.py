@@ -1,0 +1,224 @@
+"""What is left of a study and how long it may take: the plan as a command prints it, and as the report has it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accord.cli.verdicts import verdicts
+from accord.studies.page import page
+from accord.studies.plan import StudyPlan, read_plan
+from accord.studies.results import read_all
+from command import refused
+from conftest import sentence
+from study_commands import TINY, inside
+
+RESULTS = Path(__file__).parents[2] / "replication/results"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Results of the tiny study with one of its three cells, which has all its runs."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "tiny.toml").write_text(TINY)
+    code, _, err = inside(folder, "reproduce", "tiny.toml", "--only", "rule=mean")
+    assert code == 0, err
+    return json.loads((folder / "runs/reproduce/tiny.json").read_text())
+
+
+@pytest.fixture
+def here(finished: dict[str, Any], tmp_path: Path) -> Path:
+    """A folder with the study's file and those results, but none of their runs."""
+    (tmp_path / "tiny.toml").write_text(TINY)
+    write(tmp_path / "runs/reproduce/tiny.json", finished)
+    return tmp_path
+
+
+def write(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def planned(folder: Path, *words: str) -> StudyPlan:
+    """What the command prints as JSON, and nothing else on standard output."""
+    code, out, err = inside(folder, "reproduce", "tiny.toml", "--plan", "--json", *words)
+    assert code == 0, err
+    return StudyPlan.model_validate(json.loads(out))
+
+
+# ------------------------------------------------------------------------------------------------------- the command
+
+
+def test_with_add_a_plan_leaves_out_what_the_results_have(here: Path) -> None:
+    whole, rest = planned(here), planned(here, "--add")
+    assert (whole.cells, whole.runs) == (3, 12) and (rest.cells, rest.runs) == (2, 8)
+    assert rest.seconds == pytest.approx(whole.seconds * 8 / 12, abs=0.1), "both by the pace that was measured once"
+    code, out, err = inside(here, "reproduce", "tiny.toml", "--plan", "--add")
+    assert code == 0 and "2 cells, 4 points of the grid, 8 runs, 0 of them done" in out, err
+
+
+def test_a_cell_is_left_out_only_if_it_has_all_that_is_asked_for(here: Path, finished: dict[str, Any]) -> None:
+    assert planned(here, "--add", "--seeds", "0,1").cells == 2
+    assert planned(here, "--add", "--seeds", "0,1,2").cells == 3, "it has two seeds"
+    assert planned(here, "--add", "--only", "rule=mean").cells == 0
+    (cell,) = finished["cells"]
+    write(here / "runs/reproduce/tiny.json", {**finished, "cells": [{**cell, "done": cell["runs"] - 1}]})
+    assert planned(here, "--add").cells == 3, "one of its runs is not done"
+    (here / "runs/reproduce/tiny.json").unlink()
+    assert planned(here, "--add").cells == 3, "there are no results"
+
+
+def test_what_cannot_be_added_to_is_not_planned(here: Path) -> None:
+    told = refused({}, here, "reproduce", "tiny.toml", "--plan", "--add", "--rounds", "9")
+    assert "tiny.json cannot be added to: its changed is [], not ['train.rounds=9']" in told
+
+
+def test_cells_without_data_stand_in_the_plan_by_their_data(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there are no others: without --json that is an error, as it was."""
+    monkeypatch.setenv("ACCORD_CACHE", str(here / "empty"))
+    words = ("tiny.toml", "data.name=femnist")
+    (missing,) = planned(here, "data.name=femnist").missing
+    assert (missing.data, missing.cells) == ("femnist", 3) and "femnist is in no package" in missing.why
+    assert "femnist is in no package" in refused({}, here, "reproduce", *words, "--plan")
+    (here / "tiny.toml").write_text(TINY.replace('"gma" }\ngma-scaled', '"gma", "data.name" = "femnist" }\ngma-scaled'))
+    some = planned(here)
+    assert some.cells == 3 and some.runs == 8 and [one.cells for one in some.missing] == [1]
+
+
+def test_an_analysis_without_data_is_planned_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCORD_CACHE", str(tmp_path / "empty"))
+    (tmp_path / "one.toml").write_text('analysis = "participation"\n[settings]\n"data.name" = "femnist"\n')
+    code, out, err = inside(tmp_path, "reproduce", "one.toml", "--plan", "--json")
+    plan = StudyPlan.model_validate(json.loads(out))
+    assert code == 0 and plan.cells is None and plan.kinds == [], err
+    assert [(one.data, one.cells) for one in plan.missing] == [("femnist", None)]
+    assert "femnist is in no package" in refused({}, tmp_path, "reproduce", "one.toml", "--plan")
+    told = refused({}, tmp_path, "reproduce", "one.toml", "--plan", "--json", "data.name=digits", "train.rounds=-1")
+    assert "train.rounds" in told, "that is no lack of data"
+
+
+def test_wrong_settings_are_not_taken_for_missing_data(here: Path) -> None:
+    told = refused({}, here, "reproduce", "tiny.toml", "--plan", "--json", "algorithm.name=nothing")
+    assert "nothing" in told
+
+
+def test_runs_that_may_end_early_are_an_upper_bound(here: Path) -> None:
+    assert planned(here, "--patience", "2").at_most and not planned(here).at_most
+
+
+# -------------------------------------------------------------------------------------------------------- the report
+
+KIND = {"kind": "mnist, lenet", "runs": 30, "rounds": 4500, "at_once": 30, "seconds": 9000.0}
+PLAN = {
+    "plan": "tmlr-table9",
+    "protocol": 1,
+    "title": "a table",
+    "command": "accord reproduce tmlr-table9 --plan --add --json",
+    "device": "NVIDIA H200",
+    "at_most": False,
+    "cells": 12,
+    "kinds": [KIND, {**KIND, "seconds": 540.0}],
+    "missing": [],
+}
+LACKING = {
+    **PLAN,
+    "plan": "corrective-table1",
+    "cells": 18,
+    "missing": [{"data": "femnist", "cells": 9, "why": "femnist could not be had from anywhere"}],
+}
+ANALYSIS = {**PLAN, "plan": "tmlr-membership", "cells": None, "kinds": [{**KIND, "seconds": 600.0}]}
+
+
+def section(*plans: dict[str, Any]) -> str:
+    """What the report says of what was not run, where tmlr-table9 has 3 of its 15 cells."""
+    results = read_all([RESULTS / "tmlr-table9.json"])
+    return page(results, [StudyPlan.model_validate(plan) for plan in plans]).partition("\n## Not run\n")[2]
+
+
+def test_the_report_has_the_hours_of_every_plan_and_their_sum() -> None:
+    text = section(PLAN, LACKING, ANALYSIS)
+    command = "`accord reproduce tmlr-table9 --plan --add --json`"
+    assert f"| tmlr-table9 | 12 | 60 | 2.6 h | NVIDIA H200 |  | {command} |" in text
+    assert f"| corrective-table1 | 18 | 60 | 2.6 h | NVIDIA H200 | femnist (9 cells) | {command} |" in text
+    assert f"| tmlr-membership | an analysis | 30 | 10 min | NVIDIA H200 |  | {command} |" in text
+    assert "In all about 5.5 h on NVIDIA H200." in text, "2.65 h twice and a sixth of one"
+    assert "Not included, because the data are missing there: 9 cells." in text
+    assert "- femnist, for 9 cells (corrective-table1): femnist could not be had from anywhere" in text
+    rest = text.partition("There is no estimate for ")[2]
+    assert "tmlr-table2," in rest and "tmlr-table9" not in rest and "tmlr-membership" not in rest
+
+
+def test_devices_are_summed_apart_and_bounds_are_called_so() -> None:
+    text = section(PLAN, {**ANALYSIS, "device": "cpu", "at_most": True})
+    assert "| at most 10 min | cpu |" in text and "In all at most 2.6 h on NVIDIA H200 and 10 min on cpu." in text
+
+
+def test_an_analysis_without_data_is_counted_as_one() -> None:
+    missing = [{"data": "cifar10", "cells": None, "why": "cifar10 could not be had"}]
+    text = section(LACKING, {**ANALYSIS, "device": None, "kinds": [], "missing": missing})
+    assert "| tmlr-membership | an analysis | 0 | - | - | cifar10 (1 analysis) |" in text
+    assert "the data are missing there: 9 cells and 1 analysis." in text
+
+
+def test_a_plan_of_other_cells_than_are_left_says_so() -> None:
+    """Results have come since, or the plan is for some cells only."""
+    assert "| tmlr-table9 | 14 planned, 12 left |" in section({**PLAN, "cells": 14})
+    assert "The time left" not in section({**PLAN, "cells": 0, "kinds": []}, {**ANALYSIS, "kinds": []})
+
+
+def test_results_that_are_whole_need_no_plan() -> None:
+    results = read_all([RESULTS / "tmlr-table4.json", RESULTS / "tmlr-table10.json"])
+    plans = [{**PLAN, "plan": "tmlr-table10"}, {**ANALYSIS, "plan": "tmlr-table4"}]
+    assert page(results, [StudyPlan.model_validate(plan) for plan in plans]) == page(results)
+
+
+def test_a_plan_that_was_printed_is_read_back_by_verdicts(here: Path) -> None:
+    folder = here / "runs/reproduce"
+    code, out, err = inside(here, "reproduce", "tiny.toml", "--plan", "--add", "--json")
+    assert code == 0, err
+    (folder / "tiny.plan.json").write_text(out)
+    pages = []
+    for _ in range(2):
+        code, told, err = inside(here, "verdicts", "-o", "page/README.md")
+        assert code == 0 and "page/README.md: 1 study" in told, err
+        pages.append([(here / "page" / name).read_bytes() for name in ("README.md", "index.html")])
+    assert pages[0] == pages[1]
+    text, drawn = (content.decode() for content in pages[0])
+    row = next(line for line in text.splitlines() if line.startswith("| tiny |"))
+    assert row.startswith("| tiny | 2 | 8 | ") and row.endswith(
+        "| cpu |  | `accord reproduce tiny.toml --plan --add --json` |"
+    )
+    assert "<td>tiny</td>" in drawn and f"<td>{row.split(' | ')[3]}</td>" in drawn
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda plan: "{", "does not hold a plan of accord reproduce: JSONDecodeError"),
+        (lambda plan: [], "does not hold a plan of accord reproduce: KeyError 'plan'"),
+        (lambda plan: {**plan, "protocol": 0}, "has a plan of protocol 0, and this is protocol 1"),
+        (lambda plan: {**plan, "plan": "tmlr-table2"}, "the plan of 'tmlr-table2', whose file is called"),
+        (lambda plan: {**plan, "device": None}, "no device that their time is for"),
+        (lambda plan: {**plan, "cells": -1}, "cells: Input should be greater than or equal to 0"),
+        (lambda plan: {**plan, "kinds": [{**KIND, "seconds": "long"}]}, "kinds.0.seconds: "),
+        (lambda plan: {**plan, "missing": LACKING["missing"], "cells": 1}, "more cells are missing than are left"),
+    ],
+)
+def test_a_damaged_plan_is_named_and_no_page_is_written(
+    damage: Callable[[dict[str, Any]], Any], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tmlr-table9.json").write_text((RESULTS / "tmlr-table9.json").read_text())
+    path, content = tmp_path / "tmlr-table9.plan.json", damage(PLAN)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with sentence(str(path), said):
+        verdicts(tmp_path, tmp_path / "out/README.md")
+    assert not (tmp_path / "out").exists()
+
+
+def test_plans_are_no_results(tmp_path: Path) -> None:
+    write(tmp_path / "tmlr-table9.plan.json", PLAN)
+    assert read_plan(tmp_path / "tmlr-table9.plan.json").seconds == 9540
+    with sentence("there are no results in"):
+        verdicts(tmp_path, tmp_path / "out/README.md")
