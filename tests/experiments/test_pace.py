@@ -24,7 +24,7 @@ SETTINGS = {
 def test_one_run_is_tried_where_lanes_take_their_own_time(
     large: bool, tried: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lanes of a large model run side by side on streams: with 256 runs in lockstep a try would take minutes."""
+    """Lanes of a large model run side by side on streams, whoever they belong to: runs then go one after another."""
     begun: list[Loop] = []
 
     def counted(loops: Iterable[Loop], engine: Vectorised, at_once: int) -> Iterable[Loop]:
@@ -36,6 +36,5 @@ def test_one_run_is_tried_where_lanes_take_their_own_time(
         monkeypatch.setattr(descent, "_streams", lambda job: ())
     experiment = assemble(SETTINGS, [], "")
     measured = pace._measured([PlannedRun(experiment, seed, {}, tmp_path / str(seed)) for seed in range(5)])
-    assert len(begun) == tried
-    assert measured.at_once == 5, "they go in lockstep all the same"
+    assert len(begun) == measured.at_once == tried
     assert measured.training > 0 and all(loop.plan.rounds == 3 for loop in begun)

@@ -117,6 +117,8 @@ class Group:
         count = f"{len(self.runs)} run{'' if len(self.runs) == 1 else 's'}"
         if self.apart:
             return f"{count}, one by one: {self.apart}"
+        if self.at_once == 1 and len(self.runs) > 1:
+            return f"{count}, one after another, of {self.lanes} lane{'' if self.lanes == 1 else 's'}"
         some = f"{self.at_once} at a time, " if self.at_once < len(self.runs) else ""
         return f"{count} in lockstep, {some}{self.lanes} lane{'' if self.lanes == 1 else 's'}"
 
@@ -149,7 +151,7 @@ def _apart(run: PlannedRun, jobs: Jobs) -> str | None:
 
 def packed(runs: list[PlannedRun], jobs: Jobs) -> tuple[Group, Vectorised | None]:
     """Runs that can share a batch, as many of them at a time as there is room for, and the engine that they share, if
-    there is one."""
+    there is one. Those of a large model share the engine and go one after another."""
     apart = _apart(runs[0], jobs)
     if apart is not None:
         return Group(runs, apart=apart), None
@@ -159,5 +161,6 @@ def packed(runs: list[PlannedRun], jobs: Jobs) -> tuple[Group, Vectorised | None
     except CannotBatch as error:
         return Group(runs, apart=str(error)), None
     cohort = max(run.experiment.plan(run.seed).sample or len(job.fed.clients) for run in runs)
-    at_once = min(room(job, cohort), len(runs))
+    # Company gains nothing where a lane takes its own time, and costs a capture of every lane and its memory.
+    at_once = min(room(job, cohort), len(runs)) if shared.one_batch else 1
     return Group(runs, at_once, at_once * cohort), shared

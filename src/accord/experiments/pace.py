@@ -110,12 +110,10 @@ def _pace(runs: Sequence[PlannedRun], tell: Callable[[str], None]) -> Pace:
 
 
 def _measured(runs: Sequence[PlannedRun]) -> Pace:
-    """Rounds of a run by itself or, where they share a batch, of as many in lockstep as there is room for. Where each
-    takes its own time in lockstep, one tells the pace of all."""
+    """Rounds of a run by itself or, where that is how they go, of as many in lockstep as there is room for."""
     jobs = Jobs()
     jobs.stack(runs[:_LOOKED_AT])  # as a sweep does, so that those go together that will
     group, engine = packed(grouped(runs[:_LOOKED_AT], jobs)[0], jobs)  # the first run, and those that can go with it
-    tried_runs = group.at_once if engine is not None and engine.one_batch else 1
     moments: list[list[float]] = [[] for _ in range(_TRIED)]
 
     def loop_of(run: PlannedRun) -> Loop:
@@ -135,9 +133,9 @@ def _measured(runs: Sequence[PlannedRun]) -> Pace:
             loop.go()
     else:
         with steady(engine.job.speed):
-            for _ in together(map(loop_of, islice(group.runs, tried_runs)), engine, tried_runs):
+            for _ in together(map(loop_of, islice(group.runs, group.at_once)), engine, group.at_once):
                 pass
         engine.close()
     ends = [max(moment) for moment in moments]
-    training, with_evaluation = ((later - earlier) / tried_runs for earlier, later in pairwise(ends))
+    training, with_evaluation = ((later - earlier) / group.at_once for earlier, later in pairwise(ends))
     return Pace(training, max(0.0, with_evaluation - training), group.at_once)
