@@ -87,9 +87,24 @@ def test_cells_without_data_stand_in_the_plan_by_their_data(here: Path, monkeypa
     assert some.cells == 3 and some.runs == 8 and [one.cells for one in some.missing] == [1]
 
 
-def test_wrong_settings_are_not_taken_for_missing_data(here: Path) -> None:
-    told = refused({}, here, "reproduce", "tiny.toml", "--plan", "--json", "algorithm.name=nothing")
-    assert "nothing" in told
+def test_an_analysis_without_data_is_planned_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCORD_CACHE", str(tmp_path / "empty"))
+    (tmp_path / "one.toml").write_text('analysis = "participation"\n[settings]\n"data.name" = "femnist"\n')
+    code, out, err = inside(tmp_path, "reproduce", "one.toml", "--plan", "--json")
+    plan = StudyPlan.model_validate(json.loads(out))
+    assert code == 0 and plan.cells is None and plan.kinds == [], err
+    assert [(one.data, one.cells) for one in plan.missing] == [("femnist", None)]
+    assert "femnist is in no package" in refused({}, tmp_path, "reproduce", "one.toml", "--plan")
+    told = refused({}, tmp_path, "reproduce", "one.toml", "--plan", "--json", "data.name=digits", "train.rounds=-1")
+    assert "train.rounds" in told, "that is no lack of data"
+
+
+def test_wrong_settings_are_not_taken_for_missing_data(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the data were not asked for yet."""
+    monkeypatch.setenv("ACCORD_CACHE", str(here / "empty"))
+    for wrong in ("algorithm.name=nothing", "train.rounds=-1"):
+        told = refused({}, here, "reproduce", "tiny.toml", "--plan", "--json", wrong)
+        assert wrong.split("=")[0] in told or "nothing" in told
 
 
 def test_runs_that_may_end_early_are_an_upper_bound(here: Path) -> None:
