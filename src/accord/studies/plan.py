@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from accord.core.errors import AccordError
-from accord.data import available
+from accord.data.sources import NoData
 from accord.experiments.pace import ahead, device_of, may_end_early
 from accord.experiments.sweep import PlannedRun
 from accord.studies.analysis import Analysis
@@ -79,9 +79,9 @@ def plan_study(study: Study, pool: Path, command: str, tell: Tell) -> StudyPlan:
     runs, reasons = runs_of(named), dict[str, list[str]]()
     for one in named:
         if one.missing is not None:
+            if not one.lacks_data:
+                raise AccordError(one.missing)
             reasons.setdefault(one.cell.data, []).append(one.missing)
-    if reasons and not runs and all(map(available, reasons)):  # it is the settings that are wrong
-        raise AccordError(next(iter(reasons.values()))[0])
     missing = [Missing(data=data, cells=len(whys), why=whys[0]) for data, whys in reasons.items()]
     return _plan(study, runs, len(study.cells), missing, command, tell)
 
@@ -91,10 +91,8 @@ def plan_analysis(analysis: Analysis, pool: Path, command: str, tell: Tell) -> S
     runs, missing = list[PlannedRun](), list[Missing]()
     try:
         runs = analysis.planned(pool)
-    except AccordError as error:
-        missing = [Missing(data=data, cells=None, why=str(error)) for data in analysis.data if not available(data)]
-        if not missing:
-            raise
+    except NoData as error:
+        missing = [Missing(data=error.data, cells=None, why=str(error))]
     return _plan(analysis, runs, None, missing, command, tell)
 
 

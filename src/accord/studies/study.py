@@ -20,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from accord.core.errors import AccordError, did_you_mean
 from accord.core.files import flat
+from accord.data.sources import NoData
 from accord.experiments.experiment import Experiment, assemble, override
 from accord.experiments.settings import Seed
 from accord.experiments.sweep import PlannedRun
@@ -61,11 +62,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Named:
-    """A cell's runs, each with its point of the grid; none, and why, where its data are not here."""
+    """A cell's runs, each with its point of the grid; none, and why, where its data are not here or its settings are
+    wrong."""
 
     cell: Cell
     runs: list[tuple[Settings, PlannedRun]]
     missing: str | None = None
+    lacks_data: bool = False  # whether that is why; if not, its settings are wrong
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,7 @@ class Study:
         try:
             return Named(cell, list(self.runs(cell, folder)))
         except AccordError as error:
-            return Named(cell, [], str(error))
+            return Named(cell, [], str(error), isinstance(error, NoData))
 
     def _text(self, cell: Cell, point: Settings) -> str:
         """What a run's folder keeps as its experiment file."""
