@@ -1,5 +1,7 @@
 """Batches as rectangular arrays: every lane's own, in their order; what fills up counts for nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -65,6 +67,10 @@ def test_batches_are_drawn_once_for_the_rows_of_a_client() -> None:
     (again,), (short,) = engine._drawn(job, 1, [alike]), engine._drawn(job, 1, [fewer])
     assert again is not drawn and (again[0] == drawn[0]).all() and sum(short[1]) == 3
     assert engine._drawn(job, 1, [first])[0] is drawn and engine._drawn(job, 2, [first])[0] is not drawn
+    ((_, half),) = engine._drawn(job, 1, [Member(client, rows, share=0.5)])
+    assert 0 < len(half) < len(drawn[1])
+    other = replace(job, fed=replace(job.fed))
+    assert engine._drawn(other, 1, [Member(client, rows)])[0] is not drawn
 
 
 @pytest.mark.parametrize("longest", [40, 1200])

@@ -1,4 +1,4 @@
-"""How the pace of runs is measured: with as many as will share a batch, or one where none is faster for another."""
+"""How many runs go at a time, and how their pace is measured: with as many."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from accord.engines.vectorised import Vectorised, descent
 from accord.experiments import pace
 from accord.experiments.experiment import assemble
+from accord.experiments.groups import Jobs, packed
 from accord.experiments.lockstep import together
 from accord.experiments.sweep import PlannedRun
 from accord.training.loop import Loop
@@ -38,3 +39,17 @@ def test_one_run_is_tried_where_lanes_take_their_own_time(
     measured = pace._measured([PlannedRun(experiment, seed, {}, tmp_path / str(seed)) for seed in range(5)])
     assert len(begun) == measured.at_once == tried
     assert measured.training > 0 and all(loop.plan.rounds == 3 for loop in begun)
+
+
+@pytest.mark.parametrize(("streams", "expected"), [(None, 5), (10, 5), (6, 3), (1, 1)])
+def test_runs_of_a_large_model_go_together_as_far_as_they_are_computed_side_by_side(
+    streams: int | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two clients a round, so two of the lanes that go side by side are one run's."""
+    if streams is not None:
+        monkeypatch.setattr(descent, "_streams", lambda job: (None,) * streams)
+    experiment = assemble(SETTINGS, [], "")
+    runs = [PlannedRun(experiment, seed, {}, tmp_path / str(seed)) for seed in range(5)]
+    group, engine = packed(runs, Jobs())
+    assert engine is not None and group.at_once == expected and group.lanes == 2 * expected
+    assert ("one after another" in str(group)) == (expected == 1)

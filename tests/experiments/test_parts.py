@@ -21,7 +21,7 @@ from accord.rules.old_spelling import MOVED
 from accord.rules.registry import Names
 from accord.rules.servers import adam, momentum, yogi
 from accord.runs.reader import load
-from accord.studies.study import make
+from accord.studies.study_file import make
 from accord.training.run_settings import ALGORITHMS
 from conftest import blobs, mlp, sentence, without_checksums
 

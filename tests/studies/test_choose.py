@@ -296,6 +296,13 @@ def test_accuracy_is_said_to_tell_little_of_a_rare_class(every: int, said: bool,
     assert not any("class no" in note for note in read(tmp_path / "mine.toml", ["train.metrics=auc"]).notes)
 
 
+def test_a_number_of_unseen_clients_is_said_to_keep_the_others_from_judging(here: Path) -> None:
+    ask(here / "few", 1.0)
+    (note,) = (note for note in read(here / "few" / "mine.toml", ["data.unseen=1"]).notes if "data.unseen" in note)
+    assert note.startswith("data.unseen = 1: that many of 3 clients judge")
+    assert not any("data.unseen" in note for note in read(here / "few" / "mine.toml").notes)
+
+
 def test_the_algorithm_of_the_file_is_said_to_be_left_aside(here: Path) -> None:
     ask(here / "aside", 1.0)
     *_, note = read(here / "aside" / "mine.toml", ["algorithm.name=fedprox"]).notes

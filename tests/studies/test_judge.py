@@ -14,6 +14,7 @@ from accord.studies import load
 from accord.studies.analysis_claims import judge_analysis
 from accord.studies.outcome import PROTOCOL, Comparison, Difference, compare, measured
 from accord.studies.page import page
+from accord.studies.plan import files_in, read_plan
 from accord.studies.published import numbers
 from accord.studies.results import AnalysisResults, StudyResults, read, read_all
 from accord.studies.simulate import Truth, verdicts
@@ -378,7 +379,8 @@ def test_the_two_checks_of_the_old_rule() -> None:
 
 
 def test_the_page_in_the_repository_is_what_the_code_writes() -> None:
-    text = page(read_all(sorted(RULES.parent.glob("*.json"))))
+    files, plans = files_in(RULES.parent)
+    text = page(read_all(files), [read_plan(file) for file in plans])
     assert (RULES.parents[1] / "README.md").read_text(encoding="utf-8") == text
     assert re.match(rf"\d+ of {len(numbers())} numbers answered\n", text) and "## Not run" in text
 

@@ -146,8 +146,8 @@ def test_the_report_has_the_hours_of_every_plan_and_their_sum() -> None:
     assert f"| tmlr-table9 | 12 | 60 | 2.6 h | NVIDIA H200 |  | {command} |" in text
     assert f"| corrective-table1 | 18 | 60 | 2.6 h | NVIDIA H200 | femnist (9 cells) | {command} |" in text
     assert f"| tmlr-membership | an analysis | 30 | 10 min | NVIDIA H200 |  | {command} |" in text
-    assert "In all about 5.5 h on NVIDIA H200." in text, "2.65 h twice and a sixth of one"
-    assert "Not included, because the data are missing there: 9 cells." in text
+    assert "In all 5.5 h on NVIDIA H200." in text, "2.65 h twice and a sixth of one"
+    assert "Not included, because the data are missing on that machine: 9 cells." in text
     assert "- femnist, for 9 cells (corrective-table1): femnist could not be had from anywhere" in text
     rest = text.partition("There is no estimate for ")[2]
     assert "tmlr-table2," in rest and "tmlr-table9" not in rest and "tmlr-membership" not in rest
@@ -155,14 +155,14 @@ def test_the_report_has_the_hours_of_every_plan_and_their_sum() -> None:
 
 def test_devices_are_summed_apart_and_bounds_are_called_so() -> None:
     text = section(PLAN, {**ANALYSIS, "device": "cpu", "at_most": True})
-    assert "| at most 10 min | cpu |" in text and "In all at most 2.6 h on NVIDIA H200 and 10 min on cpu." in text
+    assert "| at most 10 min | cpu |" in text and "In all 2.6 h on NVIDIA H200 and at most 10 min on cpu." in text
 
 
 def test_an_analysis_without_data_is_counted_as_one() -> None:
     missing = [{"data": "cifar10", "cells": None, "why": "cifar10 could not be had"}]
     text = section(LACKING, {**ANALYSIS, "device": None, "kinds": [], "missing": missing})
     assert "| tmlr-membership | an analysis | 0 | - | - | cifar10 (1 analysis) |" in text
-    assert "the data are missing there: 9 cells and 1 analysis." in text
+    assert "the data are missing on that machine: 9 cells and 1 analysis." in text
 
 
 def test_a_plan_of_other_cells_than_are_left_says_so() -> None:
@@ -202,7 +202,7 @@ def test_a_plan_that_was_printed_is_read_back_by_verdicts(here: Path) -> None:
         (lambda plan: "{", "does not hold a plan of accord reproduce: JSONDecodeError"),
         (lambda plan: [], "does not hold a plan of accord reproduce: KeyError 'plan'"),
         (lambda plan: {**plan, "protocol": 0}, "has a plan of protocol 0, and this is protocol 1"),
-        (lambda plan: {**plan, "plan": "tmlr-table2"}, "the plan of 'tmlr-table2', whose file is called"),
+        (lambda plan: {**plan, "plan": "tmlr-table2"}, "the plan of tmlr-table2, whose file is called"),
         (lambda plan: {**plan, "device": None}, "no device that their time is for"),
         (lambda plan: {**plan, "cells": -1}, "cells: Input should be greater than or equal to 0"),
         (lambda plan: {**plan, "kinds": [{**KIND, "seconds": "long"}]}, "kinds.0.seconds: "),

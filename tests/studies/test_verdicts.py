@@ -11,6 +11,7 @@ import pytest
 
 from accord.cli.verdicts import verdicts
 from accord.studies.page import page
+from accord.studies.plan import files_in
 from accord.studies.results import read_all
 from accord.studies.verdict import NEVER_RUN, claims
 from conftest import sentence
@@ -39,6 +40,12 @@ def mixed(content: Any) -> None:
     content["cells"][0]["grid"] = {name: [None, 1.0] for name in content["cells"][0]["grid"]}
 
 
+def imported_from_data(content: Any) -> None:
+    """The command names a file that sounds like a setting of the data."""
+    accuracy(2.0)(content)
+    content["command"] = "accord reproduce tmlr-table8 --import my-data.xz"
+
+
 @pytest.mark.parametrize(
     ("name", "damage", "said"),
     [
@@ -46,6 +53,7 @@ def mixed(content: Any) -> None:
         ("tmlr-table4", lambda content: content.update(name=None), "name: "),
         ("tmlr-table8", mixed, "not supported between"),
         ("tmlr-table8", accuracy(89.7), "(seed 0, by held-out) is 89.7, and a share must be between 0 and 1"),
+        ("tmlr-table8", imported_from_data, "(seed 0, by held-out) is 2, and a share must be between 0 and 1"),
         ("mask-map", accuracy(-0.01), "(seed 0, by held-out) is -0.01, and a share must be between 0 and 1"),
         ("tmlr-table8", curve, "round 1 of the curve of "),
         ("tmlr-table4", lambda content: content["points"][4].update({"others (%)": 100.2}), "others (%) of point 5 is"),
@@ -65,9 +73,7 @@ def test_one_damaged_file_is_named_and_no_page_is_written(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "other", [{"study": "mine"}, {"command": 'accord reproduce tmlr-table8 train.metrics=["mse"]'}]
-)
+@pytest.mark.parametrize("other", [{"study": "mine"}, {"changed": ['train.metrics=["mse"]']}])
 def test_figures_that_need_not_be_accuracies_may_be_any_number(other: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     content = json.loads((RESULTS / "tmlr-table8.json").read_text()) | other
@@ -76,10 +82,12 @@ def test_figures_that_need_not_be_accuracies_may_be_any_number(other: dict[str, 
     assert len(read_all([file])) == 1
 
 
-@pytest.mark.parametrize("names", ["*.json", "thesis-table4.4.json"], ids=["all results", "nothing settled"])
-def test_claims_are_counted_by_their_kinds(names: str) -> None:
+@pytest.mark.parametrize(
+    "files", [files_in(RESULTS)[0], [RESULTS / "thesis-table4.4.json"]], ids=["all results", "nothing settled"]
+)
+def test_claims_are_counted_by_their_kinds(files: list[Path]) -> None:
     """The sentence above the claims says no more and no less than their rows."""
-    text = page(read_all(sorted(RESULTS.glob(names))))
+    text = page(read_all(files))
     total, parts = re.search(r"^Of (\d+) claims: (.*)\.$", text, re.MULTILINE).groups()
     counts = {kind: int(count) for count, kind in (part.split(" ", 1) for part in parts.split(", "))}
     kinds = []

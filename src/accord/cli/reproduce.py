@@ -112,7 +112,10 @@ def reproduce(
             )
         chosen = chosen.changed([*changes, *([f"run.seeds={seeds}"] if seeds else [])])
         _take_up(import_from, folder / POOL)
-        print_analysis_plan(chosen, folder / POOL, as_json) if plan else _analyse(chosen, folder, as_json)
+        if plan:
+            print_analysis_plan(chosen, folder / POOL, as_json)
+        else:
+            _analyse(chosen, folder, as_json)
         return
     chosen = chosen.only(_axes(only))
     if not chosen.cells:

@@ -21,6 +21,9 @@ def print_study_plan(study: "Study", pool: Path, as_json: bool) -> None:
     if as_json:
         _print_json(plan_study(study, pool, this_command(), warn))
         return
+    if not study.cells:
+        print(f"{study.title}: nothing is left, the results have all cells")
+        return
     points = sum(len(cell.points) for cell in study.cells)
     title = f"{study.title}: {len(study.cells)} cells, {points} points of the grid"
     _print_runs(title, all_runs(study.named(pool), warn))

@@ -22,14 +22,13 @@ def verdicts(
     from accord.core.files import write_text
     from accord.studies.html import html
     from accord.studies.page import page
-    from accord.studies.plan import SUFFIX, read_plan
+    from accord.studies.plan import files_in, read_plan
     from accord.studies.results import read_all
 
-    files = sorted(folder.glob("*.json"))
-    plans = [file for file in files if file.name.endswith(SUFFIX)]
-    if len(plans) == len(files):
+    files, plans = files_in(folder)
+    if not files:
         raise AccordError(f"there are no results in {folder}: accord reproduce STUDY writes them")
-    results = read_all([file for file in files if file not in plans])
+    results = read_all(files)
     text = page(results, [read_plan(file) for file in plans])
     written = {output: text, output.with_name("index.html"): html(text, results)}  # both, before either is written
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from accord.console.news import Pack, Stops, Warnings, ending, how_far, news
 from accord.runs.run import Run
 from accord.training.hooks import Event
 
-_SECONDS = 30.0  # between two lines, at most
+_SECONDS = 30.0  # after which the next round prints a line
 
 
 class Lines:

@@ -151,7 +151,7 @@ def _apart(run: PlannedRun, jobs: Jobs) -> str | None:
 
 def packed(runs: list[PlannedRun], jobs: Jobs) -> tuple[Group, Vectorised | None]:
     """Runs that can share a batch, as many of them at a time as there is room for, and the engine that they share, if
-    there is one. Those of a large model share the engine and go one after another."""
+    there is one."""
     apart = _apart(runs[0], jobs)
     if apart is not None:
         return Group(runs, apart=apart), None
@@ -161,6 +161,7 @@ def packed(runs: list[PlannedRun], jobs: Jobs) -> tuple[Group, Vectorised | None
     except CannotBatch as error:
         return Group(runs, apart=str(error)), None
     cohort = max(run.experiment.plan(run.seed).sample or len(job.fed.clients) for run in runs)
-    # Company gains nothing where a lane takes its own time, and costs a capture of every lane and its memory.
-    at_once = min(room(job, cohort), len(runs)) if shared.one_batch else 1
+    # More runs than a large model has lanes side by side gain nothing, and take memory for every lane.
+    fit = room(job, cohort) if shared.side_by_side is None else max(1, shared.side_by_side // cohort)
+    at_once = min(fit, len(runs))
     return Group(runs, at_once, at_once * cohort), shared

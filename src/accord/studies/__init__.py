@@ -6,8 +6,9 @@ from typing import Any
 from accord.studies.analysis import Analysis
 from accord.studies.analysis import make as make_analysis
 from accord.studies.files import all_tables, path_of, tables_at
-from accord.studies.study import Cell, Study, load
-from accord.studies.study import make as make_study
+from accord.studies.study import Cell, Study
+from accord.studies.study_file import load
+from accord.studies.study_file import make as make_study
 
 __all__ = ["Analysis", "Cell", "Study", "everything", "find", "load"]
 

@@ -27,7 +27,8 @@ from accord.studies.budget import MOST_SEEDS
 from accord.studies.carry_out import Tell, Train, all_runs
 from accord.studies.files import FILES, tables_at
 from accord.studies.outcome import CONTROLS
-from accord.studies.study import Named, Settings, Study, make
+from accord.studies.study import Named, Settings, Study
+from accord.studies.study_file import make
 from accord.studies.verdict import SEEDS
 
 FEW = 12  # clients that are left out one after another; of more, some are unseen
@@ -76,7 +77,8 @@ def read(path: str | Path, overrides: Sequence[str] = (), progress: Progress | N
     folder = Path(experiment.settings.run.folder) / f"choose-{Path(path).stem}"
     job = _first_job(study, folder, progress)
     metric = _metric(job)
-    notes = _on_a_rare_class(job.fed) if metric.name == "accuracy" else []
+    notes = _on_few_judges(experiment, job.fed)
+    notes += _on_a_rare_class(job.fed) if metric.name == "accuracy" else []
     voters = experiment.first_plan.sample or len(job.fed.clients)
     if _is_gma(study.axes["rule"]["and-mask"], job, voters):
         study = study.only({"rule": [name for name in study.axes["rule"] if not name.startswith("and-mask")]})
@@ -154,6 +156,17 @@ def _metric(job: Job) -> Metric:
             f" and {name} is none: name one first in train.metrics"
         )
     return Metric(name)
+
+
+def _on_few_judges(experiment: Experiment, fed: Federation) -> list[str]:
+    """What the file's number of unseen clients gives away, where all could be left out in turn."""
+    unseen, everyone = experiment.settings.data.unseen, {*fed.train, *fed.unseen}
+    if not isinstance(unseen, int) or experiment.supply.section.split != "natural" or len(everyone) > FEW:
+        return []
+    return [
+        f"data.unseen = {unseen}: that many of {len(everyone)} clients judge, drawn by seed. Without this setting"
+        " each is left out in turn, and all judge."
+    ]
 
 
 def _on_a_rare_class(fed: Federation) -> list[str]:

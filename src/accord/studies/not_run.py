@@ -6,11 +6,11 @@ from accord.core.errors import AccordError
 from accord.experiments.pace import in_hours
 from accord.studies import everything
 from accord.studies.analysis import Analysis
-from accord.studies.map import is_map
 from accord.studies.plan import Missing, StudyPlan
 from accord.studies.results import AnalysisResults, StudyResults
-from accord.studies.study import load
+from accord.studies.study_file import load
 from accord.studies.text import markdown
+from accord.studies.verdict import claims
 
 
 def not_run(
@@ -19,17 +19,18 @@ def not_run(
     """Studies without results, and of those that have some the cells that are missing, with the reason as far as the
     files tell it; then the time for them."""
     lines = {one.study.name: _unfinished(one) for one in studies}
+    waited_for = {claim.study for claim in claims()} | {name for name, of in everything().items() if of.paper}
     have = {*lines, *(one.name for one in analyses)}
     for name, study in everything().items():
-        if name not in have and not is_map(study):  # which no printed number and no claim waits for
+        if name not in have and name in waited_for:  # studies of ours are in no paper
             count = "an analysis" if isinstance(study, Analysis) else f"{len(study.cells)} cells"
             lines[name] = [f"- {name} ({study.title}; {count}): no results file"]
     complete = {one.study.name: sum(result.complete for result in one.results) for one in studies}
     left = {plan.plan: _left(plan, complete, have) for plan in plans}
+    planned = {plan.plan for plan in plans}
     counted = [plan for plan in plans if left[plan.plan] > 0 and (plan.kinds or plan.missing)]
     text = [line for of in lines.values() for line in of]
     if counted:
-        planned = {plan.plan for plan in counted}
         text += ["", *_time(counted, left), *_without_data(counted)]
         text += _unplanned([name for name, of in lines.items() if of and name not in planned])
     return ["", "## Not run", "", *text] if text else []
@@ -73,20 +74,23 @@ def _left(plan: StudyPlan, complete: dict[str, int], have: set[str]) -> int:
 def _time(plans: Sequence[StudyPlan], left: dict[str, int]) -> list[str]:
     """A row for each plan, and the sum."""
     rows = [["study", "cells", "runs", "time left", "device", "lacks", "command"]]
-    hours: dict[str, float] = {}
+    by_device: dict[str, list[StudyPlan]] = {}
     for plan in plans:
-        about = "-"
         if plan.device is not None:
-            hours[plan.device] = hours.get(plan.device, 0.0) + plan.seconds
-            about = "at most " * plan.at_most + in_hours(plan.seconds)
+            by_device.setdefault(plan.device, []).append(plan)
+        time = "-" if plan.device is None else _duration([plan])
         lacking = ", ".join(f"{one.data} ({_count([one])})" for one in plan.missing)
         command = f"`{plan.command}`"
-        rows.append([plan.plan, _counted(plan, left), f"{plan.runs:,}", about, plan.device or "-", lacking, command])
+        rows.append([plan.plan, _counted(plan, left), f"{plan.runs:,}", time, plan.device or "-", lacking, command])
     intro = "The time left, as the commands estimate it from a few rounds of each kind of run on the device:"
-    total = " and ".join(f"{in_hours(seconds)} on {device}" for device, seconds in hours.items())
-    bound = "at most" if any(plan.at_most for plan in plans) else "about"
-    sentence = f"In all {bound} {total}. Runs that studies share are counted in each of them."
-    return [intro, "", *markdown(rows), *(["", sentence] if hours else [])]
+    total = " and ".join(f"{_duration(some)} on {device}" for device, some in by_device.items())
+    sentence = f"In all {total}. Runs that studies share are counted in each of them."
+    return [intro, "", *markdown(rows), *(["", sentence] if by_device else [])]
+
+
+def _duration(plans: Sequence[StudyPlan]) -> str:
+    """Of all of them; a bound where runs of any may end early."""
+    return "at most " * any(plan.at_most for plan in plans) + in_hours(sum(plan.seconds for plan in plans))
 
 
 def _counted(plan: StudyPlan, left: dict[str, int]) -> str:
@@ -111,7 +115,7 @@ def _without_data(plans: Iterable[StudyPlan]) -> list[str]:
         why = " ".join(missing[0].why.split())
         lines.append(f"- {data}, for {_count(missing)} ({', '.join(names)}): {why}")
     missing_in_all = [one for entries in lacking.values() for _, one in entries]
-    return ["", f"Not included, because the data are missing there: {_count(missing_in_all)}.", "", *lines]
+    return ["", f"Not included, because the data are missing on that machine: {_count(missing_in_all)}.", "", *lines]
 
 
 def _count(missing: Sequence[Missing]) -> str:

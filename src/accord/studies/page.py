@@ -29,6 +29,10 @@ chosen on held-out data; beside it by the table's own rule.
 - A **cell** is one place of a table: data, split, clients and algorithm, with and without the mask.
 - **Open** means that the runs so far do not decide: too few cells or seeds, or an interval that allows both answers.
   Claims of which no cell has been run are open in the table; the count above it names them apart.
+- **The margin**: a smaller difference counts as none. A claimed gain whose interval lies within the margin is refuted;
+  that a rule is not behind is confirmed where the interval lies above minus the margin.
+- **Depends**: cells differ, and each value of the axis that tells them apart has a verdict of its own. Their intervals
+  hold for all values at once, so they are wider than those of single cells in the tables.
 - **By held-out selection**: rates and round are chosen on data that clients hold back. **Oracle**: on the test set
   itself, as the papers report. **last10**, **window(a,b)**: the mean of the last ten rounds, of the evaluated ones
   from a to b.
@@ -66,6 +70,7 @@ def page(results: Sequence[Results], plans: Sequence[StudyPlan] = ()) -> str:
     counts = Counter(_kind(verdicts) for _, verdicts in judged)
     said = [f"{counts[kind]} {kind}" for kind in ("confirmed", "refuted", "depends", *_LATER) if counts[kind]]
     lines += [f"Of {len(judged)} claims: {', '.join(said)}.", ""]
+    lines += [_gains(judged), ""]
     tabled = {one.study.name for one in studies}
     rows = [_claim_cells(claim, verdicts, claim.study in tabled) for claim, verdicts in judged]
     lines += markdown([["claim", "source", f"by {MAIN_RULE} selection", "by the table's own rule"], *rows])
@@ -76,6 +81,17 @@ def page(results: Sequence[Results], plans: Sequence[StudyPlan] = ()) -> str:
         with naming(analysis):
             lines += _analysis(analysis)
     return "\n".join([*lines, *not_run(studies, analyses, plans)]) + "\n"
+
+
+def _gains(judged: Sequence[tuple[Claim, Mapping[str, Verdict]]]) -> str:
+    """What became of the claims that somebody who looks for a better rule would look at."""
+    counts = Counter(_kind(verdicts) for claim, verdicts in judged if claim.expects == "ahead")
+    confirmed, refuted, depends = counts["confirmed"], counts["refuted"], counts["depends"]
+    return (
+        f"{counts.total()} of them say that a rule does better than another. {confirmed + refuted + depends} of these"
+        f" are settled (settled claims come first): {confirmed} confirmed, {refuted} refuted, and {depends} that depend"
+        " on the setting. What follows in practice: [Should I use a mask?](../docs/how-to/should-i-use-a-mask.md)"
+    )
 
 
 def _kind(verdicts: Mapping[str, Verdict]) -> str:

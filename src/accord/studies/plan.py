@@ -79,9 +79,9 @@ def plan_study(study: Study, pool: Path, command: str, tell: Tell) -> StudyPlan:
     runs, reasons = runs_of(named), dict[str, list[str]]()
     for one in named:
         if one.missing is not None:
-            if not one.lacks_data:
+            if one.lacks is None:
                 raise AccordError(one.missing)
-            reasons.setdefault(one.cell.data, []).append(one.missing)
+            reasons.setdefault(one.lacks, []).append(one.missing)
     missing = [Missing(data=data, cells=len(whys), why=whys[0]) for data, whys in reasons.items()]
     return _plan(study, runs, len(study.cells), missing, command, tell)
 
@@ -120,6 +120,12 @@ def _plan(
 # ---------------------------------------------------------------------------------------------------- reading
 
 
+def files_in(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The files of a folder that `accord reproduce` wrote: results, and plans."""
+    files = sorted(folder.glob("*.json"))
+    return [f for f in files if not f.name.endswith(SUFFIX)], [f for f in files if f.name.endswith(SUFFIX)]
+
+
 def read_plan(path: Path) -> StudyPlan:
     """A plan from its file, which is named after its study."""
     with reading(path, "a plan of accord reproduce"):
@@ -131,5 +137,5 @@ def read_plan(path: Path) -> StudyPlan:
             )
         plan = StudyPlan.model_validate(content)
         if path.name != plan.plan + SUFFIX:
-            raise ValueError(f"it is the plan of {plan.plan!r}, whose file is called {plan.plan}{SUFFIX}")
+            raise AccordError(f"{path} is the plan of {plan.plan}, whose file is called {plan.plan}{SUFFIX}")
         return plan

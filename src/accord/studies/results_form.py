@@ -90,6 +90,7 @@ class StudyFile(BaseModel):
     against: str
     rules: Annotated[list[str], Field(min_length=1)]
     seeds: list[int]
+    changed: list[str] = []  # settings that the command changed; files of 0.1 do not say
     cells: list[Cell]
 
     @model_validator(mode="after")
@@ -107,7 +108,7 @@ class StudyFile(BaseModel):
     def _accuracies(self) -> "StudyFile":
         """All studies that come with accord measure accuracy, unless their command changed that; of others nobody
         knows what they measure."""
-        measures_other = any(setting in self.command for setting in _OTHER_METRIC)
+        measures_other = any(change.startswith(_OTHER_METRIC) for change in self.changed)
         if measures_other or self.study not in {path.stem for path in FILES.glob("*.toml")}:
             return self
         for cell in self.cells:

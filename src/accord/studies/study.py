@@ -19,21 +19,16 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from accord.core.errors import AccordError, did_you_mean
-from accord.core.files import flat
 from accord.data.sources import NoData
 from accord.experiments.experiment import Experiment, assemble, override
 from accord.experiments.settings import Seed
 from accord.experiments.sweep import PlannedRun
 from accord.rules.old_spelling import modern_paths
-from accord.studies.files import check_keys, path_of, tables_at, toml
-from accord.studies.published import own_rules
+from accord.studies.files import toml
 
-RULES = ("held-out", "last10", "oracle")
 Settings = dict[str, Any]  # "section.key" -> value
 Place = tuple[str, ...]  # the values of a cell's axes but the one whose values are rivals
 Chosen = Mapping[str, Sequence[str]]  # axis -> those of its values that are meant
-_ABOUT = ("title", "paper", "table", "about", "include")
-_KEYS = (*_ABOUT, "compare", "against", "rules", "settings", "axes", "when", "grid", "keep", "skip", "seeds")
 POOL = "runs"  # the folder, beside the results, that has the runs of all studies
 
 
@@ -45,11 +40,6 @@ class Cell:
     settings: Settings
     grid: dict[str, list[Any]]
     seeds: tuple[int, ...] = ()
-
-    @property
-    def data(self) -> str:
-        """The data set that it takes."""
-        return str(self.settings.get("data.name", "mnist"))
 
     @property
     def points(self) -> list[Settings]:
@@ -68,7 +58,7 @@ class Named:
     cell: Cell
     runs: list[tuple[Settings, PlannedRun]]
     missing: str | None = None
-    lacks_data: bool = False  # whether that is why; if not, its settings are wrong
+    lacks: str | None = None  # the data set that is not here
 
 
 @dataclass(frozen=True)
@@ -116,7 +106,7 @@ class Study:
     @property
     def data(self) -> list[str]:
         """The data sets that its cells take."""
-        return list(dict.fromkeys(cell.data for cell in self.cells))
+        return list(dict.fromkeys(cell.settings.get("data.name", "mnist") for cell in self.cells))
 
     @property
     def evaluates_all(self) -> bool:
@@ -143,7 +133,7 @@ class Study:
 
     def only(self, chosen: Mapping[str, Sequence[str]]) -> "Study":
         """The study with some of its axes' values."""
-        _check_there(self.name, chosen, self.axes)
+        check_there(self.name, chosen, self.axes)
         some = {
             axis: {name: self.axes[axis][name] for name in self.axes[axis] if name in wanted}
             for axis, wanted in chosen.items()
@@ -166,7 +156,7 @@ class Study:
             {name: {k: v for k, v in of.items() if k not in changes} for name, of in self.grids.items()} if grid else {}
         )
         when = tuple((chosen, {**more, **changes}) for chosen, more in self.when)
-        kept_seeds = self.seeds if seeds is None else _seeds(seeds)
+        kept_seeds = self.seeds if seeds is None else checked_seeds(seeds)
         return replace(self, axes=axes, when=when, grids=grids, seeds=kept_seeds)
 
     def experiments(self, cell: Cell, folder: Path) -> Iterator[tuple[Settings, Experiment]]:
@@ -192,8 +182,10 @@ class Study:
     def _named(self, cell: Cell, folder: Path) -> "Named":
         try:
             return Named(cell, list(self.runs(cell, folder)))
+        except NoData as error:
+            return Named(cell, [], str(error), error.data)
         except AccordError as error:
-            return Named(cell, [], str(error), isinstance(error, NoData))
+            return Named(cell, [], str(error))
 
     def _text(self, cell: Cell, point: Settings) -> str:
         """What a run's folder keeps as its experiment file."""
@@ -212,78 +204,7 @@ def within(values: Mapping[str, str], chosen: Chosen) -> bool:
     return all(values.get(axis) in wanted for axis, wanted in chosen.items())
 
 
-# ---------------------------------------------------------------------------------------------------- reading
-
-
-def load(name: str) -> Study:
-    """A study by its name, or from a file of yours."""
-    path = path_of(name)
-    return make(path.stem, tables_at(path), path.parent)
-
-
-def _seeds(seeds_asked: Any) -> tuple[int, ...]:
-    """Seeds of a study, of the kind that `run.seeds` takes."""
-    try:
-        seeds = TypeAdapter(list[Seed]).validate_python(seeds_asked, strict=True)
-    except ValidationError:
-        seeds = []
-    if not seeds or len(set(seeds)) < len(seeds):
-        text = ",".join(map(str, seeds_asked)) if isinstance(seeds_asked, list) else seeds_asked
-        raise AccordError(f"seeds must be numbers from 0 on, each given once, got {text!r}")
-    return tuple(seeds)
-
-
-def make(name: str, tables: dict[str, Any], home: Path | None = None) -> Study:
-    """A study from its file's tables."""
-    check_keys(tables, _KEYS, name, "studies")
-    axes = {
-        axis: {value: modern_paths(flat(more)) for value, more in values.items()}
-        for axis, values in tables.get("axes", {}).items()
-    }
-    if not axes:
-        raise AccordError(f"{name} has no [axes]: a study needs at least one, or an analysis in their place")
-    compare = tables.get("compare", list(axes)[-1])
-    if compare not in axes:
-        raise AccordError(f"{name} compares by {compare!r}, which is no axis of it: {did_you_mean(compare, axes)}")
-    paper, table = tables.get("paper"), tables.get("table")
-    return Study(
-        name=name,
-        title=tables.get("title", name),
-        paper=paper,
-        table=table,
-        compare=compare,
-        against=tables.get("against", next(iter(axes[compare]))),
-        rules=tuple(tables.get("rules", dict.fromkeys([*own_rules(paper, table), *RULES]))),
-        seeds=_seeds(tables.get("seeds", [0, 1, 2, 3])),
-        settings=modern_paths(flat(tables.get("settings", {}))),
-        axes=axes,
-        grids=_grids(tables.get("grid", {})),
-        when=tuple(_when(name, entry) for entry in tables.get("when", [])),
-        keep=tuple(_there(name, "keep", entry, axes) for entry in tables.get("keep", [])),
-        skip=tuple(_there(name, "skip", entry, axes) for entry in tables.get("skip", [])),
-        home=home,
-    )
-
-
-def _when(name: str, entry: Any) -> tuple[Chosen, Settings]:
-    """Which cells an entry of `when` is about, and their settings. A file that is included may name cells that this
-    study has not."""
-    if not isinstance(entry, dict) or set(entry) != {"cells", "settings"}:
-        raise AccordError(
-            f"{name} has an entry of `when` that is not {{ cells = {{ AXIS = [VALUES] }}, settings = {{ ... }} }}:"
-            f" {entry!r}"
-        )
-    return _chosen(name, "when", entry["cells"]), modern_paths(flat(entry["settings"]))
-
-
-def _there(name: str, key: str, entry: Any, axes: Mapping[str, Mapping[str, Any]]) -> Chosen:
-    """An entry of `keep` or `skip`, which must name axes and values that the study has."""
-    chosen = _chosen(name, key, entry)
-    _check_there(name, chosen, axes, f" for {key}")
-    return chosen
-
-
-def _check_there(name: str, chosen: Chosen, axes: Mapping[str, Mapping[str, Any]], what: str = "") -> None:
+def check_there(name: str, chosen: Chosen, axes: Mapping[str, Mapping[str, Any]], what: str = "") -> None:
     """Refuses axes and values that the study has not."""
     for axis, values in chosen.items():
         if axis not in axes:
@@ -295,17 +216,13 @@ def _check_there(name: str, chosen: Chosen, axes: Mapping[str, Mapping[str, Any]
                 )
 
 
-def _chosen(name: str, key: str, entry: Any) -> Chosen:
-    """Cells by values of axes, one or several of each."""
-    if not isinstance(entry, dict) or not entry:
-        raise AccordError(f"{name} has {key} = {entry!r}, which names no cells: write {{ AXIS = [VALUES] }}")
-    return {axis: values if isinstance(values, list) else [values] for axis, values in entry.items()}
-
-
-def _grids(table: Mapping[str, Any]) -> dict[str, dict[str, list[Any]]]:
-    """The general grid under "", and those of single values of axes under their names."""
-    general = {key: value for key, value in table.items() if isinstance(value, list)}
-    return {
-        "": modern_paths(general),
-        **{key: modern_paths(value) for key, value in table.items() if isinstance(value, Mapping)},
-    }
+def checked_seeds(seeds_asked: Any) -> tuple[int, ...]:
+    """Seeds of a study, of the kind that `run.seeds` takes."""
+    try:
+        seeds = TypeAdapter(list[Seed]).validate_python(seeds_asked, strict=True)
+    except ValidationError:
+        seeds = []
+    if not seeds or len(set(seeds)) < len(seeds):
+        text = ",".join(map(str, seeds_asked)) if isinstance(seeds_asked, list) else seeds_asked
+        raise AccordError(f"seeds must be numbers from 0 on, each given once, got {text!r}")
+    return tuple(seeds)

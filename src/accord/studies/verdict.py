@@ -32,7 +32,8 @@ from accord.core.metrics import Metric
 from accord.studies.files import FILES, check_keys
 from accord.studies.outcome import Comparison, Difference, paired
 from accord.studies.statistics import Array, Estimate, estimate, explains, heterogeneity, scipy_stats
-from accord.studies.study import load, within
+from accord.studies.study import within
+from accord.studies.study_file import load
 from accord.studies.text import ACCURACY, interval_text
 
 MARGIN = 0.002  # 0.2 points of accuracy: a smaller difference is none

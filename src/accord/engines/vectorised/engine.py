@@ -69,7 +69,7 @@ class Vectorised(Engine):
         self.descent = Descent(job, self._reference.fed, self.probed.drops_out, lanes)
         # A CPU evaluates one run after another as fast; kernels of a large model fill a device by themselves; a model
         # that draws when it is evaluated does so in the reference's order.
-        lanes_pay = job.device.type == "cuda" and self.one_batch and not draws_in_evaluation(job)
+        lanes_pay = job.device.type == "cuda" and self.side_by_side is None and not draws_in_evaluation(job)
         self._evaluation = Evaluation(self.descent.model) if lanes_pay else None
         # batches that were drawn before they are asked for, or for another run: by round, federation and settings, then
         # by client and share of its steps, with the rows that they are batches of; or by a whole cohort's members
@@ -92,10 +92,11 @@ class Vectorised(Engine):
             self._evaluation.forget()
 
     @property
-    def one_batch(self) -> bool:
-        """Whether all lanes are one computation, which is faster than one lane after another. Lanes of a large model
-        are not: each takes its own time."""
-        return self.descent.model.streams is None
+    def side_by_side(self) -> int | None:
+        """How many lanes of a large model are computed at the same time, each by itself. None where all lanes are one
+        batch, which is the faster per lane the more there are."""
+        streams = self.descent.model.streams
+        return None if streams is None else len(streams)
 
     @property
     def lanes_at_once(self) -> int | None:
@@ -270,7 +271,7 @@ class Vectorised(Engine):
         new = {
             key: member
             for key, member in zip(keys, members, strict=True)
-            if key not in known or known[key][0] is not member.rows  # pooled data, of which each cohort has others
+            if key not in known or known[key][0] is not member.rows  # rows need not be all of the client's
         }
         drawn = orders(job, round, list(new.values()), self.probed.least_batch) if new else []
         for (key, member), order in zip(new.items(), drawn, strict=True):
