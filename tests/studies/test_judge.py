@@ -12,13 +12,15 @@ import pytest
 
 from accord.studies import load
 from accord.studies.analysis_claims import judge_analysis
-from accord.studies.outcome import PROTOCOL, Comparison, Difference, compare, measured
+from accord.studies.outcome import PROTOCOL, Comparison, Difference, Figures, Result, compare, measured
 from accord.studies.page import page
 from accord.studies.plan import files_in, read_plan
 from accord.studies.published import numbers
 from accord.studies.results import AnalysisResults, StudyResults, read, read_all
 from accord.studies.simulate import Truth, verdicts
 from accord.studies.statistics import estimate, heterogeneity, holm
+from accord.studies.study import Cell
+from accord.studies.study_file import make
 from accord.studies.text import after_holm
 from accord.studies.verdict import Claim, Verdict, judge
 from conftest import sentence
@@ -205,6 +207,40 @@ def test_a_slope_by_hand() -> None:
         "needs two of its values"
         in judge(grows, [cell(around(1, 0.1), clients="10", dataset=name) for name in "ab"]).why
     )
+
+
+def test_a_grid_that_ends_where_the_rival_does_best_is_told_of() -> None:
+    """Its verdict may be the grid's doing; one that is open needs no such remark."""
+    cells = [cell(around(-1.0, 0.1), dataset=name) for name in "ab"]
+    cells[1] = replace(cells[1], held_back=True)
+    remark = "in 1 of 2 cells a best rate of gma is the last that was tried, and not that of avg"
+    assert remark in judge(AHEAD, cells).why and remark not in judge(AHEAD, [cells[0], cells[0]]).why
+    noisy = [replace(cell([-3.0, 0.0, 3.0], dataset=name), held_back=True) for name in "ab"]
+    assert judge(AHEAD, noisy).kind == "open" and "last that was tried" not in judge(AHEAD, noisy).why
+
+
+def result_at(point: dict[str, float], grid: dict[str, list[float]], rule: str) -> Result:
+    figures = {"held-out": Figures(point, {0: {"test": 0.5}})}
+    return Result(Cell({"rule": rule}, {}, grid), figures, [], 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("rival", "other", "expected"),
+    [
+        ({"lr": 0.1, "server": 1.5}, {"lr": 0.1, "server": 1.0}, True),
+        ({"lr": 0.1, "server": 1.5}, {"lr": 1.0, "server": 1.5}, False),
+        ({"lr": 0.01, "server": 1.0}, {"lr": 0.1, "server": 1.0}, True),
+        ({"lr": 0.1, "server": 1.5}, {"lr": 0.1, "server": 1.5}, False),
+    ],
+)
+def test_the_end_of_a_grid_holds_back_whoever_alone_is_there(
+    rival: dict[str, float], other: dict[str, float], expected: bool
+) -> None:
+    grid = {"lr": [0.01, 0.1, 1.0], "server": [1.0, 1.5], "fixed": [3.0]}
+    study = make("x", {"axes": {"rule": {"avg": {}, "gma": {}}}})
+    results = [result_at(other, grid, "avg"), result_at(rival, grid, "gma")]
+    (comparison,) = compare(study, results, "test", "held-out")
+    assert comparison.held_back == expected
 
 
 def test_a_slope_along_the_rivals_own_axis() -> None:

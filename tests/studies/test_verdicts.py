@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from accord.cli.verdicts import verdicts
+from accord.studies.html import html
 from accord.studies.page import page
 from accord.studies.plan import files_in
 from accord.studies.results import read_all
@@ -95,3 +96,7 @@ def test_claims_are_counted_by_their_kinds(files: list[Path]) -> None:
         verdict = re.split(r"(?<!\\)\|", line)[3]
         kinds.append("not run yet" if NEVER_RUN in verdict else re.search(r"\*\*(\w+)\*\*", verdict)[1])
     assert counts == Counter(kinds) and len(kinds) == len(claims()) == int(total)
+
+
+def test_a_script_in_a_title_is_shown_and_not_run() -> None:
+    assert "<script" not in html("## <script>alert(1)</script>\n\n| <script>x</script> |\n|---|\n", [])

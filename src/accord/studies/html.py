@@ -34,7 +34,8 @@ def html(text: str, results: Sequence[Results]) -> str:
     for one in studies:
         with naming(one):
             curves += _study(one)
-    body = MarkdownIt("commonmark").enable("table").render(text)
+    # what results files hold is text: a title with a script in it is shown, not run
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
     about = f"<p>Accuracy on the test set (%), mean over seeds, at the point that {MAIN_RULE} chose.</p>"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -191,6 +191,7 @@ class Comparison:
     controls: dict[str, Difference | None] = field(default_factory=dict)
     compare: str = ""  # the axis that the rivals are values of
     same_point: bool | None = None  # whether both did best at the same point of the grid; None without a grid
+    held_back: bool = False  # whether the grid ends where the rival does best, and not where the other does
 
 
 def compare(study: Study, results: Sequence[Result], metric: str, rule: str) -> list[Comparison]:
@@ -213,9 +214,9 @@ def compare(study: Study, results: Sequence[Result], metric: str, rule: str) -> 
                 for kind in CONTROLS
                 if f"{name}-{kind}" in rivals
             }
-            same = _same_point(result, base, rule)
+            grid = _same_point(result, base, rule), _held_back(result, base, rule)
             comparisons.append(
-                Comparison(dict(where), name, study.against, gap, printed, controls, study.compare, same)
+                Comparison(dict(where), name, study.against, gap, printed, controls, study.compare, *grid)
             )
     return comparisons
 
@@ -223,6 +224,14 @@ def compare(study: Study, results: Sequence[Result], metric: str, rule: str) -> 
 def _same_point(result: Result, other: Result, rule: str) -> bool | None:
     points = [of.figures[rule].point for of in (result, other) if rule in of.figures]
     return points[0] == points[1] if len(points) == 2 and all(points) else None
+
+
+def _held_back(result: Result, other: Result, rule: str) -> bool:
+    if rule not in result.figures or rule not in other.figures:
+        return False
+    point, others = result.figures[rule].point, other.figures[rule].point
+    ends = {key: (min(tried), max(tried)) for key, tried in result.cell.grid.items() if len(tried) > 1}
+    return any(value in ends.get(key, ()) and others.get(key) != value for key, value in point.items())
 
 
 def _gap(result: Result, other: Result, metric: str, rule: str) -> Difference | None:

@@ -68,8 +68,8 @@ class Printed(BaseModel):
 class Cell(BaseModel):
     model_config = _STRICT
     values: dict[str, str]
-    done: int
-    runs: int
+    done: Annotated[int, Field(ge=0)]
+    runs: Annotated[int, Field(ge=0)]
     rounds: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
     flat: int = 0
     missing: str | None = None

@@ -115,14 +115,16 @@ def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = 
             "open", f"{len(cells)} of {total} cells with {SEEDS} seeds or more, and a verdict needs {min(2, total)}"
         )
     if claim.expects in ("grows", "falls"):
-        return _trend(claim, cells)
+        trend = _trend(claim, cells)
+        return Verdict(trend.kind, "; ".join([trend.why, *_held_back(trend.kind, cells)]))
     if claim.expects == "same rates":
         return _same_rates(cells, total)
     spread = heterogeneity(_matrix([c.difference for c in cells]))
     differ = spread is not None and spread.p < 0.05
     axis = claim.parts or (_telling_axis(cells) if differ else "")
     verdict = _by_value(claim, cells, axis) if axis else _pooled(claim, cells, 0.95)
-    notes = [f"{len(cells)} of {total} cells have been run"] * (len(cells) < total)
+    notes = _held_back(verdict.kind, cells)
+    notes += [f"{len(cells)} of {total} cells have been run"] * (len(cells) < total)
     if spread is not None:
         more = "cells differ by more than their seeds explain" + ", along no one axis" * (not axis)
         notes.append(
@@ -130,6 +132,18 @@ def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = 
             + f"Q p = {spread.p:.2g}, tau {100 * spread.tau:.2f}, I2 {100 * spread.i2:.0f} %"
         )
     return Verdict(verdict.kind, "; ".join([verdict.why, *notes]))
+
+
+def _held_back(kind: str, cells: Sequence[Comparison]) -> list[str]:
+    """Of a verdict that decides: where a wider grid might favour the rival more than the other."""
+    count = sum(c.held_back for c in cells)
+    if kind == "open" or not count:
+        return []
+    first = next(c for c in cells if c.held_back)
+    return [
+        f"in {count} of {len(cells)} cells a best rate of {first.rival} is the last that was tried, and not that of"
+        f" {first.against}"
+    ]
 
 
 def _with_control(claim: Claim, cell: Comparison, comparisons: Sequence[Comparison]) -> Comparison:
