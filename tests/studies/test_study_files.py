@@ -11,9 +11,10 @@ from accord.experiments.sweep import PlannedRun
 from accord.rules.masks import threshold
 from accord.studies import Analysis, Cell, Study, load
 from accord.studies import find as find_study
-from accord.studies.grow import edges, grown
+from accord.studies.grow import grown
 from accord.studies.outcome import Figures, Result, plain
 from accord.studies.published import elsewhere, find, numbers, own_rules
+from accord.studies.study import edges
 from accord.studies.text import result_cells
 from accord.training.plan import Plan
 from conftest import sentence

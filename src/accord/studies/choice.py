@@ -17,10 +17,9 @@ from accord.runs.left_out import LeftOut
 from accord.runs.selection import Selected
 from accord.runs.text import Cells
 from accord.studies.choose import LEFT_OUT, Question, Reached, rules
-from accord.studies.grow import edges
 from accord.studies.outcome import MAIN_RULE, Comparison, Figures, compare, gather, measured, paired
 from accord.studies.statistics import Estimate
-from accord.studies.study import Settings, Study
+from accord.studies.study import Settings, Study, edges
 from accord.studies.text import interval_text
 from accord.studies.verdict import MARGIN, called, over_control, pooled
 

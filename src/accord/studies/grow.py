@@ -10,19 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from accord.studies.outcome import Result
-from accord.studies.study import Place, Settings, Study
-
-
-def edges(grid: dict[str, list[Any]], point: Settings) -> dict[str, float]:
-    """The keys whose value in `point` is on the edge of the grid, each with the value beyond it."""
-    grown = {}
-    for key, value in point.items():
-        tried = sorted(grid.get(key, []))
-        if len(tried) < 2 or value not in (tried[0], tried[-1]) or min(tried) <= 0:
-            continue
-        neighbour = tried[1] if value == tried[0] else tried[-2]
-        grown[key] = float(f"{value * value / neighbour:.2g}")
-    return grown
+from accord.studies.study import Place, Study, edges
 
 
 def grown(study: Study, results: Sequence[Result], rule: str) -> Study:

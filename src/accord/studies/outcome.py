@@ -24,7 +24,7 @@ from accord.runs.reader import Recorded, load
 from accord.runs.selection import select
 from accord.studies.published import Printed, elsewhere, find, own_rules
 from accord.studies.statistics import Estimate, estimate
-from accord.studies.study import Cell, Named, Settings, Study
+from accord.studies.study import Cell, Named, Settings, Study, edges
 
 # Of what a results file holds and how its figures were chosen. Results of different protocols are not to be judged
 # together.
@@ -230,8 +230,7 @@ def _held_back(result: Result, other: Result, rule: str) -> bool:
     if rule not in result.figures or rule not in other.figures:
         return False
     point, others = result.figures[rule].point, other.figures[rule].point
-    ends = {key: (min(tried), max(tried)) for key, tried in result.cell.grid.items() if len(tried) > 1}
-    return any(value in ends.get(key, ()) and others.get(key) != value for key, value in point.items())
+    return any(others.get(key) != point[key] for key in edges(result.cell.grid, point))
 
 
 def _gap(result: Result, other: Result, metric: str, rule: str) -> Difference | None:

@@ -204,6 +204,18 @@ def within(values: Mapping[str, str], chosen: Chosen) -> bool:
     return all(values.get(axis) in wanted for axis, wanted in chosen.items())
 
 
+def edges(grid: dict[str, list[Any]], point: Settings) -> dict[str, float]:
+    """The keys whose value in `point` is on the edge of the grid, each with the value beyond it."""
+    grown = {}
+    for key, value in point.items():
+        tried = sorted(grid.get(key, []))
+        if len(tried) < 2 or value not in (tried[0], tried[-1]) or min(tried) <= 0:
+            continue
+        neighbour = tried[1] if value == tried[0] else tried[-2]
+        grown[key] = float(f"{value * value / neighbour:.2g}")
+    return grown
+
+
 def check_there(name: str, chosen: Chosen, axes: Mapping[str, Mapping[str, Any]], what: str = "") -> None:
     """Refuses axes and values that the study has not."""
     for axis, values in chosen.items():

@@ -5,11 +5,10 @@ from typing import Any
 
 from accord.core.metrics import Metric
 from accord.runs.text import Cells, spread
-from accord.studies.grow import edges
 from accord.studies.outcome import CONTROLS, Comparison, Difference, Result
 from accord.studies.published import Printed, elsewhere, find
 from accord.studies.statistics import Estimate, holm
-from accord.studies.study import Study
+from accord.studies.study import Study, edges
 
 ACCURACY = Metric("accuracy")
 
