@@ -55,7 +55,7 @@ def test_the_plan_is_told_and_nothing_trained(env: dict[str, str], here: Path) -
     assert total == ("378 runs in runs/choose-mine, judged by accuracy on each left out in turn: east, north, south")
     # as many together as will train together, whomever they leave out
     assert (
-        "378 runs" in kind and "256 in lockstep" in kind and time.startswith("about ") and not (here / "runs").exists()
+        "378 runs" in kind and "378 in lockstep" in kind and time.startswith("about ") and not (here / "runs").exists()
     )
 
 

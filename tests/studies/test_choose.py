@@ -133,6 +133,7 @@ def test_a_rule_that_is_better_by_far_is_found(whole: tuple[Choice, Trainer]) ->
     assert paragraph(choice).startswith("Use fedadam (train.lr=")
     assert "3 clients, each left out in turn, over 3 seeds" in paragraph(choice)
     assert "on the edge of those tried: ask again with train.lr there." in paragraph(choice)
+    assert " 90 % are well. Tried: " in paragraph(replace(choice, caution="90 % are well."))
     head, *rows = table(choice)
     assert head[1:] == ["ahead of averaging by", "seeds", *SITES, "mean", "worst"]
     assert [row[0] for row in rows] == ["averaging", "gma", "gma-length", "fedadam", "chosen by held-out data"]
@@ -285,15 +286,32 @@ def test_files_that_ask_something_else_are_refused(tmp_path: Path) -> None:
     assert read(tmp_path / "two.toml").stages[0].study.settings["data.unseen"] == 4
 
 
-@pytest.mark.parametrize(("every", "said"), [(4, False), (10, True)])
-def test_accuracy_is_said_to_tell_little_of_a_rare_class(every: int, said: bool, tmp_path: Path) -> None:
-    """One row of so many at each site is of somebody ill."""
-    rows = [f"{site},{'yes' if number % every == 0 else 'no'},{number}" for number in range(40) for site in SITES]
-    (tmp_path / "sites.csv").write_text("\n".join(["site,ill,x", *rows]))
-    (tmp_path / "mine.toml").write_text(FILE.format(source=tmp_path / "sites.csv", folder=tmp_path))
-    notes = [note for note in read(tmp_path / "mine.toml").notes if "train.metrics=auc" in note]
-    assert len(notes) == said and all("% of the held-out samples are of class no, and" in note for note in notes)
-    assert not any("class no" in note for note in read(tmp_path / "mine.toml", ["train.metrics=auc"]).notes)
+def write_rare(folder: Path, ill: dict[str, int]) -> Path:
+    """A file over 40 rows of each site, so many of which are of somebody ill."""
+    rows = [f"{site},{'yes' if number < ill[site] else 'no'},{number}" for number in range(40) for site in SITES]
+    (folder / "sites.csv").write_text("\n".join(["site,ill,x", *rows]))
+    (folder / "mine.toml").write_text(FILE.format(source=folder / "sites.csv", folder=folder))
+    return folder / "mine.toml"
+
+
+@pytest.mark.parametrize(("ill", "said"), [(10, False), (4, True)])
+def test_accuracy_is_said_to_tell_little_of_a_rare_class(ill: int, said: bool, tmp_path: Path) -> None:
+    file = write_rare(tmp_path, dict.fromkeys(SITES, ill))
+    question = read(file)
+    notes = [note for note in question.notes if "train.metrics=auc" in note]
+    begins = "90 % of the samples of the clients that judge are of class no, and"
+    assert len(notes) == said and all(note.startswith(begins) for note in notes)
+    assert question.caution == (notes[0] if said else "")
+    assert not any("class no" in note for note in read(file, ["train.metrics=auc"]).notes)
+
+
+def test_the_share_of_a_rare_class_is_that_of_the_clients_that_judge(tmp_path: Path) -> None:
+    """Of those who train, half are ill."""
+    file = write_rare(tmp_path, {"east": 20, "north": 20, "south": 2})
+    assert read(file).caution == "", "each is left out in turn, and of all clients 65 % are well"
+    begins = "95 % of the samples of the clients that judge (those of seed 0) are of class no, and"
+    assert read(file, ["data.unseen=south"]).caution.startswith(begins)
+    assert read(file, ["data.unseen=east"]).caution == ""
 
 
 def test_a_number_of_unseen_clients_is_said_to_keep_the_others_from_judging(here: Path) -> None:

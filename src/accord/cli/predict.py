@@ -32,6 +32,7 @@ def predict(
     """Predict labels and probabilities for the rows of a table, one row out for each row in.
 
     Each answer carries the columns that `data.drop` named in training, such as an id, or else its row's number, from 1.
+    Values of a category that training had not are named on standard error.
 
     Examples:
 
@@ -48,6 +49,8 @@ def predict(
     predictions = load(run).predict(data, which, client)
     if predictions.ignored:
         print(f"columns that the model does not read: {', '.join(predictions.ignored)}", file=sys.stderr)
+    for note in predictions.notes:
+        print(note, file=sys.stderr)
     if out is None:
         print(predictions.to_csv(), end="")
         return

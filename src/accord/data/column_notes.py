@@ -1,14 +1,19 @@
-"""What a person should know of a table's columns before a model is trained on them, a line each."""
+"""What a person should know of a table's columns before a model is trained on them or predicts, a line each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
+
+from accord.data.cells import Cells
 
 if TYPE_CHECKING:
     from accord.data.preparation import Column
 
 _ROWS = 10  # of fewer training rows, values that all differ say little
+_VALUES = 3  # that a line quotes
+_LONGEST = 40  # characters of a value that is quoted
 
 
 def notes_on_columns(columns: "Sequence[Column]", values: Mapping[str, Tensor], rows: Tensor) -> Iterator[str]:
@@ -33,3 +38,23 @@ def notes_on_columns(columns: "Sequence[Column]", values: Mapping[str, Tensor], 
             yield f"column {column.name} has one value in all training data, so it tells the model nothing"
         elif column.levels is not None and different == len(there) >= _ROWS:
             yield f"column {column.name} has another value in every training row: if it is an id, name it in `drop`"
+
+
+def notes_on_unknown_levels(columns: "Sequence[Column]", cells: Cells) -> Iterator[str]:
+    """Of new rows: which categories they have that training rows had not, and what is done with them."""
+    known = {column.name: set(column.levels) for column in columns if column.levels is not None}
+    for name, values in zip(cells.names, cells.values.unbind(1), strict=True):
+        levels = cells.levels.get(name, ()) if name in known else ()
+        unknown = {number: level for number, level in enumerate(levels) if level not in known[name]}
+        if unknown:
+            rows = int(torch.isin(values, torch.tensor(list(unknown), dtype=values.dtype)).sum())
+            more = f" and {len(unknown) - _VALUES} more" if len(unknown) > _VALUES else ""
+            quoted = ", ".join(_quoted(level) for level in list(unknown.values())[:_VALUES])
+            yield (
+                f"column {name} has values in {rows:,} of {len(values):,} rows that training had not ({quoted}{more}):"
+                f" they all count as {name}=(other), where the model as a rule keeps the weight that it began with"
+            )
+
+
+def _quoted(level: str) -> str:
+    return repr(level if len(level) <= _LONGEST else f"{level[:_LONGEST]}...")

@@ -14,6 +14,8 @@ from typing import Protocol, TextIO
 
 from accord.core.errors import AccordError
 from accord.core.locks import remove_locked, take_lock
+from accord.data.common_class import caution_on_accuracy
+from accord.data.federated import Federation
 from accord.experiments.experiment import Experiment
 from accord.runs.environment import OtherEnvironment
 from accord.runs.folder import RunFolder
@@ -70,17 +72,28 @@ def execute(
 ) -> Iterator[Run]:
     """Trains the experiment once per seed. A run stopped by Ctrl-C is given like any other, and is the last."""
     experiment.check_here()
-    for seed in experiment.settings.run.seeds:
-        yield execute_seed(experiment, seed, watcher, interrupt, resume=resume, fresh=fresh)
+    for number, seed in enumerate(experiment.settings.run.seeds):
+        # once: shares of classes differ a little from seed to seed
+        first = number == 0
+        yield execute_seed(experiment, seed, watcher, interrupt, resume=resume, fresh=fresh, cautious=first)
         if interrupt.asked:
             return
 
 
 def execute_seed(
-    experiment: Experiment, seed: int, watcher: Watcher, interrupt: Interrupt, *, resume: bool, fresh: bool
+    experiment: Experiment,
+    seed: int,
+    watcher: Watcher,
+    interrupt: Interrupt,
+    *,
+    resume: bool,
+    fresh: bool,
+    cautious: bool = False,
 ) -> Run:
-    """Trains the experiment with one of its seeds."""
+    """Trains the experiment with one of its seeds. If `cautious`, says so where accuracy would tell little."""
     fed = experiment.federation(seed, watcher.data)
+    if cautious and (caution := _caution(experiment, fed)):
+        watcher.note(caution)
     module = experiment.module(fed, seed)
     with opened(experiment, seed, resume, fresh) as folder:
         so_far = reached(folder)
@@ -115,6 +128,12 @@ def execute_seed(
         run = replace(run, stopped="interrupted")
     watcher.end(run)
     return run
+
+
+def _caution(experiment: Experiment, fed: Federation) -> str | None:
+    """Of held-out samples, by which rounds are chosen."""
+    by_accuracy = experiment.metrics is None or next(iter(experiment.metrics)) == "accuracy"
+    return caution_on_accuracy(fed, fed.heldout.values(), "the held-out samples") if by_accuracy else None
 
 
 def loggers(experiment: Experiment, folder: Path) -> list[Hook]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from accord.core.errors import AccordError
 from accord.data.cells import Cells
+from accord.data.column_notes import notes_on_unknown_levels
 from accord.data.finite import check_finite
 from accord.data.from_arrays import as_tensor
 from accord.data.inputs import flat_arrays, is_several
@@ -26,13 +27,14 @@ _AT_ONCE = 1024  # samples; fixed, so that a row's prediction is the same in eve
 class Predictions:
     """One prediction for each row, in order. `labels` and `probabilities: [N, classes]`, or `values: [N, ...]` of a
     regression. `ids` are what a table's rows go by: its columns that the training data's `drop` names, or else `row`,
-    counted from 1. `ignored` columns of the table were not read."""
+    counted from 1. `ignored` columns of the table were not read; `notes` name categories that training had not."""
 
     classes: tuple[str, ...] = ()
     probabilities: Tensor | None = None
     values: Tensor | None = None
     ignored: tuple[str, ...] = ()
     ids: Mapping[str, list[Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def labels(self) -> list[str]:
@@ -87,19 +89,19 @@ def frame(columns: Mapping[str, Any]) -> Any:
 
 def predict(module: nn.Module, preparation: Preparation, data: Any) -> Predictions:
     """What the module says of rows that are prepared as its training data was."""
-    x, ids, ignored = samples_of(preparation, data)
+    rows = rows_of(preparation, data)
     with torch.no_grad():
-        outputs = [_answer(module, preparation, block) for block in x.split(_AT_ONCE) if len(block)]
+        outputs = [_answer(module, preparation, block) for block in rows.x.split(_AT_ONCE) if len(block)]
     shape = () if preparation.regression else (len(preparation.names),)
     output = torch.cat(outputs) if outputs else torch.zeros(0, *shape)
     bad = output.isnan().flatten(1).any(1) if output.ndim > 1 else output.isnan()
     if bad.any():
         raise AccordError(
-            f"the model answers NaN for {int(bad.sum())} of {len(x)} rows, the first is row {int(bad.nonzero()[0])}"
+            f"the model answers NaN for {int(bad.sum())} of {len(bad)} rows, the first is row {int(bad.nonzero()[0])}"
         )
     if preparation.regression:
-        return Predictions(values=output, ignored=ignored, ids=ids)
-    return Predictions(preparation.names, output, ignored=ignored, ids=ids)
+        return Predictions(values=output, ignored=rows.ignored, ids=rows.ids, notes=rows.notes)
+    return Predictions(preparation.names, output, None, rows.ignored, rows.ids, rows.notes)
 
 
 def _answer(module: nn.Module, preparation: Preparation, x: Tensor) -> Tensor:
@@ -130,8 +132,19 @@ def answer(output: Tensor, preparation: Preparation) -> Tensor:
     )
 
 
-def samples_of(preparation: Preparation, data: Any) -> tuple[Tensor, dict[str, list[Any]], tuple[str, ...]]:
-    """Rows as numbers, before scaling; what they go by, of a table; and the names of columns that are not read."""
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows as numbers, before scaling. Of a table: what they go by, columns that are not read, and what to know of
+    them."""
+
+    x: Tensor
+    ids: dict[str, list[Any]] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def rows_of(preparation: Preparation, data: Any) -> Rows:
+    """The data as the model's preparation reads it."""
     if preparation.fields is not None:
         if not is_several(data):
             raise AccordError(
@@ -139,7 +152,7 @@ def samples_of(preparation: Preparation, data: Any) -> tuple[Tensor, dict[str, l
             )
         x, _ = flat_arrays("the data", data, preparation.fields)
         check_finite(x, x[:0], lambda row: "the data")
-        return x, {}, ()
+        return Rows(x)
     array = isinstance(data, Tensor | np.ndarray) or (isinstance(data, list) and not _is_rows(data))
     if not preparation.columns:
         if not array and hasattr(data, "to_numpy"):
@@ -151,13 +164,14 @@ def samples_of(preparation: Preparation, data: Any) -> tuple[Tensor, dict[str, l
             )
         x = as_tensor("the data", data)
         check_finite(x, x[:0], lambda row: "the data")
-        return x, {}, ()
+        return Rows(x)
     if array:
-        return preparation.encode(_cells(preparation, as_tensor("the data", data))), {}, ()
+        return Rows(preparation.encode(_cells(preparation, as_tensor("the data", data))))
     wanted = {column.name: column.levels is not None for column in preparation.columns}
     taken = {"prediction", *(f"p({name})" for name in preparation.names)}  # by what the model answers
     cells, ids, ignored = read_cells(data, wanted, [name for name in preparation.dropped if name not in taken])
-    return preparation.encode(cells), ids, ignored
+    notes = tuple(notes_on_unknown_levels(preparation.columns, cells))
+    return Rows(preparation.encode(cells), ids, ignored, notes)
 
 
 def _is_rows(data: list[Any]) -> bool:

@@ -43,6 +43,7 @@ class Choice:
     controls: dict[str, Estimate | None]
     runs: int
     left_out: list[str]  # for time
+    caution: str = ""  # on the metric
 
     @property
     def verdict(self) -> str:
@@ -96,6 +97,7 @@ def decide(question: Question, reached: Reached) -> Choice:
         controls={rule: _over_control(of, level) for rule, of in by_rival.items()},
         runs=len(reached.runs_done),
         left_out=reached.left_out,
+        caution=question.caution,
     )
 
 
@@ -122,8 +124,9 @@ def _over_control(cells: Sequence[Comparison], level: float) -> Estimate | None:
 
 
 def paragraph(choice: Choice) -> str:
-    """Which rule, by how much, how sure; what was tried, and what was left out for time."""
-    return " ".join(filter(None, [_answer(choice), _control(choice), _others(choice), _edge(choice), _tried(choice)]))
+    """Which rule, by how much, how sure; what the metric hides; what was tried, and what was left out for time."""
+    parts = _answer(choice), _control(choice), _others(choice), _edge(choice), choice.caution, _tried(choice)
+    return " ".join(filter(None, parts))
 
 
 def _answer(choice: Choice) -> str:

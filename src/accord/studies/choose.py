@@ -10,13 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from accord.core.errors import AccordError
 from accord.core.metrics import Metric
 from accord.data.cache import Progress
+from accord.data.common_class import caution_on_accuracy
 from accord.data.federated import Federation
-from accord.data.portrait import class_names
 from accord.data.unseen import EACH, check_each
 from accord.engines.contract import Job
 from accord.engines.measuring import smaller
@@ -36,7 +34,6 @@ LEFT_OUT = "data.unseen"  # the axis of clients that are left out; a run that di
 _FILE = FILES / "common" / "choose.toml"
 _FIRST = ("averaging", "gma", "gma-length")  # what the first stage tries
 _AROUND = (1.0, 1 / 3, 3.0)  # client rates, as multiples of the file's
-_COMMON = 80  # per cent of held-out samples in one class from which accuracy says little
 _SHARE = 5  # of so many clients one is unseen, where the file does not say
 
 
@@ -57,6 +54,7 @@ class Question:
     clients: list[str]  # that are left out one after another; none: unseen clients judge
     folder: Path  # for its runs
     notes: list[str]
+    caution: str = ""  # the note that the answer has too
 
 
 def read(path: str | Path, overrides: Sequence[str] = (), progress: Progress | None = None) -> Question:
@@ -78,7 +76,8 @@ def read(path: str | Path, overrides: Sequence[str] = (), progress: Progress | N
     job = _first_job(study, folder, progress)
     metric = _metric(job)
     notes = _on_few_judges(experiment, job.fed)
-    notes += _on_a_rare_class(job.fed) if metric.name == "accuracy" else []
+    caution = _caution(job, clients) if metric.name == "accuracy" else ""
+    notes += [caution] if caution else []
     voters = experiment.first_plan.sample or len(job.fed.clients)
     if _is_gma(study.axes["rule"]["and-mask"], job, voters):
         study = study.only({"rule": [name for name in study.axes["rule"] if not name.startswith("and-mask")]})
@@ -87,7 +86,7 @@ def read(path: str | Path, overrides: Sequence[str] = (), progress: Progress | N
         )
     if tables.get("algorithm"):
         notes.append(f"The [algorithm] of {path} is left aside: the rules are {', '.join(study.axes['rule'])}.")
-    return Question(_stages(study, experiment), metric, clients, folder, notes)
+    return Question(_stages(study, experiment), metric, clients, folder, notes, caution)
 
 
 def _judged_on(experiment: Experiment, progress: Progress | None) -> tuple[list[str], dict[str, Any]]:
@@ -169,20 +168,13 @@ def _on_few_judges(experiment: Experiment, fed: Federation) -> list[str]:
     ]
 
 
-def _on_a_rare_class(fed: Federation) -> list[str]:
-    """What to judge by instead of accuracy, where one class has most of the held-out samples."""
-    labels = fed.y[torch.cat(list(fed.heldout.values()))]
-    if labels.ndim > 1:  # a class for every pixel or word
-        return []
-    classes, counts = labels.unique(return_counts=True)
-    share = 100 * float(counts.max() / counts.sum())
-    if share < _COMMON:
-        return []
-    (common,) = class_names(fed, [int(classes[counts.argmax()])])
-    return [
-        f"{share:.0f} % of the held-out samples are of class {common}, and always guessing it has that accuracy, so"
-        " rules may look alike: train.metrics=auc judges them by how they rank the rest (or balanced_accuracy, f1)."
-    ]
+def _caution(job: Job, clients: Sequence[str]) -> str:
+    """What to judge by instead of accuracy, where one class has most samples of the clients that judge."""
+    if clients:  # each in turn, with all its samples
+        everybody = [*job.fed.train.values(), *job.fed.heldout.values(), *job.fed.unseen.values()]
+        return caution_on_accuracy(job.fed, everybody, "the samples of the clients that judge") or ""
+    whose = f"the samples of the clients that judge (those of seed {job.seed})"
+    return caution_on_accuracy(job.fed, job.fed.unseen.values(), whose) or ""
 
 
 def _is_gma(and_mask: Settings, job: Job, voters: int) -> bool:
