@@ -41,7 +41,7 @@ def test_one_run_is_tried_where_lanes_take_their_own_time(
     assert measured.training > 0 and all(loop.plan.rounds == 3 for loop in begun)
 
 
-@pytest.mark.parametrize(("streams", "expected"), [(None, 5), (10, 5), (6, 3), (1, 1)])
+@pytest.mark.parametrize(("streams", "expected"), [(None, 5), (10, 5), (8, 3), (6, 3), (1, 1)])
 def test_runs_of_a_large_model_go_together_as_far_as_they_are_computed_side_by_side(
     streams: int | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Planned runs, and which of them can share a batch."""
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,8 +144,8 @@ def _apart(run: PlannedRun, jobs: Jobs) -> str | None:
     # Many small runs that leave out one client after another are most of all overhead, which they share in lockstep.
     if pick_device(where.device).type == "cpu" and not (run.leaves_out and soon_done(jobs.job(run))):
         return (
-            "on a CPU a run by itself uses all cores, and is faster than as a part of a batch (run.engine ="
-            " 'vectorised' has it in one)"
+            "on a CPU runs train one after another, each on all cores (run.engine = 'vectorised' has them in one"
+            " batch, which is faster for very small models alone)"
         )
     return None
 
@@ -163,5 +164,6 @@ def packed(runs: list[PlannedRun], jobs: Jobs) -> tuple[Group, Vectorised | None
     cohort = max(run.experiment.plan(run.seed).sample or len(job.fed.clients) for run in runs)
     # More runs than a large model has lanes side by side gain nothing, and take memory for every lane.
     fit = room(job, cohort) if shared.side_by_side is None else max(1, shared.side_by_side // cohort)
-    at_once = min(fit, len(runs))
+    parts = math.ceil(len(runs) / fit)
+    at_once = math.ceil(len(runs) / parts)  # equal parts: a few that are left over take nearly as long as many
     return Group(runs, at_once, at_once * cohort), shared

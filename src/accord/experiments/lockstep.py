@@ -33,7 +33,7 @@ from accord.training.hooks import cut_short
 from accord.training.lockstep import Lockstep
 from accord.training.loop import Asked, Loop
 
-_RUNS = 256  # at a time; by then a device is full, and each holds a file open, its lock
+MOST_RUNS = 512  # at a time; by then a device is full, and each holds a file open, its lock
 _CHECKPOINT_SECONDS = 0.5  # a run, between two checkpoints of all
 _COHORT = 16  # runs from which they go as two cohorts: half of fewer does not keep a device busy
 _MEMORY = 4 << 30  # bytes, assumed where the system does not say (Windows)
@@ -158,7 +158,7 @@ def room(job: Job, cohort: int) -> int:
     else:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else _MEMORY
     run = _VECTORS * (1 + cohort) * job.layout.size * job.layout.dtype.itemsize
-    return max(1, min(_RUNS, memory // 2 // run, _open_files() - 64))
+    return max(1, min(MOST_RUNS, memory // 2 // run, _open_files() - 64))
 
 
 def _open_files() -> int:

@@ -14,7 +14,7 @@ from accord.core.version import __version__
 from accord.engines.determinism import steady
 from accord.engines.device import pick_device
 from accord.experiments.groups import Jobs, PlannedRun, grouped, packed
-from accord.experiments.lockstep import together
+from accord.experiments.lockstep import MOST_RUNS, together
 from accord.kernels.paths import cache_folder
 from accord.runs.checksums import read_json
 from accord.training.engine_choice import make_engine, with_kernel
@@ -22,7 +22,6 @@ from accord.training.loop import Event, Loop
 from accord.training.plan import Plan
 
 _TRIED = 3  # rounds: the first sets things up, the last is evaluated
-_LOOKED_AT = 256  # runs: no more go in lockstep
 
 
 @dataclass(frozen=True)
@@ -112,8 +111,8 @@ def _pace(runs: Sequence[PlannedRun], tell: Callable[[str], None]) -> Pace:
 def _measured(runs: Sequence[PlannedRun]) -> Pace:
     """Rounds of a run by itself or, where that is how they go, of as many in lockstep as there is room for."""
     jobs = Jobs()
-    jobs.stack(runs[:_LOOKED_AT])  # as a sweep does, so that those go together that will
-    group, engine = packed(grouped(runs[:_LOOKED_AT], jobs)[0], jobs)  # the first run, and those that can go with it
+    jobs.stack(runs[:MOST_RUNS])  # as a sweep does, so that those go together that will
+    group, engine = packed(grouped(runs[:MOST_RUNS], jobs)[0], jobs)  # the first run, and those that can go with it
     moments: list[list[float]] = [[] for _ in range(_TRIED)]
 
     def loop_of(run: PlannedRun) -> Loop:
