@@ -103,7 +103,8 @@ docs: $(DEV)
 
 archive:
 	mkdir -p dist
-	git archive --prefix=accord-replication/ -o dist/accord-replication.tar.gz HEAD replication CITATION.cff LICENSE
+	git archive --prefix=accord-replication/ -o dist/accord-replication.tar.gz HEAD replication CITATION.cff LICENSE \
+		docs/explanation/judge.md docs/how-to/should-i-use-a-mask.md src/accord/studies/published.csv src/accord/studies/files
 	sha256sum dist/accord-replication.tar.gz
 
 check: $(DEV)

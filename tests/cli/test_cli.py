@@ -311,6 +311,34 @@ def test_ctrl_c_in_the_last_round_of_a_seed_leaves_the_other_seeds_for_later(
     assert f"To go on: accord {shlex.join(words)} --resume" in stderr
 
 
+RARE = """\
+[data]
+name = "table"
+source = "sites.csv"
+client = "site"
+label = "ill"
+heldout = 0.3
+[model]
+name = "logistic"
+[train]
+rounds = 1
+[run]
+seeds = [0, 1, 2]
+"""
+
+
+def test_a_run_says_once_that_accuracy_tells_little_of_a_rare_class(env: dict[str, str], tmp_path: Path) -> None:
+    rows = [f"{site},{'yes' if number % 20 == 0 else 'no'},{number}" for number in range(40) for site in ("a", "b")]
+    (tmp_path / "sites.csv").write_text("\n".join(["site,ill,x", *rows]))
+    (tmp_path / "rare.toml").write_text(RARE)
+    told = [line for line in accord(env, tmp_path, "run", "rare.toml").stderr.splitlines() if "train.metrics" in line]
+    assert len(told) == 1, "the share differs from seed to seed"
+    assert "% of the held-out samples are of class no, and always guessing it has that accuracy" in told[0]
+    for metrics, said in (("auc,accuracy", False), ("accuracy,auc", True)):
+        done = accord(env, tmp_path, "run", "rare.toml", f"train.metrics={metrics}")
+        assert ("train.metrics=auc judges" in done.stderr) == said
+
+
 def test_a_spent_budget_stops_a_run_that_can_go_on(env: dict[str, str], here: Path) -> None:
     done = accord(env, here, "run", "my.toml", "run.budget=0.000001")
     assert "stopped after round 1: its budget of 1e-06 s is spent" in done.stderr

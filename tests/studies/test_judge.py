@@ -12,6 +12,7 @@ import pytest
 
 from accord.studies import load
 from accord.studies.analysis_claims import judge_analysis
+from accord.studies.claim import Claim
 from accord.studies.outcome import PROTOCOL, Comparison, Difference, Figures, Result, compare, measured
 from accord.studies.page import page
 from accord.studies.plan import files_in, read_plan
@@ -22,7 +23,7 @@ from accord.studies.statistics import estimate, heterogeneity, holm
 from accord.studies.study import Cell
 from accord.studies.study_file import make
 from accord.studies.text import after_holm
-from accord.studies.verdict import Claim, Verdict, judge
+from accord.studies.verdict import NEVER_RUN, Verdict, judge
 from conftest import sentence
 
 RULES = Path(__file__).parents[2] / "replication/results/rules.json"
@@ -85,7 +86,8 @@ def test_a_pooled_verdict_by_hand() -> None:
 def test_whether_the_same_rates_are_best_is_a_share_of_cells(alike: int, kind: str, told: str) -> None:
     cells = [replace(cell(around(0, 1), dataset=str(n)), same_point=n < alike) for n in range(10)]
     verdict = judge(replace(AHEAD, expects="same rates"), cells)
-    assert verdict == Verdict(kind, f"both do best at the same rates in {told}")
+    assert (verdict.kind, verdict.why) == (kind, f"both do best at the same rates in {told}")
+    assert verdict.figure == f"the same in {told.split(', ')[1]}" and verdict.cells == "10"
 
 
 def test_a_verdict_by_value_by_hand() -> None:
@@ -174,7 +176,7 @@ def test_a_shorter_step_that_does_the_same_is_said() -> None:
     assert "a shorter step does the same: +0.00" in with_control(0.0, 0.01)
     assert "ahead of a shorter step by +0.50" in with_control(0.5, 0.1)
     assert "behind a shorter step by -0.50" in with_control(-0.5, 0.1)
-    assert "not told apart from a shorter step: +0.00" in with_control(0.0, 1.0)
+    assert "no difference shown from a shorter step: +0.00" in with_control(0.0, 1.0)
 
 
 def test_a_claim_may_name_its_control() -> None:
@@ -266,7 +268,9 @@ def test_bad_claims_are_one_sentence() -> None:
         Claim("x", "y", expects="ahed")
     with sentence("the claim 'x' needs an axis that it grows with"):
         Claim("x", "y", expects="grows")
-    assert judge(Claim("x", "y", expects="described", how="look at figure 2"), []).why == "look at figure 2"
+    described = Claim("x", "y", rival="gma", expects="described", how="look at figure 2")
+    assert judge(described, []).why == NEVER_RUN, "nothing to look at"
+    assert judge(described, [cell(around(0, 1))]).why == "look at figure 2"
 
 
 WAYS = ("logits", "loss")
@@ -342,11 +346,14 @@ def test_an_analysis_is_judged_along_its_axis() -> None:
 def test_a_table_of_theory_holds_in_every_row_or_not() -> None:
     claim = Claim("x", "y", expects="holds", holds=["a, b <= c"])
     rows = [{"a, b": 1.0, "c": 2.0}, {"a, b": 2.0, "c": 2.0}]
-    assert judge_analysis(claim, analysed(rows, [])) == Verdict("confirmed", "`a, b <= c` in 2 of 2 rows")
+    found = judge_analysis(claim, analysed(rows, []))
+    assert found == Verdict("confirmed", "`a, b <= c` in 2 of 2 rows", "holds in 2 of 2 rows")
     broken = judge_analysis(replace(claim, holds=["a, b >= c"]), analysed(rows, []))
-    assert broken == Verdict("refuted", "`a, b >= c` in 1 of 2 rows")
+    assert broken == Verdict("refuted", "`a, b >= c` in 1 of 2 rows", "holds in 1 of 2 rows")
     lacks = judge_analysis(claim, analysed([*rows, {"a, b": None, "c": 0.0}], []))
-    assert lacks == Verdict("open", "`a, b <= c` in 2 of 3 rows, 1 without it"), "what is not there confirms nothing"
+    assert (lacks.kind, lacks.why) == ("open", "`a, b <= c` in 2 of 3 rows, 1 without it"), (
+        "what is not there confirms nothing"
+    )
     assert judge_analysis(replace(claim, holds=["d <= c"]), analysed(rows, [])).kind == "open"
     assert judge_analysis(claim, analysed([*rows, {"a, b": False, "c": 1.0}], [])).kind == "open", "no number"
     with sentence("must expect 'holds' and say what holds, or neither"):
@@ -360,7 +367,8 @@ def test_a_slope_over_values_that_are_no_numbers() -> None:
     verdict = judge(replace(AHEAD, expects="grows", axis="split", order=["even", "skewed"]), cells)
     assert verdict.kind == "confirmed" and "+1.00" in verdict.why and "from split even to skewed" in verdict.why
     other = [*cells, cell(around(5.0, 0.1), split="another")]
-    assert judge(replace(AHEAD, expects="grows", axis="split", order=["even", "skewed"]), other) == verdict
+    more = judge(replace(AHEAD, expects="grows", axis="split", order=["even", "skewed"]), other)
+    assert more == replace(verdict, cells="2 of 3")
 
 
 # ------------------------------------------------------------------------------------------------ error rates
@@ -437,17 +445,10 @@ def test_of_58_comparisons_one_stands_after_holm() -> None:
 def test_numbers_count_as_answered_with_three_seeds(tmp_path: Path) -> None:
     """Table 2 prints averaging and the mask in one place; the mask was run with two seeds only. Two files have the same
     cell."""
-    content = {
-        **json.loads(RULES.read_text()),
-        "study": "tmlr-table2",
-        "paper": "tmlr",
-        "table": "2",
-        "compare": "aggregation",
-    }
+    content = json.loads(RULES.with_stem("tmlr-table2").read_text())
     where = {"dataset": "mnist", "split": "noniid", "clients": "500", "algorithm": "fedavg"}
-    content["axes"], content["cells"] = [*where, "aggregation"], content["cells"][:2]
-    for cell, aggregation in zip(content["cells"], ("avg", "gma"), strict=True):
-        cell["values"] = {**where, "aggregation": aggregation}
+    places = [{**where, "aggregation": aggregation} for aggregation in ("avg", "gma")]
+    content["cells"] = [cell for cell in content["cells"] if cell["values"] in places]
     for figures in content["cells"][1]["figures"].values():
         figures["by_seed"] = {seed: figures["by_seed"][seed] for seed in ("0", "1")}
     one, two = tmp_path / "one.json", tmp_path / "two.json"
@@ -455,7 +456,7 @@ def test_numbers_count_as_answered_with_three_seeds(tmp_path: Path) -> None:
     two.write_text(json.dumps({**content, "study": "mine"}))
     text = page(read_all([one, two]))
     assert text.startswith("1 of 746 numbers answered\n")
-    assert f"- tmlr-table2: {len(load('tmlr-table2').cells) - 2} cells not asked for by its command" in text
+    assert f"- tmlr-table2: {len(load('tmlr-table2').cells) - 2} cells that no command has asked for" in text
 
 
 def test_results_that_cannot_be_judged_together_are_one_sentence(tmp_path: Path) -> None:
@@ -509,11 +510,16 @@ def at(content: Any, path: str, value: object) -> Any:
         ("rules", "compare", "nothing"), ("rules", "compare", None), ("rules", "rules", []),
         ("rules", "rules", "held-out"), ("rules", "title", None), ("rules", "study", 3),
         ("rules", "cells/0/values/task", 1), ("rules", "cells/0/done", "x"),
+        ("rules", "cells", []), ("rules", "runs", 3), ("rules", "cells/0/figures/held-out/by_seed", {"x": {}}),
+        ("rules", "cells/0/figures/held-out/curve", {"0": 0.5}),
+        ("rules", "cells/0/figures/held-out/curve", {"1": None}),
         ("rules", "cells/0/rounds", [1]), ("rules", "cells/0/missing", []), ("rules", "cells/0/grid", 3),
         ("rules", "cells/0/figures", {"held-out": {"point": None, "by_seed": {}}}),
         ("rules", "cells/0/figures", {"held-out": {"point": {}, "by_seed": {"0": {"test": float("nan")}}}}),
         ("theory-stability", "rows", None), ("theory-stability", "rows", []), ("theory-stability", "rows", [1]),
         ("theory-stability", "notes", None), ("theory-stability", "files", 3), ("theory-stability", "name", []),
+        ("theory-stability", "printed", [{"paper": "tmlr"}]),
+        ("theory-stability", "printed", [{"value": 1.0, "ours": "x"}]),
         ("theory-stability", "points", [1]), ("theory-stability", "points", "x"),
     ],
 )  # fmt: skip

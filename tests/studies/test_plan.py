@@ -70,6 +70,70 @@ def test_a_cell_is_left_out_only_if_it_has_all_that_is_asked_for(here: Path, fin
     assert planned(here, "--add").cells == 3, "there are no results"
 
 
+def added(folder: Path, *words: str) -> tuple[str, str, int]:
+    """Standard output and standard error of the command, and the runs that it trained."""
+    code, out, err = inside(folder, "reproduce", "tiny.toml", "--add", *words)
+    assert code == 0, err
+    return out, err, len(list(folder.glob("runs/reproduce/runs/*/done")))
+
+
+LEFT_OUT = "1 cell left out: runs/reproduce/tiny.json has the results."
+
+
+def test_with_add_what_the_results_have_is_not_trained_again(here: Path, finished: dict[str, Any]) -> None:
+    """As after a fresh clone, which has the results and none of the runs."""
+    out, err, trained = added(here)
+    assert err.count(LEFT_OUT) == 1 and trained == 8
+    cells = json.loads((here / "runs/reproduce/tiny.json").read_text())["cells"]
+    assert len(cells) == 3 and cells[:1] == finished["cells"], "kept as it was"
+    assert "ahead of mean" in out, "the others are compared with it"
+
+
+@pytest.mark.parametrize("words", [(), ("--json",), ("--minutes", "1")])
+def test_with_add_nothing_may_be_left_to_train(here: Path, finished: dict[str, Any], words: tuple[str, ...]) -> None:
+    before = (here / "runs/reproduce/tiny.json").read_bytes()
+    out, err, trained = added(here, "--only", "rule=mean", *words)
+    assert LEFT_OUT in err and trained == 0 and (here / "runs/reproduce/tiny.json").read_bytes() == before
+    if "--json" in words:
+        assert json.loads(out)["cells"] == finished["cells"]
+    else:
+        assert "fedavg" in out and "mean" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "runs"),
+    [
+        (("--only", "rule=mean", "--seeds", "0,1,2"), 6),  # the results have two seeds
+        (("--only", "rule=mean", "--seeds", "5,6"), 4),  # and these are others
+        (("--only", "rule=mean+gma", "--grow", "1"), 8),  # rivals' grids grow together
+    ],
+)
+def test_with_add_cells_are_trained_of_which_more_is_asked(here: Path, words: tuple[str, ...], runs: int) -> None:
+    _, err, trained = added(here, *words)
+    assert "left out" not in err and trained >= runs
+
+
+def test_with_add_a_cell_whose_settings_are_others_is_trained(here: Path) -> None:
+    """Its results are of runs with other names."""
+    (here / "tiny.toml").write_text(TINY.replace('"train.rounds" = ', '"train.rounds" = 1'))
+    _, err, trained = added(here, "--only", "rule=mean")
+    assert "left out" not in err and trained == 4
+
+
+def test_with_add_grids_of_rivals_grow_together_or_not_at_all(here: Path) -> None:
+    """Both are finished, and the runs of one alone are here."""
+    added(here, "--only", "rule=gma")
+    _, err, _ = added(here, "--only", "rule=mean+gma", "--grow", "1")
+    cells = json.loads((here / "runs/reproduce/tiny.json").read_text())["cells"]
+    assert "left out" not in err and cells[0]["grid"] == cells[1]["grid"]
+
+
+def test_with_add_runs_that_are_there_are_read_again(here: Path) -> None:
+    added(here, "--only", "rule=gma")
+    _, err, _ = added(here, "--only", "rule=gma", "--export", "runs.xz")
+    assert "left out" not in err and "runs.xz: 4 runs" in err
+
+
 def test_what_cannot_be_added_to_is_not_planned(here: Path) -> None:
     told = refused({}, here, "reproduce", "tiny.toml", "--plan", "--add", "--rounds", "9")
     assert "tiny.json cannot be added to: its changed is [], not ['train.rounds=9']" in told
@@ -200,7 +264,7 @@ def test_a_plan_that_was_printed_is_read_back_by_verdicts(here: Path) -> None:
     ("damage", "said"),
     [
         (lambda plan: "{", "does not hold a plan of accord reproduce: JSONDecodeError"),
-        (lambda plan: [], "does not hold a plan of accord reproduce: KeyError 'plan'"),
+        (lambda plan: [], "does not hold a plan of accord reproduce: it has no 'plan'"),
         (lambda plan: {**plan, "protocol": 0}, "has a plan of protocol 0, and this is protocol 1"),
         (lambda plan: {**plan, "plan": "tmlr-table2"}, "the plan of tmlr-table2, whose file is called"),
         (lambda plan: {**plan, "device": None}, "no device that their time is for"),

@@ -356,6 +356,8 @@ def test_edges_by_hand() -> None:
     }
     assert edges(grid, {"train.lr": 0.1, "algorithm.server.lr": 1.5}) == {"train.lr": 0.2, "algorithm.server.lr": 2.2}
     assert edges(grid, {"train.lr": 0.01}) == {"train.lr": 0.002} and edges({}, {"train.lr": 0.01}) == {}
+    names = {"algorithm.mask.name": ["and", "gma"]}
+    assert edges(names, {"algorithm.mask.name": "gma"}) == {}, "names have no order"
 
 
 def test_a_grid_grows_for_all_rivals_of_a_place_and_no_other() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from accord.cli.verdicts import verdicts
+from accord.studies.claim import claims
 from accord.studies.html import html
 from accord.studies.page import page
 from accord.studies.plan import files_in
 from accord.studies.results import read_all
-from accord.studies.verdict import NEVER_RUN, claims
 from conftest import sentence
 
 RESULTS = Path(__file__).parents[2] / "replication/results"
@@ -41,6 +41,15 @@ def mixed(content: Any) -> None:
     content["cells"][0]["grid"] = {name: [None, 1.0] for name in content["cells"][0]["grid"]}
 
 
+def printed(**other: object) -> Callable[[Any], None]:
+    """The first number that the paper prints for a study's first cell."""
+
+    def put(content: Any) -> None:
+        content["cells"][0]["printed"][0].update(other)
+
+    return put
+
+
 def imported_from_data(content: Any) -> None:
     """The command names a file that sounds like a setting of the data."""
     accuracy(2.0)(content)
@@ -52,12 +61,21 @@ def imported_from_data(content: Any) -> None:
     [
         ("tmlr-table4", doubled, "there twice"),
         ("tmlr-table4", lambda content: content.update(name=None), "name: "),
-        ("tmlr-table8", mixed, "not supported between"),
+        ("tmlr-table8", mixed, "cells.0.grid.train.lr.0"),
         ("tmlr-table8", accuracy(89.7), "(seed 0, by held-out) is 89.7, and a share must be between 0 and 1"),
         ("tmlr-table8", imported_from_data, "(seed 0, by held-out) is 2, and a share must be between 0 and 1"),
         ("mask-map", accuracy(-0.01), "(seed 0, by held-out) is -0.01, and a share must be between 0 and 1"),
         ("tmlr-table8", curve, "round 1 of the curve of "),
         ("tmlr-table4", lambda content: content["points"][4].update({"others (%)": 100.2}), "others (%) of point 5 is"),
+        ("tmlr-table8", printed(value=12.3), "avg, 10 is 12.3 (last10) there and must be 88.1 (last10)"),
+        ("tmlr-table8", printed(window="oracle"), "avg, 10 is 88.1 (oracle) there and must be 88.1 (last10)"),
+        ("tmlr-table8", lambda content: content["cells"][0].update(printed=[]), "is nothing there and must be "),
+        ("tmlr-table8", lambda content: content.update(against="gma"), "`against` is gma there and must be avg"),
+        ("tmlr-table8", lambda content: content.update(compare="algorithm"), "`compare` is algorithm there"),
+        ("tmlr-table8", lambda content: content.update(table="9"), "the table is 9 there and must be 8"),
+        ("tmlr-table8", lambda content: content["rules"].reverse(), "`rules` is oracle, held-out, last10 there"),
+        ("tmlr-table4", lambda content: content["printed"][2].update(value=12.3), "printed number 3 is "),
+        ("tmlr-table4", lambda content: content["printed"].pop(), "printed number 16 is nothing there"),
     ],
 )
 def test_one_damaged_file_is_named_and_no_page_is_written(
@@ -72,6 +90,36 @@ def test_one_damaged_file_is_named_and_no_page_is_written(
     with sentence(str(damaged), said):
         verdicts(tmp_path, tmp_path / "out/README.md")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_study_of_yours_compares_and_is_measured_by_what_you_say(tmp_path: Path) -> None:
+    content = json.loads((RESULTS / "tmlr-table8.json").read_text())
+    mine = {**content, "study": "mine", "compare": "clients", "against": "10", "rules": ["held-out"]}
+    (tmp_path / "mine.json").write_text(json.dumps(mine))
+    verdicts(tmp_path, tmp_path / "out/README.md")
+    assert "Ahead of 10 on the test set, by held-out" in (tmp_path / "out/README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("tmlr-table8", "accord.studies.results._figures"),
+        ("tmlr-table4", "accord.studies.results.printed_cells"),
+        ("tmlr-table8", "accord.studies.page.compare"),
+        ("tmlr-table8", "accord.studies.html._plot"),
+    ],
+)
+@pytest.mark.parametrize("error", [AttributeError, IndexError, KeyError, NameError, TypeError, ValueError])
+def test_an_error_of_accords_own_is_not_called_a_damaged_file(
+    name: str, path: str, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise error("a bug")
+
+    monkeypatch.setattr(path, broken)
+    (tmp_path / f"{name}.json").write_text((RESULTS / f"{name}.json").read_text())
+    with pytest.raises(error, match="a bug"):
+        verdicts(tmp_path, tmp_path / "out/README.md")
 
 
 @pytest.mark.parametrize("other", [{"study": "mine"}, {"changed": ['train.metrics=["mse"]']}])
@@ -91,12 +139,51 @@ def test_claims_are_counted_by_their_kinds(files: list[Path]) -> None:
     text = page(read_all(files))
     total, parts = re.search(r"^Of (\d+) claims: (.*)\.$", text, re.MULTILINE).groups()
     counts = {kind: int(count) for count, kind in (part.split(" ", 1) for part in parts.split(", "))}
-    kinds = []
-    for line in text.partition("\n| claim | source |")[2].partition("\n\n")[0].splitlines()[2:]:
-        verdict = re.split(r"(?<!\\)\|", line)[3]
-        kinds.append("not run yet" if NEVER_RUN in verdict else re.search(r"\*\*(\w+)\*\*", verdict)[1])
+    short = text.partition("## Claims")[2].partition("## Verdicts in detail")[0]
+    kinds = re.findall(r"^\| .*? \| \*\*(\w+)\*\* \|", short, re.MULTILINE)
+    kinds += ["not run yet"] * len(re.findall(r"^- ", short, re.MULTILINE))
     assert counts == Counter(kinds) and len(kinds) == len(claims()) == int(total)
 
 
 def test_a_script_in_a_title_is_shown_and_not_run() -> None:
     assert "<script" not in html("## <script>alert(1)</script>\n\n| <script>x</script> |\n|---|\n", [])
+
+
+def test_runs_with_changed_settings_answer_nothing(tmp_path: Path) -> None:
+    """Three rounds of a study are not its study, however clear they look."""
+    content = json.loads((RESULTS / "tmlr-convex.json").read_text(encoding="utf-8"))
+    changed = tmp_path / "tmlr-convex.json"
+    changed.write_text(json.dumps({**content, "changed": ["train.rounds=3"]}), encoding="utf-8")
+    whole, shortened = page(read_all([RESULTS / "tmlr-convex.json"])), page(read_all([changed]))
+    assert whole.startswith("6 of 746") and whole.count("| **refuted** |") == 2
+    assert shortened.startswith("0 of 746") and "| **refuted** |" not in shortened
+    assert "Run with `train.rounds=3`: it answers no number, and no claim is judged by it." in shortened
+
+
+def test_without_a_name_the_page_goes_beside_results_or_into_another_folder(tmp_path: Path) -> None:
+    for folder, page_of in (("results", "README.md"), ("mine", "mine/README.md")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "tmlr-table9.json").write_text((RESULTS / "tmlr-table9.json").read_text())
+        verdicts(tmp_path / folder)
+        assert "numbers answered" in (tmp_path / page_of).read_text()
+        verdicts(tmp_path / folder)  # its own page may be replaced
+
+
+def test_a_file_that_is_no_report_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "tmlr-table9.json").write_text((RESULTS / "tmlr-table9.json").read_text())
+    (tmp_path / "README.md").write_text("# Mine\n")
+    with sentence("README.md is there and no report of accord verdicts"):
+        verdicts(tmp_path)
+    assert (tmp_path / "README.md").read_text() == "# Mine\n" and not (tmp_path / "index.html").exists()
+
+
+def test_an_analysis_with_other_settings_answers_nothing_and_says_so(tmp_path: Path) -> None:
+    content = json.loads((RESULTS / "tmlr-table4.json").read_text())
+    path = tmp_path / "tmlr-table4.json"
+    path.write_text(json.dumps(content))
+    assert not page(read_all([path])).startswith("0 of 746")
+    content["settings"]["train.rounds"] = 1
+    path.write_text(json.dumps(content))
+    text = page(read_all([path]))
+    assert text.startswith("0 of 746") and "Run with `train.rounds=1`: it answers no number" in text
+    assert "**refuted**" not in text.partition("## Verdicts in detail")[0].partition("### ")[2]

@@ -61,7 +61,7 @@ def reproduce(
         list[Path] | None, typer.Option("--import", metavar="FILE", help="Take up runs that --export packed.")
     ] = None,
     add: Annotated[
-        bool, typer.Option("--add", help="Keep the cells of earlier commands; with --plan, leave out finished ones.")
+        bool, typer.Option("--add", help="Keep the cells of earlier commands, and train none again that they finished.")
     ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Estimate runs and time; train nothing.")] = False,
     select: Annotated[
@@ -90,6 +90,7 @@ def reproduce(
     """
     from accord.data import available
     from accord.studies import Analysis, everything, find
+    from accord.studies.carry_out import without_runs
     from accord.studies.export import export_runs
     from accord.studies.outcome import plain
     from accord.studies.results import added, finished
@@ -134,18 +135,28 @@ def reproduce(
         added(
             {**plain(chosen, [], this_command()), "changed": changed}, path
         )  # what cannot be added to is told before anything is trained
+    known, names = finished(path, asked or ()) if add else ([], ())
     if plan:
-        left = chosen.without(finished(path, len(asked or ()))) if add else chosen
-        print_study_plan(left, folder / POOL, as_json)
+        print_study_plan(chosen.without(result.cell for result in known), folder / POOL, as_json)
         return
-    done, late = _train(chosen, folder / POOL, rule, grow, minutes, more_seeds)
-    chosen, results = done.study, done.results
-    written = {**plain(chosen, results, this_command(), done.runs), "changed": changed}
-    write_results(path, added(written, path) if add else written)
+    together = bool(grow or more_seeds or minutes is not None)
+    kept = without_runs(chosen, folder / POOL, known, names, together) if known else []
+    if kept:
+        warn(f"{len(kept)} cell{'s' * (len(kept) > 1)} left out: {path} has the results.")
+    done, late = _train(chosen.without(result.cell for result in kept), folder / POOL, rule, grow, minutes, more_seeds)
+    written = {**plain(chosen, done.results, this_command(), done.runs), "changed": changed}
+    whole = added(written, path) if add else written
+    if done.results:
+        write_results(path, whole)
     if export_to is not None:
         count = export_runs([run.folder for run in done.runs], export_to)
         warn(f"{export_to}: {count} runs, {export_to.stat().st_size / 1e6:.1f} MB")
-    print(json.dumps(written, indent=2)) if as_json else print_study(chosen, results, rule)
+    places = [cell.values for cell in chosen.cells]
+    if as_json:
+        print(json.dumps({**written, "cells": [cell for cell in whole["cells"] if cell["values"] in places]}, indent=2))
+    else:
+        results = sorted([*done.results, *kept], key=lambda result: places.index(result.cell.values))
+        print_study(chosen, results, rule)
     if done.cut_short:
         open_cells = f"{done.missing} cells are not complete"
         what = open_cells if done.missing else "all cells are complete, but seeds or points were still to be added"
@@ -170,11 +181,13 @@ def _train(
 ) -> "tuple[CarriedOut, bool]":
     """The study as far as it came, and whether its time is up."""
     from accord.experiments.execute import Interrupt
-    from accord.studies.carry_out import carry_out
+    from accord.studies.carry_out import CarriedOut, carry_out
     from accord.studies.statistics import scipy_stats
 
     if more_seeds:
         scipy_stats()  # asked for by name, it is an error without
+    if not study.cells:
+        return CarriedOut(study, [], []), False
     by_need = minutes is not None and find_spec("scipy") is not None
     if minutes is not None and not by_need:
         warn("Without scipy (accord-fl[studies]) cells go in their order, and no seeds are added.")

@@ -7,12 +7,22 @@ import typer
 
 from accord.core.errors import AccordError
 
+_REPORT = "numbers answered"  # in the first line of every report
+
 
 def verdicts(
     folder: Annotated[Path, typer.Argument(help="Where `accord reproduce` wrote its results.")] = Path(
         "runs/reproduce"
     ),
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("replication/README.md"),
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The page to write.",
+            show_default="README.md beside a folder called results, and in any other",
+        ),
+    ] = None,
 ) -> None:
     """Write the replication report: ours beside theirs for every study in a folder, a verdict on every claim of the
     papers, and what is left to run. The same as a page, with curves, is written beside it: index.html.
@@ -25,11 +35,14 @@ def verdicts(
     from accord.studies.plan import files_in, read_plan
     from accord.studies.results import read_all
 
+    output = output or (folder.parent if folder.name == "results" else folder) / "README.md"
     files, plans = files_in(folder)
     if not files:
         raise AccordError(f"there are no results in {folder}: accord reproduce STUDY writes them")
     results = read_all(files)
     text = page(results, [read_plan(file) for file in plans])
+    if output.exists() and _REPORT not in output.read_text(encoding="utf-8", errors="replace").partition("\n")[0]:
+        raise AccordError(f"{output} is there and no report of accord verdicts: name another page with -o")
     written = {output: text, output.with_name("index.html"): html(text, results)}  # both, before either is written
     output.parent.mkdir(parents=True, exist_ok=True)
     for path, content in written.items():

@@ -179,14 +179,18 @@ def _fits(value: Any, usual: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
+def printed_row(number: Printed) -> dict[str, Any]:
+    """A paper's number as results have it: the columns that say what it is of, and its value."""
+    return {**{key: value for key, value in number.columns.items() if value}, "value": number.value}
+
+
 def written(analysis: Analysis, result: Result, files: Sequence[Path], command: str) -> dict[str, Any]:
     """What came of it, as data that can be written down. Files are named as seen from beside the results, wherever that
     is."""
     printed = []
     for number in analysis.printed:
-        columns = {key: value for key, value in number.columns.items() if value}
         ours = analysis.ours(number, result)
-        printed.append({**columns, "value": number.value, **({} if ours is None else {"ours": ours})})
+        printed.append({**printed_row(number), **({} if ours is None else {"ours": ours})})
     about = {
         key: value
         for key, value in asdict(analysis).items()

@@ -7,10 +7,11 @@ from statistics import fmean
 from typing import Any, TypeGuard
 
 from accord.core.errors import AccordError
+from accord.studies.claim import Claim
 from accord.studies.outcome import Comparison, Difference, paired
 from accord.studies.results import AnalysisResults
 from accord.studies.study import within
-from accord.studies.verdict import Claim, Verdict, judge
+from accord.studies.verdict import Verdict, judge
 
 _COMPARED: dict[str, Callable[[float, float], bool]] = {" <= ": operator.le, " >= ": operator.ge}
 
@@ -67,7 +68,7 @@ def _ahead(claim: Claim, points: Sequence[Mapping[str, Any]], other: str) -> Dif
 
 def _holds(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> Verdict:
     """Whether each statement is true of every row. It is open where rows have no number to tell by."""
-    reasons, kinds = [], set()
+    reasons, kinds, counts = [], set(), []
     for statement in claim.holds:
         sign = next((sign for sign in _COMPARED if sign in statement), None)
         if sign is None:
@@ -77,12 +78,12 @@ def _holds(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> Verdict:
         known = [(a, b) for a, b in pairs if _is_number(a) and _is_number(b)]
         true = sum(_COMPARED[sign](a, b) for a, b in known)
         kinds.add("refuted" if true < len(known) else "confirmed" if known and len(known) == len(rows) else "open")
+        counts.append(f"in {true} of {len(rows)} rows")
         reasons.append(
-            f"`{statement}` in {true} of {len(rows)} rows"
-            + f", {len(rows) - len(known)} without it" * (len(known) < len(rows))
+            f"`{statement}` {counts[-1]}" + f", {len(rows) - len(known)} without it" * (len(known) < len(rows))
         )
     kind = "refuted" if "refuted" in kinds else "open" if "open" in kinds else "confirmed"
-    return Verdict(kind, "; ".join(reasons))
+    return Verdict(kind, "; ".join(reasons), "holds " + " and ".join(dict.fromkeys(counts)))
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

@@ -9,9 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from accord.studies.claim import claims
 from accord.studies.outcome import Comparison, Result, compare
 from accord.studies.study import Named, Study
-from accord.studies.verdict import SEEDS, claims
+from accord.studies.verdict import SEEDS
 
 MOST_SEEDS = 8
 

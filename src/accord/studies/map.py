@@ -85,7 +85,7 @@ class Choice:
             return "ahead, but not after Holm's correction"
         if control.within(MARGIN):
             return "a shorter step does the same"
-        return "behind a shorter step" if control.high < 0 else "not told apart from a shorter step"
+        return "behind a shorter step" if control.high < 0 else "no difference shown from a shorter step"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Map:
 
 
 def is_map(study: Study | Analysis) -> bool:
-    return isinstance(study, Study) and HALF in study.axes
+    return isinstance(study, Study) and HALF in study.axes and study.compare != HALF
 
 
 def drawn(study: Study, results: Sequence[Result]) -> Map:

@@ -1,16 +1,18 @@
 """The replication report's last section: what was not run, and how long it would take where there are plans of it."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from accord.core.errors import AccordError
 from accord.experiments.pace import in_hours
 from accord.studies import everything
 from accord.studies.analysis import Analysis
+from accord.studies.claim import claims
 from accord.studies.plan import Missing, StudyPlan
 from accord.studies.results import AnalysisResults, StudyResults
+from accord.studies.study import Cell
 from accord.studies.study_file import load
 from accord.studies.text import markdown
-from accord.studies.verdict import claims
 
 
 def not_run(
@@ -45,18 +47,25 @@ def _unfinished(one: StudyResults) -> list[str]:
     if partly:
         done, runs = sum(result.done for result in partly), sum(result.runs for result in partly)
         lines.append(f"- {name}: {len(partly)} cells not finished, {done} of their {runs} runs done")
-    left = _cells(name) - len(one.results)
-    if left > 0:
-        lines.append(f"- {name}: {left} cells not asked for by its command")
+    have = {frozenset(result.cell.values.items()) for result in one.results}
+    left = [cell for cell in _cells(name) if frozenset(cell.values.items()) not in have]
+    if left:
+        lines.append(f"- {name}: {len(left)} cells that no command has asked for{_by_data(left)}")
     return lines
 
 
-def _cells(name: str) -> int:
-    """Cells of a study that comes with accord; none are known of a file of yours."""
+def _by_data(cells: Sequence[Cell]) -> str:
+    """How many there are of each data set, where cells name one."""
+    counts = Counter(cell.values["dataset"] for cell in cells if "dataset" in cell.values)
+    return f" ({', '.join(f'{data} {count}' for data, count in counts.items())})" if counts else ""
+
+
+def _cells(name: str) -> tuple[Cell, ...]:
+    """The cells of a study that comes with accord; none are known of a file of yours."""
     try:
-        return len(load(name).cells)
+        return tuple(load(name).cells)
     except AccordError:
-        return 0
+        return ()
 
 
 # ------------------------------------------------------------------------------------------------- how long it takes
@@ -67,7 +76,7 @@ def _left(plan: StudyPlan, complete: dict[str, int], have: set[str]) -> int:
     one."""
     if plan.cells is None:
         return int(plan.plan not in have)
-    known = _cells(plan.plan)
+    known = len(_cells(plan.plan))
     return known - complete.get(plan.plan, 0) if known else plan.cells
 
 

@@ -17,6 +17,7 @@ from accord.studies.outcome import PROTOCOL
 from accord.studies.results_form import content_of, reading
 from accord.studies.study import Study
 
+_WHAT = "a plan of accord reproduce"
 SUFFIX = ".plan.json"  # of a plan's file, after the name of its study
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 Count = Annotated[int, Field(ge=0, le=10**18)]
@@ -128,14 +129,14 @@ def files_in(folder: Path) -> tuple[list[Path], list[Path]]:
 
 def read_plan(path: Path) -> StudyPlan:
     """A plan from its file, which is named after its study."""
-    with reading(path, "a plan of accord reproduce"):
-        content = content_of(path, ("plan",))
-        if content.get("protocol") != PROTOCOL:
-            raise AccordError(
-                f"{path} has a plan of protocol {content.get('protocol')}, and this is protocol {PROTOCOL}: accord"
-                " reproduce STUDY --plan --json prints it anew"
-            )
+    content = content_of(path, _WHAT, ("plan",))
+    if content.get("protocol") != PROTOCOL:
+        raise AccordError(
+            f"{path} has a plan of protocol {content.get('protocol')}, and this is protocol {PROTOCOL}: accord"
+            " reproduce STUDY --plan --json prints it anew"
+        )
+    with reading(path, _WHAT):
         plan = StudyPlan.model_validate(content)
-        if path.name != plan.plan + SUFFIX:
-            raise AccordError(f"{path} is the plan of {plan.plan}, whose file is called {plan.plan}{SUFFIX}")
-        return plan
+    if path.name != plan.plan + SUFFIX:
+        raise AccordError(f"{path} is the plan of {plan.plan}, whose file is called {plan.plan}{SUFFIX}")
+    return plan

@@ -10,12 +10,15 @@ from typing import Any
 
 from accord.core.errors import AccordError
 from accord.runs.text import Cells
+from accord.studies.analysis import make as make_analysis
+from accord.studies.files import all_tables
 from accord.studies.outcome import PROTOCOL, Figures, Result
 from accord.studies.published import Printed, find
 from accord.studies.results_form import AnalysisFile, StudyFile, content_of, reading
 from accord.studies.study import Cell, Study
 from accord.studies.text import printed_cells
 
+_WHAT = "results of accord reproduce"
 _AND = " ; "  # between the commands that a file is the result of
 
 
@@ -27,9 +30,13 @@ class StudyResults:
     results: list[Result]
     command: str
     file: Path
+    changed: tuple[str, ...] = ()  # settings that the command changed: its runs are then not those of the study
+    runs: tuple[str, ...] = ()  # their names, as far as the file has them
 
     def answered(self, seeds: int) -> set[int]:
         """The printed numbers that have a cell with so many seeds, by identity: they are read once and stay."""
+        if self.changed:
+            return set()
         cells = [result.cell.values for result in self.results if result.seeds >= seeds]
         return {id(number) for values in cells for number in find(self.study.paper, self.study.table, values)}
 
@@ -51,11 +58,12 @@ class AnalysisResults:
     place: str | None  # the paper's table
     seeds: int
     file: Path
+    changed: tuple[str, ...] = ()  # settings that are not those of the analysis that comes with accord
 
     def answered(self, seeds: int) -> set[int]:
-        return (
-            {id(number) for number in find(self.paper, self.place, {})} if self.place and self.seeds >= seeds else set()
-        )
+        if self.changed or not self.place or self.seeds < seeds:
+            return set()
+        return {id(number) for number in find(self.paper, self.place, {})}
 
 
 Results = StudyResults | AnalysisResults
@@ -75,10 +83,10 @@ def read_all(paths: Sequence[Path]) -> list[Results]:
 
 @contextmanager
 def naming(results: Results | None) -> Iterator[None]:
-    """Within it, what only shows when results are judged or told is a sentence that names their file."""
+    """Within it, a sentence on what only shows when results are judged or told names their file."""
     try:
         yield
-    except (AccordError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except AccordError as error:
         if results is None:
             raise
         raise AccordError(f"{results.file} cannot be judged: {error}") from error
@@ -113,13 +121,18 @@ def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
     }
 
 
-def finished(path: Path, seeds: int = 0) -> list[dict[str, str]]:
-    """The cells, by the values of their axes, whose runs a results file has all, with so many seeds or more; none
+def finished(path: Path, seeds: Sequence[int] = ()) -> tuple[list[Result], tuple[str, ...]]:
+    """The cells whose runs a results file has all, with these seeds among theirs, and the names of its runs; none
     without a file."""
     one = read(path) if path.exists() else None
     if not isinstance(one, StudyResults):
-        return []
-    return [result.cell.values for result in one.results if result.complete and result.seeds >= seeds]
+        return [], ()
+    whole = [
+        result
+        for result in one.results
+        if result.complete and all({*seeds} <= {*figures.by_seed} for figures in result.figures.values())
+    ]
+    return whole, one.runs
 
 
 def _seeds(cell: Mapping[str, Any]) -> int:
@@ -129,16 +142,16 @@ def _seeds(cell: Mapping[str, Any]) -> int:
 
 def read(path: Path) -> Results:
     """Results from their file."""
-    with reading(path, "results of accord reproduce"):
-        content = content_of(path, ("study", "analysis"))
-        if content.get("protocol") != PROTOCOL:
-            raise AccordError(
-                f"{path} has results of protocol {content.get('protocol')}, and this is protocol {PROTOCOL}: they are"
-                " not judged together; accord reproduce writes the file again from its runs"
-            )
-        form, make = (AnalysisFile, _analysis) if "analysis" in content else (StudyFile, _study)
+    content = content_of(path, _WHAT, ("study", "analysis"))
+    if content.get("protocol") != PROTOCOL:
+        raise AccordError(
+            f"{path} has results of protocol {content.get('protocol')}, and this is protocol {PROTOCOL}: they are"
+            " not judged together; accord reproduce writes the file again from its runs"
+        )
+    form, make = (AnalysisFile, _analysis) if "analysis" in content else (StudyFile, _study)
+    with reading(path, _WHAT):
         form.model_validate(content)
-        return make(content, path)
+    return make(content, path)
 
 
 def _analysis(content: Mapping[str, Any], path: Path) -> AnalysisResults:
@@ -153,13 +166,21 @@ def _analysis(content: Mapping[str, Any], path: Path) -> AnalysisResults:
         place=content["table"],
         seeds=count,
         file=path,
+        changed=_changed(content["name"], content["settings"]),
     )
+
+
+def _changed(name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The settings of an analysis that comes with accord which are others in these results, but for where they ran and
+    with which seeds."""
+    tables = all_tables().get(name, {})
+    own = make_analysis(name, tables).settings if "analysis" in tables else settings
+    keys = sorted(key for key in {*own, *settings} if not key.startswith("run."))
+    return tuple(f"{key}={settings.get(key)}" for key in keys if settings.get(key) != own.get(key))
 
 
 def _study(content: Mapping[str, Any], path: Path) -> StudyResults:
     results = [_result(cell) for cell in content["cells"]]
-    if len({frozenset(result.cell.values.items()) for result in results}) < len(results):
-        raise ValueError("a cell is there twice")
     axes: dict[str, dict[str, dict[str, Any]]] = {
         axis: {result.cell.values[axis]: {} for result in results} for axis in content["axes"]
     }
@@ -176,7 +197,8 @@ def _study(content: Mapping[str, Any], path: Path) -> StudyResults:
         axes=axes,
         grids={},
     )
-    return StudyResults(study, results, content["command"], path)
+    changed, runs = (tuple(content.get(key, ())) for key in ("changed", "runs"))
+    return StudyResults(study, results, content["command"], path, changed, runs)
 
 
 def _result(content: Mapping[str, Any]) -> Result:
@@ -194,8 +216,6 @@ def _figures(content: Mapping[str, Any]) -> Figures:
 
 def _by_seed(content: Mapping[str, Mapping[str, float | None]]) -> dict[int, dict[str, float]]:
     """Figures by seed, without those that were not a number (a model that diverged): JSON has null in their place."""
-    if any(seed != str(int(seed)) for seed in content):
-        raise ValueError(f"seeds are whole numbers, got {', '.join(map(repr, content))}")
     return {
         int(seed): {split: float(value) for split, value in values.items() if value is not None}
         for seed, values in content.items()

@@ -16,6 +16,9 @@ from accord.studies.files import FILES
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 Number = Annotated[float, Field(ge=-1e18, le=1e18)]  # whole numbers are such, too
 Figure = Number | str | bool | None  # a number that is none is null
+Setting = Number | str | bool | list[Any] | dict[str, Any]  # of a grid, as TOML has it
+Seed = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,18})$")]  # as a key of JSON
+Round = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,18}$")]
 _SHARES = ("accuracy (%)", "participating (%)", "others (%)", "under tau (%)")  # ends of analyses' columns of shares
 _OTHER_METRIC = ("train.metrics", "train.loss", "data.")  # settings by which a study may measure something else
 
@@ -27,6 +30,15 @@ def _check_shares(figures: Mapping[str, Figure], whole: int, where: str) -> None
             raise ValueError(f"{name} of {where} is {value:g}, and a share must be between 0 and {whole}")
 
 
+class PaperNumber(BaseModel):
+    """A number that a paper prints; beside these keys it has columns that say what it is of."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
+    __pydantic_extra__: dict[str, Figure]
+    value: Number
+    ours: Number | None = None
+
+
 class AnalysisFile(BaseModel):
     model_config = _STRICT
     name: str
@@ -36,7 +48,7 @@ class AnalysisFile(BaseModel):
     points: list[dict[str, Figure]] = []
     notes: list[str]
     files: list[str]
-    printed: list[dict[str, Figure]]
+    printed: list[PaperNumber]
     settings: dict[str, Any]
     paper: str | None
     table: str | None
@@ -52,9 +64,9 @@ class AnalysisFile(BaseModel):
 
 class Figures(BaseModel):
     model_config = _STRICT
-    point: dict[str, Any]
-    by_seed: dict[str, dict[str, Number | None]]
-    curve: dict[str, Number | None] = {}
+    point: dict[str, Setting]
+    by_seed: dict[Seed, dict[str, Number | None]]
+    curve: dict[Round, Number] = {}
 
 
 class Printed(BaseModel):
@@ -74,7 +86,7 @@ class Cell(BaseModel):
     flat: int = 0
     missing: str | None = None
     figures: dict[str, Figures]
-    grid: dict[str, list[Any]] = {}
+    grid: dict[str, list[Setting]] = {}
     printed: list[Printed]
 
 
@@ -91,7 +103,8 @@ class StudyFile(BaseModel):
     rules: Annotated[list[str], Field(min_length=1)]
     seeds: list[int]
     changed: list[str] = []  # settings that the command changed; files of 0.1 do not say
-    cells: list[Cell]
+    runs: list[str] = []
+    cells: Annotated[list[Cell], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _axes(self) -> "StudyFile":
@@ -102,6 +115,8 @@ class StudyFile(BaseModel):
                 raise ValueError(
                     f"a cell has values of {', '.join(cell.values)}, and the axes are {', '.join(self.axes)}"
                 )
+        if len({frozenset(cell.values.items()) for cell in self.cells}) < len(self.cells):
+            raise ValueError("a cell is there twice")
         return self
 
     @model_validator(mode="after")
@@ -125,8 +140,8 @@ class StudyFile(BaseModel):
 
 @contextmanager
 def reading(path: Path, what: str) -> Iterator[None]:
-    """Within it, whatever is wrong with the content of a file is a sentence that names the file, and `what` it should
-    hold."""
+    """Within it, content that is not of its form is a sentence that names the file, and `what` it should hold. Nothing
+    else is caught: what is made of content after its form was checked fails by an error in accord alone."""
     try:
         yield
     except ValidationError as error:
@@ -134,14 +149,15 @@ def reading(path: Path, what: str) -> Iterator[None]:
         said = first["msg"].removeprefix("Value error, ")  # what pydantic puts before sentences of ours
         why = " ".join(f"{'.'.join(map(str, first['loc']))}: {said}".strip(": ").split())
         raise AccordError(f"{path} does not hold {what}: {why}") from None
-    except (RecursionError, OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise AccordError(f"{path} does not hold {what}: {type(error).__name__} {error}") from None
 
 
-def content_of(path: Path, marks: Sequence[str]) -> dict[str, Any]:
+def content_of(path: Path, what: str, marks: Sequence[str]) -> dict[str, Any]:
     """What a JSON file holds, which is a table with one of these keys."""
     check_plain(path)
-    content = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # no such file, no UTF-8, no JSON, or nested too deeply
+        raise AccordError(f"{path} does not hold {what}: {type(error).__name__} {error}") from None
     if not isinstance(content, dict) or not {*marks} & set(content):
-        raise KeyError(marks[0])
+        raise AccordError(f"{path} does not hold {what}: it has no {' or '.join(map(repr, marks))}")
     return content

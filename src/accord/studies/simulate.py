@@ -7,8 +7,9 @@ from itertools import product
 
 import numpy as np
 
+from accord.studies.claim import Claim
 from accord.studies.outcome import Comparison, Difference
-from accord.studies.verdict import Claim, judge
+from accord.studies.verdict import judge
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from accord.core.errors import AccordError
 
 Array = NDArray[np.float64]
+_NONE = 1e-100  # a variance whose square could be 0; that of accuracies in float64 which differ at all is above 1e-40
 
 
 def scipy_stats() -> ModuleType:
@@ -85,7 +86,7 @@ def estimate(
     by_seed = np.nansum((differences - means[:, None]) * shares[:, None], axis=0)
     over_seeds = float((by_seed**2).sum())
     variance = over_cells + over_seeds
-    if variance == 0.0:
+    if variance < _NONE:
         return Estimate(value, value, value, float(value == 0.0), cells, seeds)
     # where cells have different seeds, the fewest count: a verdict must not rest on a seed that few of them have
     freedom = variance**2 / ((over_cells**2 / spare if spare else 0.0) + over_seeds**2 / (seeds - 1))

@@ -140,9 +140,9 @@ class Study:
         }
         return replace(self, axes={**self.axes, **some})
 
-    def without(self, places: Iterable[Mapping[str, str]]) -> "Study":
-        """The study without the cells that have these values of its axes."""
-        skipped = tuple({axis: [value] for axis, value in values.items()} for values in places)
+    def without(self, cells: Iterable[Cell]) -> "Study":
+        """The study without the cells that have the values of these."""
+        skipped = tuple({axis: [value] for axis, value in cell.values.items()} for cell in cells)
         return replace(self, skip=(*self.skip, *skipped))
 
     def changed(self, overrides: Iterable[str] = (), seeds: Sequence[int] | None = None, grid: bool = True) -> "Study":
@@ -205,10 +205,14 @@ def within(values: Mapping[str, str], chosen: Chosen) -> bool:
 
 
 def edges(grid: dict[str, list[Any]], point: Settings) -> dict[str, float]:
-    """The keys whose value in `point` is on the edge of the grid, each with the value beyond it."""
+    """The keys whose value in `point` is on the edge of the grid, each with the value beyond it. Names and lists have
+    no order, so a grid of them has no edge."""
     grown = {}
     for key, value in point.items():
-        tried = sorted(grid.get(key, []))
+        values = grid.get(key, [])
+        if any(isinstance(one, bool) or not isinstance(one, int | float) for one in values):
+            continue
+        tried = sorted(values)
         if len(tried) < 2 or value not in (tried[0], tried[-1]) or min(tried) <= 0:
             continue
         neighbour = tried[1] if value == tried[0] else tried[-2]

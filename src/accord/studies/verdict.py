@@ -21,69 +21,21 @@ and the pool has none.
 import math
 import re
 import statistics
-import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from accord.core.errors import AccordError, did_you_mean
 from accord.core.metrics import Metric
-from accord.studies.files import FILES, check_keys
+from accord.studies.claim import Claim
 from accord.studies.outcome import Comparison, Difference, paired
 from accord.studies.statistics import Array, Estimate, estimate, explains, heterogeneity, scipy_stats
-from accord.studies.study import within
-from accord.studies.study_file import load
 from accord.studies.text import ACCURACY, interval_text
 
 MARGIN = 0.002  # 0.2 points of accuracy: a smaller difference is none
 _ROUNDING = 1e-12  # where all seeds agree, an interval is as wide as this
 SEEDS = 3  # fewer say nothing about how much seeds vary
 NEVER_RUN = "no cell of it has been run"
-EXPECTS = ("ahead", "behind", "not behind", "grows", "falls", "same rates", "holds", "described")
-_CLAIMS = FILES / "common" / "claims.toml"
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a paper says of one rival, and where."""
-
-    text: str
-    source: str
-    study: str = ""
-    only: dict[str, list[str]] = field(default_factory=dict)
-    rival: str = ""
-    expects: str = "ahead"
-    metric: str = "test"  # or another split, or a gap: `outcome.measured`
-    axis: str = ""  # what it grows or falls with
-    order: list[str] = field(default_factory=list)  # the axis's values, from low to high, where they are no numbers
-    against: str = ""  # of an analysis: the rule that the rival is measured by
-    control: str = ""  # of a rival whose control is not called `NAME-length`: the control's name
-    rule: str = ""  # the rule it is judged by, in place of held-out selection and the table's own
-    holds: list[str] = field(default_factory=list)  # of an analysis's table: `column <= column`, or >=
-    how: str = ""  # of a claim that is described, not judged: what to look at
-    parts: str = ""  # an axis whose values the claim names one by one: each has a verdict
-
-    def __post_init__(self) -> None:
-        if self.expects not in EXPECTS:
-            raise AccordError(
-                f"the claim {self.text!r} expects {self.expects!r}: {did_you_mean(self.expects, EXPECTS)}"
-            )
-        if self.expects in ("grows", "falls") and not self.axis:
-            raise AccordError(f"the claim {self.text!r} needs an axis that it {self.expects} with")
-        if bool(self.holds) != (self.expects == "holds"):
-            raise AccordError(f"the claim {self.text!r} must expect 'holds' and say what holds, or neither")
-
-    def about(self, comparison: Comparison) -> bool:
-        values = {**comparison.where, comparison.compare: comparison.rival}
-        rival = comparison.rival == self.rival or self.axis == comparison.compare
-        return rival and within(values, self.only)
-
-    def places(self) -> int:
-        """How many cells of its study it is about."""
-        study = load(self.study)
-        wanted = {study.compare: [self.rival], **self.only}
-        return sum(within(cell.values, wanted) for cell in study.cells)
 
 
 @dataclass(frozen=True)
@@ -92,18 +44,14 @@ class Verdict:
 
     kind: str
     why: str
-
-
-def claims() -> list[Claim]:
-    tables = tomllib.loads(_CLAIMS.read_text(encoding="utf-8"))["claim"]
-    for claim in tables:
-        check_keys(claim, Claim.__dataclass_fields__, "a claim", "claims")
-    return [Claim(**claim) for claim in tables]
+    figure: str = ""  # the one number that tells most: the difference with its interval
+    printed: str = ""  # what the paper has there
+    cells: str = ""  # how many count
 
 
 def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = None) -> Verdict:
     """What the comparisons of the claim's study say of it. `places` is how many cells it is about, run or not."""
-    if claim.expects == "described":
+    if claim.expects == "described" and comparisons:
         return Verdict("open", claim.how or "a description, which no rule of the judge decides")
     run = [_with_control(claim, c, comparisons) for c in comparisons if claim.about(c) and c.difference is not None]
     if not run:
@@ -111,12 +59,11 @@ def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = 
     cells = [c for c in run if c.difference is not None and c.difference.seeds >= SEEDS]
     total = max(places or 0, len(run))
     if len(cells) < min(2, total):
-        return Verdict(
-            "open", f"{len(cells)} of {total} cells with {SEEDS} seeds or more, and a verdict needs {min(2, total)}"
-        )
+        few = f"{len(cells)} of {total} cells with {SEEDS} seeds or more, and a verdict needs {min(2, total)}"
+        return Verdict("open", few, cells=_of(len(cells), total))
     if claim.expects in ("grows", "falls"):
-        trend = _trend(claim, cells)
-        return Verdict(trend.kind, "; ".join([trend.why, *_held_back(trend.kind, cells)]))
+        trend = _trend(claim, cells, total)
+        return replace(trend, why="; ".join([trend.why, *_held_back(trend.kind, cells)]))
     if claim.expects == "same rates":
         return _same_rates(cells, total)
     spread = heterogeneity(_matrix([c.difference for c in cells]))
@@ -131,7 +78,11 @@ def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = 
             (f"{more}: " if differ else "")
             + f"Q p = {spread.p:.2g}, tau {100 * spread.tau:.2f}, I2 {100 * spread.i2:.0f} %"
         )
-    return Verdict(verdict.kind, "; ".join([verdict.why, *notes]))
+    return replace(verdict, why="; ".join([verdict.why, *notes]), cells=_of(len(cells), total))
+
+
+def _of(count: int, total: int) -> str:
+    return str(count) if count >= total else f"{count} of {total}"
 
 
 def _held_back(kind: str, cells: Sequence[Comparison]) -> list[str]:
@@ -162,7 +113,9 @@ def _by_value(claim: Claim, cells: Sequence[Comparison], axis: str) -> Verdict:
     parts = [_pooled(claim, [c for c in cells if c.where[axis] == value], level) for value in values]
     kinds = {part.kind for part in parts}
     why = "; ".join(f"{axis} {value}: {part.kind}, {part.why}" for value, part in zip(values, parts, strict=True))
-    return Verdict(kinds.pop() if len(kinds) == 1 else "depends", why)
+    by_kind = {kind: [value for value, part in zip(values, parts, strict=True) if part.kind == kind] for kind in kinds}
+    figure = "; ".join(f"{axis} {', '.join(by_kind[kind])}: {kind}" for kind in sorted(by_kind))
+    return Verdict(kinds.pop() if len(kinds) == 1 else "depends", why, figure, _theirs(cells))
 
 
 def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:
@@ -170,10 +123,15 @@ def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:
     kind = called(claim.expects, pooled_difference)
     remark = "" if claim.expects == "not behind" else _small(kind, pooled_difference)
     count = f"{pooled_difference.cells} cell{'s' * (pooled_difference.cells > 1)}"
+    theirs, figure = _theirs(cells), interval_text(pooled_difference)
+    text = f"{figure} points in {count}" + f" (printed there: {theirs})" * bool(theirs)
+    return Verdict(kind, f"{text}{remark}{_control(claim, kind, cells, level)}", figure, theirs)
+
+
+def _theirs(cells: Sequence[Comparison]) -> str:
+    """The mean gain that the paper prints for these cells, in points; nothing where it prints none."""
     printed = [c.printed for c in cells if c.printed is not None]
-    theirs = f" (printed there: {statistics.fmean(printed):+.2f})" if printed else ""
-    text = f"{interval_text(pooled_difference)} points in {count}{theirs}"
-    return Verdict(kind, f"{text}{remark}{_control(claim, kind, cells, level)}")
+    return f"{statistics.fmean(printed):+.2f}" if printed else ""
 
 
 def _small(kind: str, difference: Estimate) -> str:
@@ -198,20 +156,24 @@ def _control(claim: Claim, kind: str, cells: Sequence[Comparison], level: float)
     """Of a verdict that decides: whether its control (a plain step as long as the masked one) does the same."""
     if kind == "open":
         return ""
-    gap = pooled([c.controls.get("length") for c in cells], level)
+    controls = [c.controls.get("length") for c in cells]
+    gap = pooled(controls, level)
     if gap is None:
-        return ", with no control" * (kind == "confirmed" and claim.expects in ("ahead", "behind"))
-    return f", {over_control(gap, f'`{claim.control}`' if claim.control else 'a shorter step')}"
+        return ", with no control"
+    few = f" (in {gap.cells} of {len(cells)} cells)" * (gap.cells < len(cells))
+    return f", {over_control(gap, f'`{claim.control}`' if claim.control else 'a shorter step')}{few}"
 
 
 def over_control(gap: Estimate, control: str, metric: Metric = ACCURACY) -> str:
     """How far a rule is ahead of its control, in words."""
     text = interval_text(gap, metric)
+    if gap.within(MARGIN):
+        return f"{control} does the same: {text}"
     if gap.low > 0:
         return f"ahead of {control} by {text}"
     if gap.high < 0:
         return f"behind {control} by {text}"
-    return f"{control} does the same: {text}" if gap.within(MARGIN) else f"not told apart from {control}: {text}"
+    return f"no difference shown from {control}: {text}"
 
 
 def pooled(differences: Sequence[Difference | None], level: float = 0.95) -> Estimate | None:
@@ -234,7 +196,7 @@ def _telling_axis(cells: Sequence[Comparison]) -> str:
     return best if p[best] * len(p) < 0.05 else ""
 
 
-def _trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
+def _trend(claim: Claim, cells: Sequence[Comparison], total: int) -> Verdict:
     """The change of the difference along an axis, with a level of its own for every combination of the other axes.
     Where one value is ten times another, the logarithm counts. Where the axis is the rivals' own, the one they are
     measured by is on it too, with 0."""
@@ -263,7 +225,7 @@ def _trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
     ends = (claim.order[int(end)] if claim.order else f"{end:g}" for end in (low, high))
     text = f"{interval_text(change)} points from {claim.axis} {' to '.join(ends)}, {change.cells} cells"
     kind = called("ahead" if claim.expects == "grows" else "behind", change)
-    return Verdict(kind, text + _small(kind, change))
+    return Verdict(kind, text + _small(kind, change), interval_text(change), cells=_of(change.cells, total))
 
 
 def _same_rates(cells: Sequence[Comparison], total: int) -> Verdict:
@@ -274,7 +236,8 @@ def _same_rates(cells: Sequence[Comparison], total: int) -> Verdict:
     kind = "confirmed" if interval.low > 0.5 else "refuted" if interval.high < 0.5 else "open"
     share = f"{100 * sum(same) / len(same):.0f} % ({100 * interval.low:.0f} to {100 * interval.high:.0f})"
     text = f"both do best at the same rates in {sum(same)} of {len(same)} cells, {share}"
-    return Verdict(kind, text + f"; {len(cells)} of {total} cells have been run" * (len(cells) < total))
+    few = f"; {len(cells)} of {total} cells have been run" * (len(cells) < total)
+    return Verdict(kind, text + few, f"the same in {share}", cells=_of(len(cells), total))
 
 
 def _turned(estimate: Estimate) -> Estimate:

@@ -1,0 +1,62 @@
+"""What the papers claim, one entry each in `files/common/claims.toml`, whose head explains the keys."""
+
+import tomllib
+from dataclasses import dataclass, field
+
+from accord.core.errors import AccordError, did_you_mean
+from accord.studies.files import FILES, check_keys
+from accord.studies.outcome import Comparison
+from accord.studies.study import within
+from accord.studies.study_file import load
+
+EXPECTS = ("ahead", "behind", "not behind", "grows", "falls", "same rates", "holds", "described")
+_CLAIMS = FILES / "common" / "claims.toml"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says of one rival, and where."""
+
+    text: str
+    source: str
+    study: str = ""
+    only: dict[str, list[str]] = field(default_factory=dict)
+    rival: str = ""
+    expects: str = "ahead"
+    metric: str = "test"  # or another split, or a gap: `outcome.measured`
+    axis: str = ""  # what it grows or falls with
+    order: list[str] = field(default_factory=list)  # the axis's values, from low to high, where they are no numbers
+    against: str = ""  # of an analysis: the rule that the rival is measured by
+    control: str = ""  # of a rival whose control is not called `NAME-length`: the control's name
+    rule: str = ""  # the rule it is judged by, in place of held-out selection and the table's own
+    holds: list[str] = field(default_factory=list)  # of an analysis's table: `column <= column`, or >=
+    how: str = ""  # of a claim that is described, not judged: what to look at
+    parts: str = ""  # an axis whose values the claim names one by one: each has a verdict
+
+    def __post_init__(self) -> None:
+        if self.expects not in EXPECTS:
+            raise AccordError(
+                f"the claim {self.text!r} expects {self.expects!r}: {did_you_mean(self.expects, EXPECTS)}"
+            )
+        if self.expects in ("grows", "falls") and not self.axis:
+            raise AccordError(f"the claim {self.text!r} needs an axis that it {self.expects} with")
+        if bool(self.holds) != (self.expects == "holds"):
+            raise AccordError(f"the claim {self.text!r} must expect 'holds' and say what holds, or neither")
+
+    def about(self, comparison: Comparison) -> bool:
+        values = {**comparison.where, comparison.compare: comparison.rival}
+        rival = comparison.rival == self.rival or self.axis == comparison.compare
+        return rival and within(values, self.only)
+
+    def places(self) -> int:
+        """How many cells of its study it is about."""
+        study = load(self.study)
+        wanted = {study.compare: [self.rival], **self.only}
+        return sum(within(cell.values, wanted) for cell in study.cells)
+
+
+def claims() -> list[Claim]:
+    tables = tomllib.loads(_CLAIMS.read_text(encoding="utf-8"))["claim"]
+    for claim in tables:
+        check_keys(claim, Claim.__dataclass_fields__, "a claim", "claims")
+    return [Claim(**claim) for claim in tables]
