@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,10 +54,9 @@ def test_the_plan_is_told_and_nothing_trained(env: dict[str, str], here: Path) -
     assert "rounds are tried" not in again.stderr and again.stdout == done.stdout, "the pace is kept"
     assert stages[0] == "1. the middle rates: 27 runs, 0 of them done" and len(stages) == 5
     assert total == ("378 runs in runs/choose-mine, judged by accuracy on each left out in turn: east, north, south")
-    # as many together as will train together, whomever they leave out
-    assert (
-        "378 runs" in kind and "378 in lockstep" in kind and time.startswith("about ") and not (here / "runs").exists()
-    )
+    # as many together as will train together, whomever they leave out, and as there may be open files
+    together = re.search(r"378 runs, .* (\d+) in lockstep", kind)
+    assert together and int(together[1]) > 100 and time.startswith("about ") and not (here / "runs").exists()
 
 
 def test_too_little_time_for_any_answer_is_said(env: dict[str, str], here: Path) -> None:

@@ -92,7 +92,7 @@ def test_the_command(trained: tuple[Run, accord.data.Federation, Path], tmp_path
     assert done.stderr == "accord: out.csv holds the rows to predict for: name another file to write\n"
 
 
-def test_categories_that_training_had_not_are_told_by_column(trained: Any, tmp_path: Path) -> None:
+def test_categories_that_no_training_row_had_are_told_by_column(trained: Any, tmp_path: Path) -> None:
     run, _, source = trained
     header, *lines = source.read_text().splitlines()
     names, cells = header.split(","), [line.split(",") for line in lines[:8]]
@@ -103,12 +103,11 @@ def test_categories_that_training_had_not_are_told_by_column(trained: Any, tmp_p
     (tmp_path / "new.csv").write_text("\n".join([header, *map(",".join, cells)]))
     done = run_command(tmp_path, "predict", str(run.folder), "new.csv")
     _, *told = done.stderr.splitlines()
-    begins = "where the model as a rule keeps the weight that it began with"
     assert told == [
-        "column sex has values in 1 of 8 rows that training had not ('other'): they all count as sex=(other),"
-        f" {begins}",
-        "column slope has values in 5 of 8 rows that training had not ('side\\tways', 'up-ish', '"
-        f"{'x' * 40}...' and 1 more): they all count as slope=(other), {begins}",
+        "column sex: 1 of 8 rows have values that no training row had ('other'); they are encoded as sex=(other), whose"
+        " weights were not trained",
+        f"column slope: 5 of 8 rows have values that no training row had ('side\\tways', 'up-ish', '{'x' * 40}...'"
+        " and 1 more); they are encoded as slope=(other), whose weights were not trained",
     ]
     assert done.stdout == run.predict(tmp_path / "new.csv").to_csv()
     assert run.predict(source).notes == ()

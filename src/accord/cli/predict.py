@@ -32,7 +32,7 @@ def predict(
     """Predict labels and probabilities for the rows of a table, one row out for each row in.
 
     Each answer carries the columns that `data.drop` named in training, such as an id, or else its row's number, from 1.
-    Values of a category that training had not are named on standard error.
+    Values of a category that no training row had are named on standard error.
 
     Examples:
 

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -129,17 +130,19 @@ def train_all(
     fresh: bool = False,
     interrupt: "Interrupt | None" = None,
     noted: set[str] | None = None,
+    note_common_class: bool = False,
 ) -> tuple[int, bool]:
     """Trains what is left of the runs: how many have rounds before them still, and whether that was asked for, by
     Ctrl-C or because time is up. A second Ctrl-C ends the command here; `hint` says how to go on. Notes that were
-    `noted` before are not repeated."""
+    `noted` before are not repeated; `note_common_class` is the sweep's."""
     from accord.console.progress import watcher_for
     from accord.experiments.execute import Interrupt
     from accord.experiments.sweep import sweep
 
     console, interrupt = Console(stderr=True), interrupt or Interrupt()
     with _going_on(console, hint), watcher_for(console, noted) as watcher:
-        left = sweep(runs, watcher, interrupt, lambda text: tell(console, text), fresh=fresh)
+        said = partial(tell, console)
+        left = sweep(runs, watcher, interrupt, said, fresh=fresh, note_common_class=note_common_class)
     return left, interrupt.asked
 
 

@@ -67,7 +67,7 @@ def _train(runs: "list[PlannedRun]", fresh: bool, rule: str | None, as_json: boo
     from accord.runs.reader import load
 
     console = Console(stderr=True)
-    left, asked = train_all(runs, hint, fresh=fresh)
+    left, asked = train_all(runs, hint, fresh=fresh, note_common_class=True)
     begun = [run.folder for run in runs if (run.folder / "experiment.json").exists()]
     show_results([load(folder) for folder in begun], rule, as_json)
     name_the_page(begun, console)

@@ -51,8 +51,8 @@ def notes_on_unknown_levels(columns: "Sequence[Column]", cells: Cells) -> Iterat
             more = f" and {len(unknown) - _VALUES} more" if len(unknown) > _VALUES else ""
             quoted = ", ".join(_quoted(level) for level in list(unknown.values())[:_VALUES])
             yield (
-                f"column {name} has values in {rows:,} of {len(values):,} rows that training had not ({quoted}{more}):"
-                f" they all count as {name}=(other), where the model as a rule keeps the weight that it began with"
+                f"column {name}: {rows:,} of {len(values):,} rows have values that no training row had"
+                f" ({quoted}{more}); they are encoded as {name}=(other), whose weights were not trained"
             )
 
 

@@ -75,7 +75,7 @@ def execute(
     for number, seed in enumerate(experiment.settings.run.seeds):
         # once: shares of classes differ a little from seed to seed
         first = number == 0
-        yield execute_seed(experiment, seed, watcher, interrupt, resume=resume, fresh=fresh, cautious=first)
+        yield execute_seed(experiment, seed, watcher, interrupt, resume=resume, fresh=fresh, note_common_class=first)
         if interrupt.asked:
             return
 
@@ -88,12 +88,12 @@ def execute_seed(
     *,
     resume: bool,
     fresh: bool,
-    cautious: bool = False,
+    note_common_class: bool = False,
 ) -> Run:
-    """Trains the experiment with one of its seeds. If `cautious`, says so where accuracy would tell little."""
+    """Trains the experiment with one of its seeds. `note_common_class`: says where accuracy would tell little."""
     fed = experiment.federation(seed, watcher.data)
-    if cautious and (caution := _caution(experiment, fed)):
-        watcher.note(caution)
+    if note_common_class:
+        caution(experiment, fed, watcher)
     module = experiment.module(fed, seed)
     with opened(experiment, seed, resume, fresh) as folder:
         so_far = reached(folder)
@@ -130,10 +130,13 @@ def execute_seed(
     return run
 
 
-def _caution(experiment: Experiment, fed: Federation) -> str | None:
-    """Of held-out samples, by which rounds are chosen."""
+def caution(experiment: Experiment, fed: Federation, watcher: Watcher) -> None:
+    """Notes where accuracy judges and one class has most of the held-out samples, or of the training samples if none
+    are held out."""
     by_accuracy = experiment.metrics is None or next(iter(experiment.metrics)) == "accuracy"
-    return caution_on_accuracy(fed, fed.heldout.values(), "the held-out samples") if by_accuracy else None
+    rows, whose = (fed.heldout, "held-out") if any(map(len, fed.heldout.values())) else (fed.train, "training")
+    if by_accuracy and (text := caution_on_accuracy(fed, rows.values(), f"the {whose} samples")):
+        watcher.note(text)
 
 
 def loggers(experiment: Experiment, folder: Path) -> list[Hook]:

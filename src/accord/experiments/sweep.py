@@ -21,7 +21,17 @@ from accord.core.files import flat
 from accord.data.cache import Progress
 from accord.data.unseen import EACH
 from accord.engines.vectorised import Vectorised
-from accord.experiments.execute import Interrupt, Watcher, discard, execute_seed, loggers, opened, quiet, reached
+from accord.experiments.execute import (
+    Interrupt,
+    Watcher,
+    caution,
+    discard,
+    execute_seed,
+    loggers,
+    opened,
+    quiet,
+    reached,
+)
 from accord.experiments.experiment import Experiment, assemble, override, tables_of, text_of
 from accord.experiments.groups import Group, Jobs, PlannedRun, grouped, packed
 from accord.experiments.lockstep import trained
@@ -150,9 +160,11 @@ def sweep(
     tell: Callable[[str], None],
     *,
     fresh: bool = False,
+    note_common_class: bool = False,
 ) -> int:
     """Trains what is left of the runs, and says how many have rounds before them still. Runs that share a folder, as
-    coinciding cells of a study do, are trained once, with the most rounds that one of them asks for."""
+    coinciding cells of a study do, are trained once, with the most rounds that one of them asks for.
+    `note_common_class`: says, of the first, where accuracy would tell little."""
     most: dict[Path, PlannedRun] = {}
     for run in runs:
         most[run.folder] = max(most.get(run.folder, run), run, key=lambda one: one.rounds)
@@ -166,6 +178,8 @@ def sweep(
         tell(f"{len(runs) - len(left)} of {len(runs)} runs are done already.")
     jobs = Jobs(watcher.data)
     jobs.stack(left)
+    if left and note_common_class:
+        caution(left[0].experiment, jobs.job(left[0]).fed, watcher)
     for group in grouped(left, jobs):
         if not interrupt.asked:
             _train(group, sum(before[run.folder].reached for run in group), jobs, watcher, interrupt, tell)

@@ -189,7 +189,7 @@ def _clients(runs: Sequence[Recorded], metric: str, notices: list[str]) -> dict[
     """Quantiles over the clients of all seeds after the last round, and some of the clients, evenly by rank."""
     rows: list[Mapping[str, Any]] = []
     for run in runs:
-        if run.ended:
+        if run.ended and not run.imported:
             try:
                 rows += _client_rows(run.folder / "clients.json", metric)
             except (AccordError, KeyError, TypeError, ValueError):

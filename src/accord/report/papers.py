@@ -26,7 +26,7 @@ def runs_of(file: Path) -> list[Path]:
     try:
         names = json.loads(file.read_text(encoding="utf-8")).get("runs", [])
         folders = [file.parent / POOL / str(name) for name in names]
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return []
     return [folder for folder in folders if folder.is_dir()]
 

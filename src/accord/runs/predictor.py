@@ -27,7 +27,7 @@ _AT_ONCE = 1024  # samples; fixed, so that a row's prediction is the same in eve
 class Predictions:
     """One prediction for each row, in order. `labels` and `probabilities: [N, classes]`, or `values: [N, ...]` of a
     regression. `ids` are what a table's rows go by: its columns that the training data's `drop` names, or else `row`,
-    counted from 1. `ignored` columns of the table were not read; `notes` name categories that training had not."""
+    counted from 1. `ignored` columns of the table were not read; `notes` name categories that no training row had."""
 
     classes: tuple[str, ...] = ()
     probabilities: Tensor | None = None
@@ -101,7 +101,7 @@ def predict(module: nn.Module, preparation: Preparation, data: Any) -> Predictio
         )
     if preparation.regression:
         return Predictions(values=output, ignored=rows.ignored, ids=rows.ids, notes=rows.notes)
-    return Predictions(preparation.names, output, None, rows.ignored, rows.ids, rows.notes)
+    return Predictions(preparation.names, output, ignored=rows.ignored, ids=rows.ids, notes=rows.notes)
 
 
 def _answer(module: nn.Module, preparation: Preparation, x: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ class Recorded:
     status: str
     flat: int | None = None  # the round since which it was flat, if it ended for that
     skipped: int = 0  # rounds that changed nothing
+    imported: bool = False  # from an export, which has neither models nor clients
 
     @property
     def ending(self) -> str:
@@ -136,4 +137,5 @@ def _load(folder: Path) -> Recorded:
             f"metrics.jsonl ends with round {reached}, but the run was done after round {ended['rounds']}"
         )
     status = LEARNED_NOTHING if skipped == reached else "done"
-    return Recorded(folder, settings, history, reached, status, ended.get("flat_since"), skipped)
+    flat_since, imported = ended.get("flat_since"), "imported" in ended
+    return Recorded(folder, settings, history, reached, status, flat_since, skipped, imported)
