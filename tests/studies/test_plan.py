@@ -1,6 +1,7 @@
 """What is left of a study and how long it may take: the plan as a command prints it, and as the report has it."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,6 @@ def test_with_add_nothing_may_be_left_to_train(here: Path, finished: dict[str, A
     ("words", "runs"),
     [
         (("--only", "rule=mean", "--seeds", "0,1,2"), 6),  # the results have two seeds
-        (("--only", "rule=mean", "--seeds", "5,6"), 4),  # and these are others
         (("--only", "rule=mean+gma", "--grow", "1"), 8),  # rivals' grids grow together
     ],
 )
@@ -113,11 +113,60 @@ def test_with_add_cells_are_trained_of_which_more_is_asked(here: Path, words: tu
     assert "left out" not in err and trained >= runs
 
 
-def test_with_add_a_cell_whose_settings_are_others_is_trained(here: Path) -> None:
-    """Its results are of runs with other names."""
-    (here / "tiny.toml").write_text(TINY.replace('"train.rounds" = ', '"train.rounds" = 1'))
+@pytest.mark.parametrize("setting", ['"train.rounds" = 5', '"train.sample" = 4'])
+def test_with_add_a_cell_whose_settings_are_others_is_trained(here: Path, setting: str) -> None:
+    """Its results are of shorter runs, or of runs with other names."""
+    key = setting.partition(" = ")[0]
+    (here / "tiny.toml").write_text(re.sub(f"^{key} = .*$", setting, TINY, flags=re.MULTILINE))
     _, err, trained = added(here, "--only", "rule=mean")
     assert "left out" not in err and trained == 4
+
+
+def test_with_add_other_seeds_are_refused_before_anything_is_trained(here: Path) -> None:
+    code, _, err = inside(here, "reproduce", "tiny.toml", "--add", "--only", "rule=mean", "--seeds", "1,5")
+    assert code == 2 and "with seeds 0, 1, and results of other seeds cannot be added" in err and "ask for 0" in err
+    assert not (here / "runs/reproduce/runs").exists()
+
+
+def test_with_add_a_cell_keeps_the_seeds_that_it_was_run_with(here: Path, finished: dict[str, Any]) -> None:
+    """A study may ask for more seeds than the results have: the plan and the command leave the cell out alike."""
+    (here / "tiny.toml").write_text(TINY.replace("seeds = [0, 1]", "seeds = [0, 1, 2]"))
+    assert planned(here, "--add", "--only", "rule=mean").cells == 0
+    _, err, trained = added(here, "--only", "rule=mean")
+    assert LEFT_OUT in err and trained == 0
+
+
+def test_with_add_the_plan_has_the_cells_that_are_trained(here: Path) -> None:
+    (here / "tiny.toml").write_text(TINY.replace('"train.rounds" = 4', '"train.rounds" = 5'))
+    plan = planned(here, "--add", "--only", "rule=mean")
+    _, _, trained = added(here, "--only", "rule=mean")
+    assert plan.cells == 1 and plan.runs == trained == 4
+
+
+def test_with_add_fewer_seeds_do_not_take_the_place_of_more(here: Path, finished: dict[str, Any]) -> None:
+    added(here, "--only", "rule=gma")
+    out, _, _ = added(here, "--only", "rule=gma", "--seeds", "0", "--json")
+    (cell,) = json.loads(out)["cells"]
+    assert {*cell["figures"]["held-out"]["by_seed"]} == {"0", "1"}, "what is printed is what the file has"
+
+
+def test_with_add_wrong_settings_are_an_error(here: Path) -> None:
+    (here / "tiny.toml").write_text(TINY.replace("train.sample", "train.sampel"))
+    code, _, err = inside(here, "reproduce", "tiny.toml", "--add")
+    assert code == 2 and "sampel" in err
+
+
+def test_with_add_an_export_is_not_replaced_by_an_empty_one(here: Path) -> None:
+    (here / "runs.xz").write_bytes(b"precious")
+    code, _, err = inside(here, "reproduce", "tiny.toml", "--add", "--only", "rule=mean", "--export", "runs.xz")
+    assert code == 2 and "nothing to export to runs.xz" in err and (here / "runs.xz").read_bytes() == b"precious"
+
+
+def test_with_add_the_table_is_in_the_order_of_the_study(here: Path) -> None:
+    added(here, "--only", "rule=gma-scaled")
+    out, _, _ = added(here)
+    rules = [line.split()[1] for line in out.splitlines() if line.split()[:1] == ["fedavg"]]
+    assert rules[:3] == ["mean", "gma", "gma-scaled"]
 
 
 def test_with_add_grids_of_rivals_grow_together_or_not_at_all(here: Path) -> None:

@@ -405,5 +405,9 @@ def test_what_a_file_includes_is_looked_for_beside_it_and_among_accords_own(tmp_
     )
     assert load(str(tmp_path / "mine.toml")).settings == {}, "one's own goes first"
     (tmp_path / "mine.toml").write_text('include = ["papers.tmol"]')
+    (tmp_path / "first.toml").write_text('include = ["second.toml"]')
+    (tmp_path / "second.toml").write_text('include = ["first.toml"]')
+    with sentence("includes itself: first.toml -> second.toml -> first.toml"):
+        load(str(tmp_path / "first.toml"))
     with sentence("mine.toml includes 'papers.tmol', which is neither beside it nor among accord's own studies"):
         load(str(tmp_path / "mine.toml"))

@@ -4,12 +4,13 @@ import json
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from accord.cli.shared import finite, print_table, this_command, train_all
+from accord.cli.study_arguments import check_name, chosen_cells, seed_numbers, table_rule
 from accord.cli.study_output import print_study, warn, write_results
 from accord.cli.study_plan import print_analysis_plan, print_study_plan
 from accord.core.errors import AccordError
@@ -88,23 +89,20 @@ def reproduce(
 
     * `accord reproduce tmlr-table2 --minutes 25 --no-more-seeds`
     """
-    from accord.data import available
-    from accord.studies import Analysis, everything, find
-    from accord.studies.carry_out import without_runs
+    from accord.studies import Analysis, find
+    from accord.studies.earlier import Finished, finished
     from accord.studies.export import export_runs
     from accord.studies.outcome import plain
-    from accord.studies.results import added, finished
+    from accord.studies.results import added
     from accord.studies.study import POOL
 
     if listing or study is None:
-        for name, each in everything().items():
-            what = f"analysis: {each.analysis}" if isinstance(each, Analysis) else f"{len(each.cells)} cells"
-            lacking = [data for data in each.data if not available(data)]
-            print(f"{name:28s} {each.title} ({what}{'; not here: ' + ', '.join(lacking) if lacking else ''})")
+        _list_studies()
         return
     more = {"train.rounds": rounds, "train.patience": patience or until_flat}
     changes = [*(overrides or []), *(f"{key}={value}" for key, value in more.items() if value)]
     chosen = find(study)
+    check_name(study, chosen.name)
     if isinstance(chosen, Analysis):
         if only or select or minutes is not None or more_seeds is not None or export_to or add:
             raise AccordError(
@@ -118,32 +116,27 @@ def reproduce(
         else:
             _analyse(chosen, folder, as_json)
         return
-    chosen = chosen.only(_axes(only))
-    if not chosen.cells:
-        raise AccordError(f"{chosen.name} has no cell with {only}: not every combination of its axes is one")
-    rule = select or ("held-out" if "held-out" in chosen.rules else chosen.rules[0])
-    if rule not in chosen.rules:
-        raise AccordError(
-            f"there is no rule {rule!r} for the table of {chosen.name}: choose one of {', '.join(chosen.rules)}"
-        )
-    asked = _numbers(seeds)
+    chosen, rule, asked = chosen_cells(chosen, only), table_rule(chosen, select), seed_numbers(seeds)
     chosen = chosen.changed(changes, asked, grid)
     _take_up(import_from, folder / POOL)
-    path = folder / f"{chosen.name}.json"
+    path, earlier = folder / f"{chosen.name}.json", Finished()
     changed = sorted(change for change in changes if not change.startswith("run.")) + ["no grid"] * (not grid)
     if add:
-        added(
-            {**plain(chosen, [], this_command()), "changed": changed}, path
-        )  # what cannot be added to is told before anything is trained
-    known, names = finished(path, asked or ()) if add else ([], ())
+        added({**plain(chosen, [], this_command()), "changed": changed}, path)  # refuses before anything is trained
+        together = bool(grow or more_seeds or minutes is not None)
+        earlier = finished(chosen, folder / POOL, path, asked, together=together)
     if plan:
-        print_study_plan(chosen.without(result.cell for result in known), folder / POOL, as_json)
+        print_study_plan(chosen.without(earlier.cells), folder / POOL, as_json)
         return
-    together = bool(grow or more_seeds or minutes is not None)
-    kept = without_runs(chosen, folder / POOL, known, names, together) if known else []
-    if kept:
-        warn(f"{len(kept)} cell{'s' * (len(kept) > 1)} left out: {path} has the results.")
-    done, late = _train(chosen.without(result.cell for result in kept), folder / POOL, rule, grow, minutes, more_seeds)
+    to_train = chosen.without(result.cell for result in earlier.kept)
+    if earlier.kept:
+        warn(f"{len(earlier.kept)} cell{'s' * (len(earlier.kept) > 1)} left out: {path} has the results.")
+    if export_to is not None and not to_train.cells:
+        raise AccordError(
+            f"there is nothing to export to {export_to}: the runs behind {path} are not on this machine (--import takes"
+            " them up)"
+        )
+    done, late = _train(to_train, folder / POOL, rule, grow, minutes, more_seeds)
     written = {**plain(chosen, done.results, this_command(), done.runs), "changed": changed}
     whole = added(written, path) if add else written
     if done.results:
@@ -151,12 +144,37 @@ def reproduce(
     if export_to is not None:
         count = export_runs([run.folder for run in done.runs], export_to)
         warn(f"{export_to}: {count} runs, {export_to.stat().st_size / 1e6:.1f} MB")
-    places = [cell.values for cell in chosen.cells]
+    _print_results(whole, chosen, rule, as_json)
+    _print_end(done, late, path)
+    if done.cut_short and not late:
+        raise typer.Exit(130)
+
+
+def _list_studies() -> None:
+    from accord.data import available
+    from accord.studies import Analysis, everything
+
+    for name, each in everything().items():
+        what = f"analysis: {each.analysis}" if isinstance(each, Analysis) else f"{len(each.cells)} cells"
+        lacking = [data for data in each.data if not available(data)]
+        print(f"{name:28s} {each.title} ({what}{'; not here: ' + ', '.join(lacking) if lacking else ''})")
+
+
+def _print_results(whole: dict[str, Any], chosen: "Study", rule: str, as_json: bool) -> None:
+    """What the results file has of the cells that were asked for, in the study's order."""
+    from accord.studies.results import result_of
+
+    by_values = {frozenset(cell["values"].items()): cell for cell in whole["cells"]}
+    places = (frozenset(cell.values.items()) for cell in chosen.cells)
+    cells = [by_values[values] for values in places if values in by_values]
     if as_json:
-        print(json.dumps({**written, "cells": [cell for cell in whole["cells"] if cell["values"] in places]}, indent=2))
+        print(json.dumps({**whole, "cells": cells}, indent=2))
     else:
-        results = sorted([*done.results, *kept], key=lambda result: places.index(result.cell.values))
-        print_study(chosen, results, rule)
+        print_study(chosen, [result_of(cell) for cell in cells], rule)
+
+
+def _print_end(done: "CarriedOut", late: bool, path: Path) -> None:
+    """How a command ended that was cut short, and where to look."""
     if done.cut_short:
         open_cells = f"{done.missing} cells are not complete"
         what = open_cells if done.missing else "all cells are complete, but seeds or points were still to be added"
@@ -164,8 +182,6 @@ def reproduce(
     if not (done.cut_short and done.missing):
         page = shlex.join(["accord", "report", str(path)])
         Console(stderr=True).print(f"A page of it: {page}", style="dim", highlight=False, markup=False, soft_wrap=True)
-    if done.cut_short and not late:
-        raise typer.Exit(130)
 
 
 def _take_up(files: "Sequence[Path] | None", pool: Path) -> None:
@@ -229,27 +245,3 @@ def _analyse(analysis: "Analysis", folder: Path, as_json: bool) -> None:
     if analysis.printed:
         print("\nas printed")
         print_table(printed_cells(results["printed"]))
-
-
-def _axes(only: str | None) -> dict[str, list[str]]:
-    chosen: dict[str, list[str]] = {}
-    for part in (only or "").split(","):
-        axis, equals, values = part.partition("=")
-        if part and not (axis.strip() and equals and values):
-            raise AccordError(
-                f"{part!r} does not choose cells: write axis=value, such as dataset=fmnist, or dataset=mnist+fmnist"
-            )
-        if axis.strip() in chosen:
-            raise AccordError(f"{axis.strip()} is chosen twice: write {axis.strip()}=value+value")
-        if part:
-            chosen[axis.strip()] = values.split("+")
-    return chosen
-
-
-def _numbers(seeds: str | None) -> list[int] | None:
-    if seeds is None:
-        return None
-    try:
-        return [int(seed) for seed in seeds.split(",")]
-    except ValueError:
-        raise AccordError(f"seeds must be whole numbers joined by commas, got {seeds!r}") from None

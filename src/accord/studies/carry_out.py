@@ -10,7 +10,7 @@ from accord.experiments.sweep import PlannedRun
 from accord.studies.budget import batches, with_more_seeds
 from accord.studies.grow import grown
 from accord.studies.outcome import Result, gather
-from accord.studies.study import Named, Place, Study
+from accord.studies.study import Named, Study
 
 # Trains what is left of some runs: how many have rounds before them still, and whether it was asked to stop.
 Train = Callable[[list[PlannedRun]], tuple[int, bool]]
@@ -71,25 +71,6 @@ def _train(order: Sequence[Sequence[Named]], train: Train) -> tuple[int, bool]:
         if left:
             break
     return left, asked
-
-
-def without_runs(
-    study: Study, pool: Path, finished: Sequence[Result], names: Sequence[str], together: bool = False
-) -> list[Result]:
-    """The study's finished cells whose runs are not all in the folder `pool`: results have them, so they need not be
-    trained again. `names` are the runs that the results are of: a cell whose runs have other names, since its settings
-    or seeds are others, is trained. `together`: rivals of a place are compared before all is trained, so that it is all
-    of them or none."""
-    by_values = {frozenset(result.cell.values.items()): result for result in finished}
-    known, to_train = list[Result](), set[Place]()
-    for one in study.named(pool):
-        result = by_values.get(frozenset(one.cell.values.items()))
-        here = bool(one.runs) and all(run.done for _, run in one.runs)
-        if result is None or here or not {run.folder.name for _, run in one.runs} <= set(names):
-            to_train.add(study.place(one.cell.values))
-        else:
-            known.append(result)
-    return [result for result in known if not (together and study.place(result.cell.values) in to_train)]
 
 
 def all_runs(named: Sequence[Named], tell: Tell) -> list[PlannedRun]:

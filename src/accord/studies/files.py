@@ -35,9 +35,12 @@ def _in_order(path: Path) -> list[tuple[bool, int, str]]:
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", path.stem)]
 
 
-def tables_at(path: Path) -> dict[str, Any]:
+def tables_at(path: Path, by: tuple[Path, ...] = ()) -> dict[str, Any]:
     """A file's tables, with those of the files it includes below them. An axis takes over the named values of an
-    included one: `dataset = ["mnist", "fmnist"]`. Entries of `when` are added to the included ones."""
+    included one: `dataset = ["mnist", "fmnist"]`. Entries of `when` are added to the included ones. `by` are the files
+    that include this one."""
+    if path.resolve() in by:
+        raise AccordError(f"{path} includes itself: {' -> '.join(file.name for file in (*by, path))}")
     try:
         check_plain(path)
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -45,7 +48,7 @@ def tables_at(path: Path) -> dict[str, Any]:
         raise AccordError(f"{path} cannot be read as a study: {error}") from None
     below: dict[str, Any] = {}
     for name in tables.pop("include", []):
-        below = _merged(below, tables_at(_included(path, name)))
+        below = _merged(below, tables_at(_included(path, name), (*by, path.resolve())))
     known = below.get("axes", {})
     axes: dict[str, Any] = {}
     for axis, values in tables.get("axes", {}).items():

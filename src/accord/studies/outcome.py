@@ -64,9 +64,14 @@ class Result:
         return self.done == self.runs
 
     @property
+    def shared_seeds(self) -> set[int]:
+        """The seeds that every rule with figures has."""
+        seeds = [{*figures.by_seed} for figures in self.figures.values()]
+        return set.intersection(*seeds) if seeds else set()
+
+    @property
     def seeds(self) -> int:
-        """The fewest seeds of any rule that has figures."""
-        return min((len(figures.by_seed) for figures in self.figures.values()), default=0)
+        return len(self.shared_seeds)
 
 
 def gather(study: Study, named: Sequence[Named], known: Sequence[Result] = ()) -> list[Result]:

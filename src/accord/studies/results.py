@@ -10,8 +10,6 @@ from typing import Any
 
 from accord.core.errors import AccordError
 from accord.runs.text import Cells
-from accord.studies.analysis import make as make_analysis
-from accord.studies.files import all_tables
 from accord.studies.outcome import PROTOCOL, Figures, Result
 from accord.studies.published import Printed, find
 from accord.studies.results_form import AnalysisFile, StudyFile, content_of, reading
@@ -33,11 +31,18 @@ class StudyResults:
     changed: tuple[str, ...] = ()  # settings that the command changed: its runs are then not those of the study
     runs: tuple[str, ...] = ()  # their names, as far as the file has them
 
+    @property
+    def name(self) -> str:
+        return self.study.name
+
+    @property
+    def complete(self) -> list[Result]:
+        """The cells whose runs are all done: of others a rule may have been tried at fewer points than its rivals."""
+        return [result for result in self.results if result.complete]
+
     def answered(self, seeds: int) -> set[int]:
         """The printed numbers that have a cell with so many seeds, by identity: they are read once and stay."""
-        if self.changed:
-            return set()
-        cells = [result.cell.values for result in self.results if result.seeds >= seeds]
+        cells = [result.cell.values for result in self.complete if result.seeds >= seeds]
         return {id(number) for values in cells for number in find(self.study.paper, self.study.table, values)}
 
 
@@ -56,12 +61,13 @@ class AnalysisResults:
     files: list[str]
     paper: str | None
     place: str | None  # the paper's table
-    seeds: int
+    settings: dict[str, Any]
+    options: dict[str, Any]
     file: Path
-    changed: tuple[str, ...] = ()  # settings that are not those of the analysis that comes with accord
 
     def answered(self, seeds: int) -> set[int]:
-        if self.changed or not self.place or self.seeds < seeds:
+        trials = {point.get("trial", point.get("seed")) for point in self.points}
+        if not self.place or len(trials) < seeds:
             return set()
         return {id(number) for number in find(self.paper, self.place, {})}
 
@@ -74,10 +80,9 @@ def read_all(paths: Sequence[Path]) -> list[Results]:
     by_name: dict[str, Results] = {}
     for path in paths:
         one = read(path)
-        name = one.study.name if isinstance(one, StudyResults) else one.name
-        if name in by_name:
-            raise AccordError(f"{by_name[name].file} and {path} both hold results of {name}: keep one of them")
-        by_name[name] = one
+        if one.name in by_name:
+            raise AccordError(f"{by_name[one.name].file} and {path} both hold results of {one.name}: keep one of them")
+        by_name[one.name] = one
     return list(by_name.values())
 
 
@@ -94,7 +99,7 @@ def naming(results: Results | None) -> Iterator[None]:
 
 def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
     """What a command found, together with what others found of the same study, which their file holds, if there is one.
-    A cell that both have is the one with more seeds, or else the new one."""
+    A cell that both have is the new one, unless that lacks a seed of the other."""
     if not path.exists():
         return written
     read(path)
@@ -109,7 +114,7 @@ def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
     cells = {frozenset(cell["values"].items()): cell for cell in before["cells"]}
     for cell in written["cells"]:
         place = frozenset(cell["values"].items())
-        if place not in cells or _seeds(cell) >= _seeds(cells[place]):
+        if place not in cells or _seeds(cell) >= _seeds(cells[place]):  # of sets: has all that the other has
             cells[place] = cell
     commands = dict.fromkeys([*before["command"].split(_AND), written["command"]])
     return {
@@ -121,23 +126,11 @@ def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
     }
 
 
-def finished(path: Path, seeds: Sequence[int] = ()) -> tuple[list[Result], tuple[str, ...]]:
-    """The cells whose runs a results file has all, with these seeds among theirs, and the names of its runs; none
-    without a file."""
-    one = read(path) if path.exists() else None
-    if not isinstance(one, StudyResults):
-        return [], ()
-    whole = [
-        result
-        for result in one.results
-        if result.complete and all({*seeds} <= {*figures.by_seed} for figures in result.figures.values())
-    ]
-    return whole, one.runs
-
-
-def _seeds(cell: Mapping[str, Any]) -> int:
-    """The fewest seeds of any rule that has figures."""
-    return min((len(figures["by_seed"]) for figures in cell["figures"].values()), default=0)
+def _seeds(cell: Mapping[str, Any]) -> set[str]:
+    """The seeds that every rule with figures has."""
+    return (
+        set.intersection(*({*figures["by_seed"]} for figures in cell["figures"].values())) if cell["figures"] else set()
+    )
 
 
 def read(path: Path) -> Results:
@@ -145,7 +138,7 @@ def read(path: Path) -> Results:
     content = content_of(path, _WHAT, ("study", "analysis"))
     if content.get("protocol") != PROTOCOL:
         raise AccordError(
-            f"{path} has results of protocol {content.get('protocol')}, and this is protocol {PROTOCOL}: they are"
+            f"{path} has results of protocol {content.get('protocol')!r}, and this is protocol {PROTOCOL}: they are"
             " not judged together; accord reproduce writes the file again from its runs"
         )
     form, make = (AnalysisFile, _analysis) if "analysis" in content else (StudyFile, _study)
@@ -155,32 +148,20 @@ def read(path: Path) -> Results:
 
 
 def _analysis(content: Mapping[str, Any], path: Path) -> AnalysisResults:
-    about = {name: content[name] for name in ("name", "title", "command", "rows", "notes", "files")}
-    seeds = content["settings"].get("run.seeds", [])
-    count = len(seeds) if isinstance(seeds, list) else 1
+    about = {name: content[name] for name in ("name", "title", "command", "rows", "notes", "files", "settings")}
     return AnalysisResults(
         **about,
         points=content.get("points", []),
         printed=printed_cells(content["printed"]),
         paper=content["paper"],
         place=content["table"],
-        seeds=count,
+        options=content.get("options", {}),
         file=path,
-        changed=_changed(content["name"], content["settings"]),
     )
 
 
-def _changed(name: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The settings of an analysis that comes with accord which are others in these results, but for where they ran and
-    with which seeds."""
-    tables = all_tables().get(name, {})
-    own = make_analysis(name, tables).settings if "analysis" in tables else settings
-    keys = sorted(key for key in {*own, *settings} if not key.startswith("run."))
-    return tuple(f"{key}={settings.get(key)}" for key in keys if settings.get(key) != own.get(key))
-
-
 def _study(content: Mapping[str, Any], path: Path) -> StudyResults:
-    results = [_result(cell) for cell in content["cells"]]
+    results = [result_of(cell) for cell in content["cells"]]
     axes: dict[str, dict[str, dict[str, Any]]] = {
         axis: {result.cell.values[axis]: {} for result in results} for axis in content["axes"]
     }
@@ -201,7 +182,8 @@ def _study(content: Mapping[str, Any], path: Path) -> StudyResults:
     return StudyResults(study, results, content["command"], path, changed, runs)
 
 
-def _result(content: Mapping[str, Any]) -> Result:
+def result_of(content: Mapping[str, Any]) -> Result:
+    """A cell's results, as `outcome.plain` has them."""
     figures = {rule: _figures(of) for rule, of in content["figures"].items()}
     printed = [Printed({"window": p["window"]}, p["value"], p["std"], p["note"]) for p in content["printed"]]
     rounds = tuple(content["rounds"]) if content.get("rounds") else None
