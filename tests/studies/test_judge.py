@@ -1,7 +1,6 @@
 """The judge: verdicts worked by hand, error rates on results whose truth is known, and results that it refuses."""
 
 import json
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,17 +12,16 @@ import pytest
 from accord.studies import load
 from accord.studies.analysis_claims import judge_analysis
 from accord.studies.claim import Claim
+from accord.studies.judge import judge
 from accord.studies.outcome import PROTOCOL, Comparison, Difference, Figures, Result, compare, measured
 from accord.studies.page import page
-from accord.studies.plan import files_in, read_plan
-from accord.studies.published import numbers
 from accord.studies.results import AnalysisResults, StudyResults, read, read_all
 from accord.studies.simulate import Truth, verdicts
 from accord.studies.statistics import estimate, heterogeneity, holm
 from accord.studies.study import Cell
 from accord.studies.study_file import make
 from accord.studies.text import after_holm
-from accord.studies.verdict import NEVER_RUN, Verdict, judge
+from accord.studies.verdict import NEVER_RUN, Verdict
 from conftest import sentence
 
 RULES = Path(__file__).parents[2] / "replication/results/rules.json"
@@ -105,6 +103,8 @@ def test_a_verdict_by_value_by_hand() -> None:
     assert verdict.kind == "depends"
     assert "algorithm fedavg: refuted, -1.00 (-1.15 to -0.85) points in 2 cells" in verdict.why
     assert "algorithm fedadam: confirmed, +0.50 (0.35 to 0.65) points in 2 cells" in verdict.why
+    assert verdict.figure == "algorithm fedadam: confirmed; algorithm fedavg: refuted"
+    assert verdict.by_value == {"fedavg": "refuted", "fedadam": "confirmed"} and verdict.cells == "4"
     swapped = judge(AHEAD, turned(cells))
     assert "algorithm fedavg: confirmed" in swapped.why and "algorithm fedadam: refuted" in swapped.why
     assert judge(replace(AHEAD, parts="dataset"), cells).kind == "open", "a claim may name the axis"
@@ -277,7 +277,7 @@ WAYS = ("logits", "loss")
 
 
 def analysed(rows: list[dict[str, Any]], points: list[dict[str, Any]]) -> AnalysisResults:
-    return AnalysisResults("x", "x", "x", rows, points, [], [], [], None, None, 3, Path("x.json"))
+    return AnalysisResults("x", "x", "x", rows, points, [], [], [], None, None, {}, {}, Path("x.json"))
 
 
 def test_an_analysis_is_judged_by_its_trials() -> None:
@@ -371,6 +371,55 @@ def test_a_slope_over_values_that_are_no_numbers() -> None:
     assert more == replace(verdict, cells="2 of 3")
 
 
+def test_a_trend_says_whether_its_control_has_the_same() -> None:
+    """Along 1 to 10 a gain grows by 1 point; over a step of its length it grows by 0, or by that point."""
+    claim = replace(AHEAD, expects="grows", axis="clients")
+    for over, told in ((0.0, ", a shorter step has the same trend: +0.00"), (1.0, ", over a shorter step by +1.00")):
+        cells = [
+            cell(around(gain, 0.05), around(gain * over, 0.05), clients=clients)
+            for clients, gain in (("1", 0.0), ("10", 1.0))
+        ]
+        verdict = judge(claim, cells)
+        assert verdict.kind == "confirmed" and not verdict.small and told in verdict.why
+        assert "(in 1 of" not in verdict.why
+    third = cell(around(0.5, 0.05), clients="3")
+    assert "(in 2 of 3 cells)" in judge(claim, [*cells, third]).why
+
+
+def test_a_trend_of_rivals_has_a_control_for_each_of_them() -> None:
+    """Alpha 0.1 and 0.2 are 1 and 2 points ahead of alpha 0, and so are their controls."""
+
+    def rival(name: str, gain: float) -> Comparison:
+        gaps = {seed: gap / 100 for seed, gap in enumerate(around(gain, 0.05))}
+        return Comparison({}, name, "alpha=0", Difference(gaps), compare="rule")
+
+    cells = [rival(f"alpha=0.{n}{kind}", n) for n in (1, 2) for kind in ("", ", plain")]
+    claim = replace(
+        AHEAD, rival="alpha=0.2", expects="grows", axis="rule", control="{rival}, plain",
+        only={"rule": ["alpha=0.1", "alpha=0.2"]},
+    )  # fmt: skip
+    verdict = judge(claim, cells)
+    assert verdict.kind == "confirmed" and verdict.figure.startswith("+2.00")
+    assert "`..., plain` has the same trend: +0.00" in verdict.why and verdict.cells == "2"
+
+
+def test_a_gain_under_the_margin_is_marked() -> None:
+    """Seeds 0.09, 0.10 and 0.11 points ahead: clear of 0 and under 0.2."""
+    verdict = judge(AHEAD, [cell(around(0.1, 0.01))])
+    assert verdict.kind == "confirmed" and verdict.small and "a difference under the margin" in verdict.why
+    assert not judge(AHEAD, [cell(around(1.0, 0.01))]).small
+    assert not judge(HARMLESS, [cell(around(0.1, 0.01))]).small, "no harm is all that was claimed"
+
+
+def test_a_verdict_says_how_many_cells_it_rests_on_and_of_which_data() -> None:
+    cells = [cell(around(1.0, 0.1), dataset=name) for name in ("mnist", "fmnist")]
+    assert judge(AHEAD, cells).cells == "2" and judge(AHEAD, cells, 5).cells == "2 of 5: mnist, fmnist"
+    few = judge(AHEAD, [cells[0], cell([1.0, 1.1], dataset="fmnist")])
+    assert (few.kind, few.cells) == ("open", "1 of 2: mnist"), "two seeds are too few"
+    controlled = [cell(around(1.0, 0.1), around(0.5, 0.1), dataset=name) for name in ("a", "b")]
+    assert "(in 2 of 3 cells)" in judge(AHEAD, [*controlled, cells[0]]).why, "the third has no control"
+
+
 # ------------------------------------------------------------------------------------------------ error rates
 
 TABLE = (5, 3, 4)
@@ -420,13 +469,6 @@ def test_the_two_checks_of_the_old_rule() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- results
-
-
-def test_the_page_in_the_repository_is_what_the_code_writes() -> None:
-    files, plans = files_in(RULES.parent)
-    text = page(read_all(files), [read_plan(file) for file in plans])
-    assert (RULES.parents[1] / "README.md").read_text(encoding="utf-8") == text
-    assert re.match(rf"\d+ of {len(numbers())} numbers answered\n", text) and "## Not run" in text
 
 
 def test_of_58_comparisons_one_stands_after_holm() -> None:

@@ -212,8 +212,8 @@ def test_a_map_of_your_own_is_run_and_judged(tmp_path: Path) -> None:
     assert code == 0, error
     code, _, error = inside(tmp_path, "verdicts")
     assert code == 0, error
-    text = (tmp_path / "replication" / "README.md").read_text()
+    text = (tmp_path / "runs" / "reproduce" / "README.md").read_text()
     # two halves times two rates; regions: all settings, and each of the rates, of which a half has one setting each
     assert "over 4 settings" in text and "of the 3 places looked at (masks: 1, regions: 3, rounds: 1)" in text
     assert "of what the first half of the settings chose, none of 1 hold" in text
-    assert "<h2>Curves</h2>" not in (tmp_path / "replication" / "index.html").read_text()
+    assert "<h2>Curves</h2>" not in (tmp_path / "runs" / "reproduce" / "index.html").read_text()

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from accord.core.errors import AccordError
 from accord.studies import Analysis, everything, load
 from accord.studies import find as find_study
 from accord.studies.claim import Claim, claims
+from accord.studies.judge import judge
 from accord.studies.outcome import gather, paired
 from accord.studies.page import page
 from accord.studies.results import read
 from accord.studies.study import within
-from accord.studies.verdict import judge, number_in
+from accord.studies.trend import number_in
 from conftest import sentence
 from study_commands import TINY, accord, available, inside
 
@@ -468,7 +470,8 @@ def test_a_page_is_written_from_frozen_results(carried_out: Path, tmp_path: Path
     done = accord("verdicts", str(results), "-o", str(tmp_path / "replication/README.md"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "replication/README.md").read_text()
-    assert text == page([read(results / "tiny.json")])
+    links = re.compile(r"\[([^]]+)\]\(\.\./(docs/[^)]+)\)")
+    assert text == links.sub(r"\1 (accord, \2)", page([read(results / "tiny.json")])), "there are no docs beside it"
     assert "## A tiny study" in text and "`accord reproduce tiny.toml`" in text
     never_run = text.partition("### Not run yet\n\n")[2].partition("\n\n")[0].splitlines()
     assert len(never_run) == len(claims()) and "### Settled" not in text and "### Open" not in text
@@ -483,8 +486,13 @@ def test_a_page_is_written_from_frozen_results(carried_out: Path, tmp_path: Path
 
 
 def test_the_report_that_is_committed_is_what_the_results_beside_it_say(tmp_path: Path) -> None:
-    home = Path(__file__).parents[2] / "replication"
-    done = accord("verdicts", str(home / "results"), "-o", str(tmp_path / "README.md"), cwd=tmp_path)
+    home = Path(__file__).parents[2]
+    shutil.copytree(home / "replication/results", tmp_path / "replication/results")
+    for guide in ("explanation/judge.md", "how-to/should-i-use-a-mask.md"):
+        (tmp_path / "docs" / guide).parent.mkdir(parents=True)
+        (tmp_path / "docs" / guide).touch()
+    done = accord("verdicts", "replication/results", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for name in ("README.md", "index.html"):
-        assert (tmp_path / name).read_bytes() == (home / name).read_bytes(), "accord verdicts replication/results"
+        written, committed = ((at / "replication" / name).read_bytes() for at in (tmp_path, home))
+        assert written == committed, "accord verdicts replication/results"

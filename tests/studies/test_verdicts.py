@@ -41,6 +41,21 @@ def mixed(content: Any) -> None:
     content["cells"][0]["grid"] = {name: [None, 1.0] for name in content["cells"][0]["grid"]}
 
 
+def one_rate(content: Any) -> None:
+    grid = content["cells"][0]["grid"]
+    grid["train.lr"] = grid["train.lr"][:1]
+
+
+def seed(name: str) -> Callable[[Any], None]:
+    """A seed of a study's first cell by another name."""
+
+    def put(content: Any) -> None:
+        by_seed = content["cells"][0]["figures"]["held-out"]["by_seed"]
+        by_seed[name] = by_seed.pop("0")
+
+    return put
+
+
 def printed(**other: object) -> Callable[[Any], None]:
     """The first number that the paper prints for a study's first cell."""
 
@@ -76,6 +91,22 @@ def imported_from_data(content: Any) -> None:
         ("tmlr-table8", lambda content: content["rules"].reverse(), "`rules` is oracle, held-out, last10 there"),
         ("tmlr-table4", lambda content: content["printed"][2].update(value=12.3), "printed number 3 is "),
         ("tmlr-table4", lambda content: content["printed"].pop(), "printed number 16 is nothing there"),
+        ("tmlr-table8", lambda content: content.update(paper="thesis"), "the paper is thesis there"),
+        ("tmlr-table8", lambda content: content["axes"].reverse(), "`axes` is clients, aggregation, algorithm"),
+        ("tmlr-table8", printed(std="0.1"), "avg, 10 is 88.1 ± 0.1 (last10) there"),
+        ("tmlr-table8", printed(note="edited"), "avg, 10 is 88.1 (last10, edited) there"),
+        (
+            "tmlr-table8",
+            lambda content: content["cells"][0]["values"].update(clients="7"),
+            "which is none of the study",
+        ),
+        ("tmlr-table8", lambda content: content["cells"][0].update(rounds=[5, 5]), "has runs of 5 rounds for fmnist"),
+        ("tmlr-table8", one_rate, "has no runs with train.lr = 0.05 for fmnist"),
+        ("tmlr-table8", lambda content: content["cells"][0].update(done=99), "99 of 18 runs are said to be done"),
+        ("tmlr-table8", lambda content: content.update(title="\ud800"), "UnicodeEncodeError"),
+        ("tmlr-table8", lambda content: content.update(protocol="1"), "has results of protocol '1', and this is"),
+        ("tmlr-table8", seed("00"), "seeds are whole numbers from 0, got '00'"),
+        ("tmlr-table8", seed("\u0663"), "seeds are whole numbers from 0, got"),
     ],
 )
 def test_one_damaged_file_is_named_and_no_page_is_written(
@@ -140,7 +171,7 @@ def test_claims_are_counted_by_their_kinds(files: list[Path]) -> None:
     total, parts = re.search(r"^Of (\d+) claims: (.*)\.$", text, re.MULTILINE).groups()
     counts = {kind: int(count) for count, kind in (part.split(" ", 1) for part in parts.split(", "))}
     short = text.partition("## Claims")[2].partition("## Verdicts in detail")[0]
-    kinds = re.findall(r"^\| .*? \| \*\*(\w+)\*\* \|", short, re.MULTILINE)
+    kinds = re.findall(r"^\| .*? \| \*\*(\w+)\*\*(?:, under the margin)? \|", short, re.MULTILINE)
     kinds += ["not run yet"] * len(re.findall(r"^- ", short, re.MULTILINE))
     assert counts == Counter(kinds) and len(kinds) == len(claims()) == int(total)
 
@@ -158,6 +189,24 @@ def test_runs_with_changed_settings_answer_nothing(tmp_path: Path) -> None:
     assert whole.startswith("6 of 746") and whole.count("| **refuted** |") == 2
     assert shortened.startswith("0 of 746") and "| **refuted** |" not in shortened
     assert "Run with `train.rounds=3`: it answers no number, and no claim is judged by it." in shortened
+    assert "- tmlr-convex (" in shortened.partition("## Not run")[2], "with its settings it is left to run"
+
+
+def test_a_copy_under_another_name_answers_nothing(tmp_path: Path) -> None:
+    content = json.loads((RESULTS / "tmlr-table8.json").read_text())
+    (tmp_path / "mine.json").write_text(json.dumps({**content, "study": "mine"}))
+    assert page(read_all([tmp_path / "mine.json"])).startswith("0 of 746")
+
+
+def test_cells_that_are_not_finished_answer_nothing(tmp_path: Path) -> None:
+    """Of one a rule may have been tried at its worst rates alone."""
+    content = json.loads((RESULTS / "tmlr-table8.json").read_text())
+    for cell in content["cells"]:
+        cell["done"] -= cell["values"]["aggregation"] == "avg"
+    path = tmp_path / "tmlr-table8.json"
+    path.write_text(json.dumps(content))
+    text = page(read_all([path]))
+    assert text.startswith("4 of 746") and "| **refuted** |" not in text
 
 
 def test_without_a_name_the_page_goes_beside_results_or_into_another_folder(tmp_path: Path) -> None:
@@ -175,6 +224,39 @@ def test_a_file_that_is_no_report_is_not_replaced(tmp_path: Path) -> None:
     with sentence("README.md is there and no report of accord verdicts"):
         verdicts(tmp_path)
     assert (tmp_path / "README.md").read_text() == "# Mine\n" and not (tmp_path / "index.html").exists()
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_page_that_is_no_report_is_not_replaced(is_file: bool, tmp_path: Path) -> None:
+    (tmp_path / "tmlr-table9.json").write_text((RESULTS / "tmlr-table9.json").read_text())
+    other = tmp_path / "index.html"
+    other.write_text("<title>My site</title>") if is_file else other.mkdir()
+    with sentence("index.html is there and no report of accord verdicts"):
+        verdicts(tmp_path)
+    assert not (tmp_path / "README.md").exists()
+
+
+def test_the_output_may_be_a_folder_and_not_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "results/tmlr-table9.json").write_text((RESULTS / "tmlr-table9.json").read_text())
+    verdicts(tmp_path / "results", tmp_path / "out")
+    assert (tmp_path / "out/README.md").exists()
+    with sentence("-o names the report in Markdown", "index.html comes beside it"):
+        verdicts(tmp_path / "results", tmp_path / "index.html")
+    monkeypatch.chdir(tmp_path / "results")
+    verdicts(Path("."))
+    assert (tmp_path / "README.md").exists(), "beside a folder that is called results, however it is named"
+
+
+def test_an_analysis_with_too_few_trials_or_other_options_answers_nothing(tmp_path: Path) -> None:
+    content = json.loads((RESULTS / "tmlr-table4.json").read_text())
+    path, points = tmp_path / "tmlr-table4.json", content["points"]
+    path.write_text(json.dumps({**content, "points": [point for point in points if point["trial"] < 2]}))
+    assert page(read_all([path])).startswith("0 of 746")
+    path.write_text(json.dumps({**content, "options": {"participants": [9], "epochs": 3}}))
+    text = page(read_all([path]))
+    assert text.startswith("0 of 746") and "Run with `participants=[9]`" in text
 
 
 def test_an_analysis_with_other_settings_answers_nothing_and_says_so(tmp_path: Path) -> None:

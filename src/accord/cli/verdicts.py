@@ -1,5 +1,6 @@
 """`accord verdicts`: the replication report, from results that were committed."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from accord.core.errors import AccordError
 
-_REPORT = "numbers answered"  # in the first line of every report
+_PAGE = "index.html"
 
 
 def verdicts(
@@ -35,17 +36,47 @@ def verdicts(
     from accord.studies.plan import files_in, read_plan
     from accord.studies.results import read_all
 
-    output = output or (folder.parent if folder.name == "results" else folder) / "README.md"
+    if output is None:
+        place = folder if folder.name else folder.resolve()  # `.` has no name
+        output = place.parent if place.name == "results" else folder
+    if output.is_dir():
+        output /= "README.md"
+    _check_replaceable(output)
     files, plans = files_in(folder)
     if not files:
         raise AccordError(f"there are no results in {folder}: accord reproduce STUDY writes them")
     results = read_all(files)
-    text = page(results, [read_plan(file) for file in plans])
-    if output.exists() and _REPORT not in output.read_text(encoding="utf-8", errors="replace").partition("\n")[0]:
-        raise AccordError(f"{output} is there and no report of accord verdicts: name another page with -o")
-    written = {output: text, output.with_name("index.html"): html(text, results)}  # both, before either is written
+    text = _with_links_that_lead(page(results, [read_plan(file) for file in plans]), output.parent)
+    written = {output: text, output.with_name(_PAGE): html(text, results)}  # both, before either is written
     output.parent.mkdir(parents=True, exist_ok=True)
     for path, content in written.items():
         write_text(path, content)
     print(text.partition("\n")[0])
     print(f"{output}: {len(results)} stud{'y' if len(results) == 1 else 'ies'}")
+
+
+def _check_replaceable(output: Path) -> None:
+    """Refuses, before any work, to write over what is no report of an earlier time."""
+    from accord.core.files import check_plain
+    from accord.studies.html import MARK as MARK_OF_PAGE
+    from accord.studies.page import FIRST_LINE
+
+    if output.suffix == ".html":
+        raise AccordError(f"-o names the report in Markdown, such as README.md, got {output}: {_PAGE} comes beside it")
+    is_report = {
+        output: lambda text: FIRST_LINE.match(text),
+        output.with_name(_PAGE): lambda text: MARK_OF_PAGE in text[:1000],
+    }
+    for path, matches in is_report.items():
+        check_plain(path)
+        if path.exists() and not (path.is_file() and matches(path.read_text(encoding="utf-8", errors="replace"))):
+            raise AccordError(f"{path} is there and no report of accord verdicts: name another place with -o")
+
+
+def _with_links_that_lead(text: str, folder: Path) -> str:
+    """Links to accord's documentation where a report lies beside it, as in accord's repository; else names alone."""
+
+    def link(match: re.Match[str]) -> str:
+        return match[0] if (folder / match[2]).exists() else f"{match[1]} (accord, {match[2].removeprefix('../')})"
+
+    return re.sub(r"\[([^]]+)\]\((\.\./docs/[^)]+)\)", link, text)

@@ -8,10 +8,11 @@ from typing import Any, TypeGuard
 
 from accord.core.errors import AccordError
 from accord.studies.claim import Claim
+from accord.studies.judge import judge
 from accord.studies.outcome import Comparison, Difference, paired
 from accord.studies.results import AnalysisResults
 from accord.studies.study import within
-from accord.studies.verdict import Verdict, judge
+from accord.studies.verdict import Verdict
 
 _COMPARED: dict[str, Callable[[float, float], bool]] = {" <= ": operator.le, " >= ": operator.ge}
 

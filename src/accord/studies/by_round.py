@@ -7,15 +7,16 @@ interval, so no claim is judged by them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import median
 
 from accord.runs.text import Cells
-from accord.studies.outcome import MAIN_RULE, Result
+from accord.studies.outcome import MAIN_RULE, Figures, Result
 from accord.studies.study import Study
 
 SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)  # of a run's rounds
 TITLES = [f"after {100 * share:g} %" for share in SHARES]
-SHORT_OF = 0.01  # below where the other ends: the target whose rounds are counted
+TARGET_MARGIN = 0.01  # below where the other ends: the target whose rounds are counted
+_NEAR = 0.2  # how far the round that is looked at may lie from the one that is wanted, as a share of it
 
 Curve = Mapping[int, float]
 
@@ -26,36 +27,46 @@ class ByRound:
 
     where: dict[str, str]
     rival: str
-    ahead: list[float]  # after each of SHARES
+    same_rates: bool  # as the one that it is measured by
+    ahead: list[float | None]  # after each of SHARES; None where no round near it was evaluated, or one had ended
     target: float
     rounds: tuple[int | None, int | None]  # to the target: of the rival, and of the one it is measured by
 
 
 def by_round(study: Study, results: Sequence[Result]) -> list[ByRound]:
-    """Every rival beside `study.against`, wherever both have a curve."""
-    bases = (result for result in results if result.cell.values[study.compare] == study.against)
-    curves = {study.place(base.cell.values): _curve(base) for base in bases}
-    found = []
+    """Every rival beside `study.against`, wherever both have a curve of the same seeds."""
+    bases = {
+        study.place(result.cell.values): result.figures.get(MAIN_RULE)
+        for result in results
+        if result.cell.values[study.compare] == study.against
+    }
+    rows = []
     for result in results:
         values = result.cell.values
-        ours, theirs = _curve(result), curves.get(study.place(values), {})
-        rounds = sorted({*ours} & {*theirs})  # runs that end by themselves may end at different rounds
-        if values[study.compare] == study.against or not rounds:
+        ours, theirs = result.figures.get(MAIN_RULE), bases.get(study.place(values))
+        if values[study.compare] == study.against or not ours or not theirs or not _comparable(ours, theirs):
             continue
         where = {axis: value for axis, value in values.items() if axis != study.compare}
-        ahead = [ours[at] - theirs[at] for at in (_nearest(rounds, share * rounds[-1]) for share in SHARES)]
-        target = theirs[max(theirs)] - SHORT_OF
-        reached = rounds_to(target, ours), rounds_to(target, theirs)
-        found.append(ByRound(where, values[study.compare], ahead, target, reached))
-    return found
+        target = theirs.curve[max(theirs.curve)] - TARGET_MARGIN
+        reached = rounds_to(target, ours.curve), rounds_to(target, theirs.curve)
+        same_rates, ahead = ours.point == theirs.point, _ahead(ours.curve, theirs.curve)
+        rows.append(ByRound(where, values[study.compare], same_rates, ahead, target, reached))
+    return rows
 
 
-def _curve(result: Result) -> Curve:
-    return result.figures[MAIN_RULE].curve if MAIN_RULE in result.figures else {}
+def _comparable(ours: Figures, theirs: Figures) -> bool:
+    return bool(ours.curve and theirs.curve) and ours.by_seed.keys() == theirs.by_seed.keys()
 
 
-def _nearest(rounds: Sequence[int], wanted: float) -> int:
-    return min(rounds, key=lambda at: abs(at - wanted))
+def _ahead(ours: Curve, theirs: Curve) -> list[float | None]:
+    """After each of SHARES of the longer run: runs that end by themselves may end at different rounds."""
+    rounds, last = sorted({*ours} & {*theirs}), max(*ours, *theirs)
+    gaps: list[float | None] = []
+    for wanted in (share * last for share in SHARES):
+        at = min(rounds, key=lambda number: abs(number - wanted), default=0)
+        near = at and abs(at - wanted) <= max(1.0, _NEAR * wanted)
+        gaps.append(ours[at] - theirs[at] if near else None)
+    return gaps
 
 
 def rounds_to(target: float, curve: Curve) -> int | None:
@@ -76,14 +87,23 @@ def by_round_cells(rows: Sequence[ByRound], against: str) -> Cells:
     return cells
 
 
-def means_by_round(rows: Sequence[ByRound]) -> dict[str, list[str]]:
-    """For every rival its mean over places after each share, and in how many of them it is ahead."""
-    means = {}
-    for rival in dict.fromkeys(row.rival for row in rows):
-        columns = zip(*(row.ahead for row in rows if row.rival == rival), strict=True)
-        means[rival] = [f"{_points(fmean(column))} ({sum(value > 0 for value in column)})" for column in columns]
-    return means
+def medians_by_round(rows: Sequence[ByRound], rivals: Sequence[str]) -> Cells:
+    """For each of these rivals how many places it has, its median over them after each share, and in how many it is
+    ahead; then the same for the places where it chose the same rates as the one that it is measured by."""
+    cells = []
+    for rival in rivals:
+        all_rates = [row for row in rows if row.rival == rival]
+        same_rates = [row for row in all_rates if row.same_rates]
+        for label, some in ((rival, all_rates), (f"{rival}, at the same rates", same_rates)):
+            if len(some) > 1 and (some is all_rates or len(some) < len(all_rates)):
+                cells.append([label, str(len(some)), *map(_median, zip(*(row.ahead for row in some), strict=True))])
+    return cells
 
 
-def _points(value: float) -> str:
-    return f"{100 * value:+.2f}"
+def _median(gaps: Sequence[float | None]) -> str:
+    known = [gap for gap in gaps if gap is not None]
+    return f"{_points(median(known))} ({sum(gap > 0 for gap in known)})" if known else ""
+
+
+def _points(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:+.2f}"

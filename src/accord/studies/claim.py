@@ -27,10 +27,11 @@ class Claim:
     axis: str = ""  # what it grows or falls with
     order: list[str] = field(default_factory=list)  # the axis's values, from low to high, where they are no numbers
     against: str = ""  # of an analysis: the rule that the rival is measured by
-    control: str = ""  # of a rival whose control is not called `NAME-length`: the control's name
+    control: str = ""  # of a rival whose control is not called `NAME-length`: its name, which may hold {rival}
     rule: str = ""  # the rule it is judged by, in place of held-out selection and the table's own
     holds: list[str] = field(default_factory=list)  # of an analysis's table: `column <= column`, or >=
     how: str = ""  # of a claim that is described, not judged: what to look at
+    ours: str = ""  # of a question that no paper puts so: why we ask it
     parts: str = ""  # an axis whose values the claim names one by one: each has a verdict
 
     def __post_init__(self) -> None:

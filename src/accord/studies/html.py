@@ -26,6 +26,9 @@ svg text { font: 11px system-ui, sans-serif; fill: currentColor; }
 """
 
 
+MARK = "<title>Replication</title>"  # among the first lines of every page
+
+
 def html(text: str, results: Sequence[Results]) -> str:
     """The page for a report's text."""
     # a map has too many places to be looked at one by one
@@ -40,7 +43,7 @@ def html(text: str, results: Sequence[Results]) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Replication</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}"
+        f"{MARK}\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}"
         + (f"<h2>Curves</h2>\n{about}\n{curves}" if curves else "")
         + "</body>\n</html>\n"
     )

@@ -9,25 +9,24 @@ from accord.studies import everything
 from accord.studies.analysis import Analysis
 from accord.studies.claim import claims
 from accord.studies.plan import Missing, StudyPlan
-from accord.studies.results import AnalysisResults, StudyResults
+from accord.studies.results import Results, StudyResults
 from accord.studies.study import Cell
 from accord.studies.study_file import load
 from accord.studies.text import markdown
 
 
-def not_run(
-    studies: Sequence[StudyResults], analyses: Sequence[AnalysisResults], plans: Sequence[StudyPlan]
-) -> list[str]:
+def not_run(results: Sequence[Results], plans: Sequence[StudyPlan]) -> list[str]:
     """Studies without results, and of those that have some the cells that are missing, with the reason as far as the
     files tell it; then the time for them."""
-    lines = {one.study.name: _unfinished(one) for one in studies}
+    studies = [one for one in results if isinstance(one, StudyResults)]
+    lines = {one.name: _unfinished(one) for one in studies}
     waited_for = {claim.study for claim in claims()} | {name for name, of in everything().items() if of.paper}
-    have = {*lines, *(one.name for one in analyses)}
+    have = {one.name for one in results}
     for name, study in everything().items():
         if name not in have and name in waited_for:  # studies of ours are in no paper
             count = "an analysis" if isinstance(study, Analysis) else f"{len(study.cells)} cells"
             lines[name] = [f"- {name} ({study.title}; {count}): no results file"]
-    complete = {one.study.name: sum(result.complete for result in one.results) for one in studies}
+    complete = {one.name: len(one.complete) for one in studies}
     left = {plan.plan: _left(plan, complete, have) for plan in plans}
     planned = {plan.plan for plan in plans}
     counted = [plan for plan in plans if left[plan.plan] > 0 and (plan.kinds or plan.missing)]
@@ -40,7 +39,7 @@ def not_run(
 
 def _unfinished(one: StudyResults) -> list[str]:
     """A line for each reason why cells of a study have no results, or not all."""
-    name, lines = one.study.name, []
+    name, lines = one.name, []
     for why in dict.fromkeys(result.missing for result in one.results if result.missing):
         lines.append(f"- {name}: {sum(result.missing == why for result in one.results)} cells, {why}")
     partly = [result for result in one.results if not result.missing and not result.complete]
@@ -91,7 +90,10 @@ def _time(plans: Sequence[StudyPlan], left: dict[str, int]) -> list[str]:
         lacking = ", ".join(f"{one.data} ({_count([one])})" for one in plan.missing)
         command = f"`{plan.command}`"
         rows.append([plan.plan, _counted(plan, left), f"{plan.runs:,}", time, plan.device or "-", lacking, command])
-    intro = "The time left, as the commands estimate it from a few rounds of each kind of run on the device:"
+    intro = (
+        "The time left, as the commands estimate it from a few rounds of each kind of run on the device; without"
+        " `--plan --json`, and with the `--folder` of the results, they run it:"
+    )
     total = " and ".join(f"{_duration(some)} on {device}" for device, some in by_device.items())
     sentence = f"In all {total}. Runs that studies share are counted in each of them."
     return [intro, "", *markdown(rows), *(["", sentence] if by_device else [])]

@@ -132,7 +132,7 @@ def read_plan(path: Path) -> StudyPlan:
     content = content_of(path, _WHAT, ("plan",))
     if content.get("protocol") != PROTOCOL:
         raise AccordError(
-            f"{path} has a plan of protocol {content.get('protocol')}, and this is protocol {PROTOCOL}: accord"
+            f"{path} has a plan of protocol {content.get('protocol')!r}, and this is protocol {PROTOCOL}: accord"
             " reproduce STUDY --plan --json prints it anew"
         )
     with reading(path, _WHAT):

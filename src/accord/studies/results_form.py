@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from accord.core.errors import AccordError
 from accord.core.files import check_plain
@@ -17,8 +17,21 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 Number = Annotated[float, Field(ge=-1e18, le=1e18)]  # whole numbers are such, too
 Figure = Number | str | bool | None  # a number that is none is null
 Setting = Number | str | bool | list[Any] | dict[str, Any]  # of a grid, as TOML has it
-Seed = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,18})$")]  # as a key of JSON
-Round = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,18}$")]
+
+
+def _whole_number(least: int, what: str) -> AfterValidator:
+    """Of a key of JSON: it is a whole number, written as Python writes it."""
+
+    def check(key: str) -> str:
+        if not (key.isascii() and key.isdecimal() and len(key) < 20 and key == str(int(key)) and int(key) >= least):
+            raise ValueError(f"{what} are whole numbers from {least}, got {key!r}")
+        return key
+
+    return AfterValidator(check)
+
+
+Seed = Annotated[str, _whole_number(0, "seeds")]
+Round = Annotated[str, _whole_number(1, "rounds")]
 _SHARES = ("accuracy (%)", "participating (%)", "others (%)", "under tau (%)")  # ends of analyses' columns of shares
 _OTHER_METRIC = ("train.metrics", "train.loss", "data.")  # settings by which a study may measure something else
 
@@ -50,6 +63,7 @@ class AnalysisFile(BaseModel):
     files: list[str]
     printed: list[PaperNumber]
     settings: dict[str, Any]
+    options: dict[str, Any] = {}
     paper: str | None
     table: str | None
 
@@ -88,6 +102,12 @@ class Cell(BaseModel):
     figures: dict[str, Figures]
     grid: dict[str, list[Setting]] = {}
     printed: list[Printed]
+
+    @model_validator(mode="after")
+    def _done(self) -> "Cell":
+        if self.done > self.runs:
+            raise ValueError(f"{self.done} of {self.runs} runs are said to be done")
+        return self
 
 
 class StudyFile(BaseModel):
@@ -156,6 +176,7 @@ def content_of(path: Path, what: str, marks: Sequence[str]) -> dict[str, Any]:
     check_plain(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(content, ensure_ascii=False).encode("utf-8")  # as a page will have it: "\ud800" is no text
     except (OSError, ValueError, RecursionError) as error:  # no such file, no UTF-8, no JSON, or nested too deeply
         raise AccordError(f"{path} does not hold {what}: {type(error).__name__} {error}") from None
     if not isinstance(content, dict) or not {*marks} & set(content):

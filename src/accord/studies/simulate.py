@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 
 from accord.studies.claim import Claim
+from accord.studies.judge import judge
 from accord.studies.outcome import Comparison, Difference
-from accord.studies.verdict import judge
 
 
 @dataclass(frozen=True)

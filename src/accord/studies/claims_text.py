@@ -1,0 +1,84 @@
+"""The claims as the replication report has them: counted, a row each, and in full."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from accord.studies.claim import Claim
+from accord.studies.outcome import MAIN_RULE
+from accord.studies.text import markdown
+from accord.studies.verdict import NEVER_RUN, Verdict
+
+Judged = tuple[Claim, Mapping[str, Verdict]]  # verdicts by rule; the first counts
+
+_NOT_RUN = "not run yet"
+_KINDS = ("confirmed", "refuted", "depends", "open", _NOT_RUN)
+_SECTIONS = {
+    "Settled": ("confirmed", "refuted"),
+    "Different by setting": ("depends",),
+    "Open": ("open",),
+}
+
+
+def claims_in_short(judged: Sequence[Judged]) -> list[str]:
+    """How they came out, then a row each, in the papers' order."""
+    counts = Counter(_kind(verdicts) for _, verdicts in judged)
+    lines = [f"Of {len(judged)} claims: {', '.join(f'{counts[kind]} {kind}' for kind in _KINDS if counts[kind])}."]
+    small = sum(_main(verdicts).small for _, verdicts in judged)
+    if small:
+        lines.append(f"{small} of those confirmed are so by a difference under the margin, and marked.")
+    ours = sum(bool(claim.ours) for claim, _ in judged)
+    lines.append(f"{ours} are questions of ours (*): no paper says so, or it says so of data that cannot be had here.")
+    lines += ["", _gains(judged)]
+    for title, kinds in _SECTIONS.items():
+        rows = [_short(claim, _main(verdicts)) for claim, verdicts in judged if _kind(verdicts) in kinds]
+        head = ["claim", "verdict", "measured (points, 95 %)", "printed", "cells", "source"]
+        lines += ["", f"### {title}", "", *markdown([head, *rows])] if rows else []
+    never_run = [claim for claim, verdicts in judged if _kind(verdicts) == _NOT_RUN]
+    names = [f"- {_text(claim)} ({claim.source}; `{claim.study}`)" for claim in never_run]
+    return [*lines, "", "### Not run yet", "", *names] if names else lines
+
+
+def claims_in_full(judged: Sequence[Judged], tabled: set[str]) -> list[str]:
+    """A row for each that has been run, with every reason; `tabled` studies have a rule of their own, which may be the
+    one that counts."""
+    rows = [["claim", f"by {MAIN_RULE} selection", "by the table's own rule"]]
+    for claim, verdicts in judged:
+        if _kind(verdicts) == _NOT_RUN:
+            continue
+        texts = [f"{rule}: " * (rule != MAIN_RULE) + f"**{of.kind}**: {of.why}" for rule, of in verdicts.items()]
+        if len(texts) < 2:
+            texts.append("the same" if claim.study in tabled and not claim.rule else "")
+        rows.append([_text(claim), *texts])
+    return markdown(rows)
+
+
+def _main(verdicts: Mapping[str, Verdict]) -> Verdict:
+    return next(iter(verdicts.values()))
+
+
+def _kind(verdicts: Mapping[str, Verdict]) -> str:
+    first = _main(verdicts)
+    return _NOT_RUN if first.why == NEVER_RUN else first.kind
+
+
+def _text(claim: Claim) -> str:
+    return claim.text + " *" * bool(claim.ours)
+
+
+def _short(claim: Claim, verdict: Verdict) -> list[str]:
+    kind = f"**{verdict.kind}**" + ", under the margin" * verdict.small
+    return [_text(claim), kind, verdict.figure, verdict.printed, verdict.cells, claim.source]
+
+
+def _gains(judged: Sequence[Judged]) -> str:
+    """What became of the claims that somebody who looks for a better rule would look at."""
+    ahead = [_main(verdicts) for claim, verdicts in judged if claim.expects == "ahead"]
+    counts = Counter(_NOT_RUN if verdict.why == NEVER_RUN else verdict.kind for verdict in ahead)
+    said = ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind])
+    mixed = [verdict for verdict in ahead if verdict.kind == "depends"]
+    some = any("confirmed" in verdict.by_value.values() for verdict in mixed)
+    depends = f" (depends: confirmed for {'some settings' if some else 'no setting'})" * bool(mixed)
+    return (
+        f"{len(ahead)} of them say that a rule does better than another: {said}{depends}. What follows in practice:"
+        " [Should I use a mask?](../docs/how-to/should-i-use-a-mask.md)"
+    )

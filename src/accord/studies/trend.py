@@ -1,0 +1,74 @@
+"""A claim on a trend: how the difference between two rules changes along an axis."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from accord.studies.claim import Claim
+from accord.studies.outcome import Comparison, Difference
+from accord.studies.statistics import Estimate, estimate
+from accord.studies.text import interval_text
+from accord.studies.verdict import MARGIN, SEEDS, Verdict, called, control_name, matrix, size_remark
+
+
+def trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
+    """The change of the difference along an axis, and of how far the rival is ahead of its control."""
+    change, ends = _change(claim, [(c, c.difference) for c in cells])
+    if change is None:
+        return Verdict("open", f"a trend along {claim.axis} needs two of its values with {SEEDS} seeds or more")
+    kind = called("ahead" if claim.expects == "grows" else "behind", change)
+    remark = size_remark(kind, change)
+    text = f"{interval_text(change)} points from {claim.axis} {ends}, {change.cells} cells{remark}"
+    if kind != "open":
+        text += _over_control(claim, cells)
+    return Verdict(kind, text, interval_text(change), small=kind == "confirmed" and bool(remark))
+
+
+def _over_control(claim: Claim, cells: Sequence[Comparison]) -> str:
+    """How the trend compares with that of the control, where it was run along the axis."""
+    controls = [(c, c.controls["length"]) for c in cells if c.controls.get("length") is not None]
+    over, _ = _change(claim, controls)
+    if over is None:
+        return ""
+    name, figure = control_name(claim), interval_text(over)
+    few = f" (in {len(controls)} of {len(cells)} cells)" * (len(controls) < len(cells))
+    return (f", {name} has the same trend: {figure}" if over.within(MARGIN) else f", over {name} by {figure}") + few
+
+
+def _change(claim: Claim, differences: Sequence[tuple[Comparison, Difference | None]]) -> tuple[Estimate | None, str]:
+    """The change of differences along the claim's axis, from its smallest value to its largest, with a level of its own
+    for every combination of the other axes, and these two values. Where one value is ten times another, the logarithm
+    counts. Where the axis is the rivals' own, the one they are measured by is on it too, with 0."""
+    known: list[tuple[float, str, Difference]] = []
+    for c, difference in differences:
+        assert difference is not None
+        place, at = str({name: value for name, value in c.where.items() if name != claim.axis}), position(claim, c)
+        known += [] if at is None else [(at, place, difference)]
+        base = number_in(c.against) if claim.axis == c.compare else None
+        if base is not None and (base, place) not in {(number, of) for number, of, _ in known}:
+            known.append((base, place, Difference(dict.fromkeys(difference.by_seed, 0.0))))
+    if all(len({number for number, place, _ in known if place == one}) < 2 for _, one, _ in known):
+        return None, ""
+    along = np.array([number for number, _, _ in known])
+    low, high = along.min(), along.max()
+    if low > 0 and high >= 10 * low:
+        along = np.log(along)
+    along = (along - along.min()) / (along.max() - along.min())
+    change = estimate(matrix([d for _, _, d in known]), along=list(along), places=[place for _, place, _ in known])
+    ends = (claim.order[int(end)] if claim.order else f"{end:g}" for end in (low, high))
+    return change, " to ".join(ends)
+
+
+def position(claim: Claim, cell: Comparison) -> float | None:
+    """Where a cell stands on the claim's axis; None if nowhere."""
+    value = cell.rival if claim.axis == cell.compare else cell.where[claim.axis]
+    if claim.order:
+        return claim.order.index(value) if value in claim.order else None
+    return number_in(value)
+
+
+def number_in(value: str) -> float | None:
+    """The number in a value's name: 0.1 of `corrective alpha=0.1`."""
+    numbers = re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", value)
+    return float(numbers[-1]) if numbers else None
