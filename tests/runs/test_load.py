@@ -382,7 +382,7 @@ def test_onnx_answers_the_same(trained: Any, tmp_path: Path) -> None:
 def test_predictions_of_nan_are_told(tmp_path: Path) -> None:
     run = accord.fit(accord.models.logistic(features=3, classes=2), arrays(), rounds=1)
     broken = replace(run, last=replace(run.last, vector=run.last.vector * float("nan")))
-    with sentence("the model answers NaN for 2 of 2 rows, the first is row 0"):
+    with sentence("the model answers NaN for 2 of 2 rows, the first is row 1"):
         broken.predict(np.zeros((2, 3)))
 
 

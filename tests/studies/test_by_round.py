@@ -49,6 +49,9 @@ def test_of_runs_that_ended_at_different_rounds_shares_are_of_the_longer(study: 
     (row,) = by_round(study, results(study, {("10", "avg"): AVERAGING, ("10", "gma"): shorter}))
     assert row.ahead[:4] == pytest.approx([0.1, 0.2, 0.3, 0.4]) and row.ahead[4] is None, "it had ended by then"
     assert row.rounds == (24, 100) and by_round_cells([row], "avg")[1][-4] == ""
+    nearly = {**shorter, 90: 0.9}
+    (row,) = by_round(study, results(study, {("10", "avg"): {**AVERAGING, 90: 0.8}, ("10", "gma"): nearly}))
+    assert row.ahead[3:] == [pytest.approx(0.4), None], "nine tenths are not the end"
 
 
 def test_a_round_far_from_the_share_is_none_of_it(study: Study) -> None:

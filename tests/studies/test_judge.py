@@ -374,7 +374,10 @@ def test_a_slope_over_values_that_are_no_numbers() -> None:
 def test_a_trend_says_whether_its_control_has_the_same() -> None:
     """Along 1 to 10 a gain grows by 1 point; over a step of its length it grows by 0, or by that point."""
     claim = replace(AHEAD, expects="grows", axis="clients")
-    for over, told in ((0.0, ", a shorter step has the same trend: +0.00"), (1.0, ", over a shorter step by +1.00")):
+    for over, told in (
+        (0.0, ", a shorter step has the same trend: +0.00"),
+        (1.0, ", it differs from the trend of a shorter step by +1.00"),
+    ):
         cells = [
             cell(around(gain, 0.05), around(gain * over, 0.05), clients=clients)
             for clients, gain in (("1", 0.0), ("10", 1.0))
@@ -382,6 +385,9 @@ def test_a_trend_says_whether_its_control_has_the_same() -> None:
         verdict = judge(claim, cells)
         assert verdict.kind == "confirmed" and not verdict.small and told in verdict.why
         assert "(in 1 of" not in verdict.why
+    over_by_clients = {"1": (0.0, [-2.0, 0.0, 2.0]), "10": (1.0, [3.0, 1.0, -1.0])}
+    wide = [cell(around(gain, 0.05), over, clients=n) for n, (gain, over) in over_by_clients.items()]
+    assert ", no difference shown from the trend of a shorter step: +1.00" in judge(claim, wide).why
     third = cell(around(0.5, 0.05), clients="3")
     assert "(in 2 of 3 cells)" in judge(claim, [*cells, third]).why
 
@@ -403,11 +409,34 @@ def test_a_trend_of_rivals_has_a_control_for_each_of_them() -> None:
     assert "`..., plain` has the same trend: +0.00" in verdict.why and verdict.cells == "2"
 
 
+def test_where_no_rival_has_a_control_none_is_spoken_of() -> None:
+    """Of an analysis without rivals, whose name is empty as its control's would be: it is no control of itself."""
+    gaps = [Difference({seed: gap / 100 for seed, gap in enumerate(around(gain, 0.05))}) for gain in (0.0, 1.0)]
+    cells = [Comparison({"alpha": n}, "", "", gap) for n, gap in zip(("1", "10"), gaps, strict=True)]
+    verdict = judge(replace(AHEAD, rival="", expects="grows", axis="alpha"), cells)
+    assert verdict.kind == "confirmed" and "trend" not in verdict.why and "step" not in verdict.why
+
+
+def test_a_trend_of_rivals_in_an_order_has_the_one_they_are_measured_by() -> None:
+    """Weak and strong are 1 and 2 points ahead of none, whose name holds no number."""
+    gaps = {
+        name: {seed: gap / 100 for seed, gap in enumerate(around(gain, 0.05))}
+        for name, gain in (("weak", 1), ("strong", 2))
+    }
+    cells = [Comparison({}, name, "none", Difference(of), compare="rule") for name, of in gaps.items()]
+    claim = replace(AHEAD, rival="strong", expects="grows", axis="rule", order=["none", "weak", "strong"])
+    verdict = judge(claim, cells)
+    assert verdict.figure.startswith("+2.00") and "from rule none to strong" in verdict.why
+
+
 def test_a_gain_under_the_margin_is_marked() -> None:
     """Seeds 0.09, 0.10 and 0.11 points ahead: clear of 0 and under 0.2."""
     verdict = judge(AHEAD, [cell(around(0.1, 0.01))])
     assert verdict.kind == "confirmed" and verdict.small and "a difference under the margin" in verdict.why
     assert not judge(AHEAD, [cell(around(1.0, 0.01))]).small
+    by_clients = [cell(around(gain, 0.01), clients=n) for n, gain in (("10", 0.05), ("100", 0.15))]
+    parts = judge(replace(AHEAD, parts="clients"), by_clients)
+    assert parts.kind == "confirmed" and parts.small and parts.why.count("a difference under the margin") == 2
     assert not judge(HARMLESS, [cell(around(0.1, 0.01))]).small, "no harm is all that was claimed"
 
 

@@ -78,6 +78,16 @@ def added(folder: Path, *words: str) -> tuple[str, str, int]:
     return out, err, len(list(folder.glob("runs/reproduce/runs/*/done")))
 
 
+def cells_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """What the results file has by then, by rule."""
+    content = json.loads((folder / "runs/reproduce/tiny.json").read_text())
+    return {cell["values"]["rule"]: cell for cell in content["cells"]}
+
+
+def seeds_of(cell: dict[str, Any]) -> set[str]:
+    return {*cell["figures"]["held-out"]["by_seed"]}
+
+
 LEFT_OUT = "1 cell left out: runs/reproduce/tiny.json has the results."
 
 
@@ -101,30 +111,67 @@ def test_with_add_nothing_may_be_left_to_train(here: Path, finished: dict[str, A
         assert "fedavg" in out and "mean" in out
 
 
-@pytest.mark.parametrize(
-    ("words", "runs"),
-    [
-        (("--only", "rule=mean", "--seeds", "0,1,2"), 6),  # the results have two seeds
-        (("--only", "rule=mean+gma", "--grow", "1"), 8),  # rivals' grids grow together
-    ],
-)
-def test_with_add_cells_are_trained_of_which_more_is_asked(here: Path, words: tuple[str, ...], runs: int) -> None:
-    _, err, trained = added(here, *words)
-    assert "left out" not in err and trained >= runs
+def test_with_add_a_cell_of_which_more_seeds_are_asked_is_trained_and_replaced(here: Path) -> None:
+    _, err, trained = added(here, "--only", "rule=mean", "--seeds", "0,1,2")
+    cell = cells_of(here)["mean"]
+    assert "left out" not in err and trained == cell["done"] == 6 and seeds_of(cell) == {"0", "1", "2"}
+
+
+def test_with_add_a_grid_that_grew_is_in_the_results_and_stays(here: Path) -> None:
+    """Rivals' grids grow together; a later command that does not grow them tries as many points."""
+    _, err, trained = added(here, "--only", "rule=mean+gma", "--grow", "1")
+    grids = {rule: cell["grid"]["train.lr"] for rule, cell in cells_of(here).items()}
+    assert "left out" not in err and grids["mean"] == grids["gma"] and len(grids["mean"]) > 2
+    assert trained == 4 * len(grids["mean"])
+    added(here, "--seeds", "0,1,2")
+    after = cells_of(here)
+    assert all(cell["grid"]["train.lr"] == grids["mean"] for cell in after.values()) and len(after) == 3
+    assert all(seeds_of(cell) == {"0", "1", "2"} for cell in after.values())
 
 
 @pytest.mark.parametrize("setting", ['"train.rounds" = 5', '"train.sample" = 4'])
-def test_with_add_a_cell_whose_settings_are_others_is_trained(here: Path, setting: str) -> None:
+def test_with_add_a_cell_whose_settings_are_others_is_trained_and_replaced(
+    here: Path, finished: dict[str, Any], setting: str
+) -> None:
     """Its results are of shorter runs, or of runs with other names."""
     key = setting.partition(" = ")[0]
     (here / "tiny.toml").write_text(re.sub(f"^{key} = .*$", setting, TINY, flags=re.MULTILINE))
     _, err, trained = added(here, "--only", "rule=mean")
-    assert "left out" not in err and trained == 4
+    after = cells_of(here)["mean"]
+    assert "left out" not in err and trained == 4 and after["figures"] != finished["cells"][0]["figures"]
+
+
+def test_with_add_an_unfinished_cell_does_not_take_the_place_of_a_finished_one(here: Path) -> None:
+    """Half of its runs are here, as of a command that was stopped."""
+    half = ("tiny.toml", "--only", "rule=mean", "--folder", "other")
+    (here / "tiny.toml").write_text(TINY.replace("[0.05, 0.1]", "[0.05]"))
+    code, _, err = inside(here, "reproduce", *half)
+    assert code == 0, err
+    (here / "other/runs").rename(here / "runs/reproduce/runs")
+    (here / "tiny.toml").write_text(TINY)
+    code, _, err = inside(here, "reproduce", "tiny.toml", "--add", "--grow", "1", "--minutes", "0")
+    assert "Time is up" in err and cells_of(here)["mean"]["done"] == 4 == cells_of(here)["mean"]["runs"]
 
 
 def test_with_add_other_seeds_are_refused_before_anything_is_trained(here: Path) -> None:
     code, _, err = inside(here, "reproduce", "tiny.toml", "--add", "--only", "rule=mean", "--seeds", "1,5")
     assert code == 2 and "with seeds 0, 1, and results of other seeds cannot be added" in err and "ask for 0" in err
+    assert not (here / "runs/reproduce/runs").exists()
+
+
+@pytest.mark.parametrize("unfinished", [False, True])
+def test_with_add_so_are_those_of_the_study_and_of_a_cell_that_is_not_finished(
+    here: Path, finished: dict[str, Any], unfinished: bool
+) -> None:
+    (cell,) = finished["cells"]
+    if unfinished:
+        write(here / "runs/reproduce/tiny.json", {**finished, "cells": [{**cell, "done": cell["runs"] - 1}]})
+        words = ("--seeds", "7,8")
+    else:
+        (here / "tiny.toml").write_text(TINY.replace("seeds = [0, 1]", "seeds = [5, 6]"))
+        words = ()
+    told = refused({}, here, "reproduce", "tiny.toml", "--add", "--only", "rule=mean", *words)
+    assert "with seeds 0, 1, and results of other seeds cannot be added" in told and "ask for 0, 1" in told
     assert not (here / "runs/reproduce/runs").exists()
 
 
@@ -173,8 +220,8 @@ def test_with_add_grids_of_rivals_grow_together_or_not_at_all(here: Path) -> Non
     """Both are finished, and the runs of one alone are here."""
     added(here, "--only", "rule=gma")
     _, err, _ = added(here, "--only", "rule=mean+gma", "--grow", "1")
-    cells = json.loads((here / "runs/reproduce/tiny.json").read_text())["cells"]
-    assert "left out" not in err and cells[0]["grid"] == cells[1]["grid"]
+    cells = cells_of(here)
+    assert "left out" not in err and cells["mean"]["grid"] == cells["gma"]["grid"]
 
 
 def test_with_add_runs_that_are_there_are_read_again(here: Path) -> None:

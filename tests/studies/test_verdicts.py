@@ -98,9 +98,10 @@ def imported_from_data(content: Any) -> None:
         (
             "tmlr-table8",
             lambda content: content["cells"][0]["values"].update(clients="7"),
-            "which is none of the study",
+            "which is no cell of the study",
         ),
         ("tmlr-table8", lambda content: content["cells"][0].update(rounds=[5, 5]), "has runs of 5 rounds for fmnist"),
+        ("tmlr-table8", lambda content: content["cells"][0].update(rounds=[5, 5], flat=1), "has runs of 5 rounds for"),
         ("tmlr-table8", one_rate, "has no runs with train.lr = 0.05 for fmnist"),
         ("tmlr-table8", lambda content: content["cells"][0].update(done=99), "99 of 18 runs are said to be done"),
         ("tmlr-table8", lambda content: content.update(title="\ud800"), "UnicodeEncodeError"),
@@ -224,6 +225,8 @@ def test_a_file_that_is_no_report_is_not_replaced(tmp_path: Path) -> None:
     with sentence("README.md is there and no report of accord verdicts"):
         verdicts(tmp_path)
     assert (tmp_path / "README.md").read_text() == "# Mine\n" and not (tmp_path / "index.html").exists()
+    with sentence("there are no results in"):  # what matters more
+        verdicts(tmp_path / "results")
 
 
 @pytest.mark.parametrize("is_file", [True, False])

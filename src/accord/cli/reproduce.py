@@ -90,8 +90,8 @@ def reproduce(
     * `accord reproduce tmlr-table2 --minutes 25 --no-more-seeds`
     """
     from accord.studies import Analysis, find
-    from accord.studies.earlier import Finished, finished
     from accord.studies.export import export_runs
+    from accord.studies.finished import Finished, as_wide, finished
     from accord.studies.outcome import plain
     from accord.studies.results import added
     from accord.studies.study import POOL
@@ -123,6 +123,7 @@ def reproduce(
     changed = sorted(change for change in changes if not change.startswith("run.")) + ["no grid"] * (not grid)
     if add:
         added({**plain(chosen, [], this_command()), "changed": changed}, path)  # refuses before anything is trained
+        chosen = as_wide(chosen, path)
         together = bool(grow or more_seeds or minutes is not None)
         earlier = finished(chosen, folder / POOL, path, asked, together=together)
     if plan:
@@ -164,9 +165,8 @@ def _print_results(whole: dict[str, Any], chosen: "Study", rule: str, as_json: b
     """What the results file has of the cells that were asked for, in the study's order."""
     from accord.studies.results import result_of
 
-    by_values = {frozenset(cell["values"].items()): cell for cell in whole["cells"]}
-    places = (frozenset(cell.values.items()) for cell in chosen.cells)
-    cells = [by_values[values] for values in places if values in by_values]
+    known = {result_of(cell).cell.key: cell for cell in whole["cells"]}
+    cells = [known[cell.key] for cell in chosen.cells if cell.key in known]
     if as_json:
         print(json.dumps({**whole, "cells": cells}, indent=2))
     else:

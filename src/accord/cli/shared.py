@@ -141,8 +141,7 @@ def train_all(
 
     console, interrupt = Console(stderr=True), interrupt or Interrupt()
     with _going_on(console, hint), watcher_for(console, noted) as watcher:
-        said = partial(tell, console)
-        left = sweep(runs, watcher, interrupt, said, fresh=fresh, note_common_class=note_common_class)
+        left = sweep(runs, watcher, interrupt, partial(tell, console), fresh=fresh, note_common_class=note_common_class)
     return left, interrupt.asked
 
 

@@ -41,10 +41,10 @@ def verdicts(
         output = place.parent if place.name == "results" else folder
     if output.is_dir():
         output /= "README.md"
-    _check_replaceable(output)
     files, plans = files_in(folder)
     if not files:
         raise AccordError(f"there are no results in {folder}: accord reproduce STUDY writes them")
+    _check_replaceable(output)
     results = read_all(files)
     text = _with_links_that_lead(page(results, [read_plan(file) for file in plans]), output.parent)
     written = {output: text, output.with_name(_PAGE): html(text, results)}  # both, before either is written

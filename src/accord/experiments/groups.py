@@ -145,7 +145,7 @@ def _apart(run: PlannedRun, jobs: Jobs) -> str | None:
     if pick_device(where.device).type == "cpu" and not (run.leaves_out and soon_done(jobs.job(run))):
         return (
             "on a CPU runs train one after another, each on all cores (run.engine = 'vectorised' has them in one"
-            " batch, which is faster for very small models alone)"
+            " batch, which is faster only for very small models)"
         )
     return None
 

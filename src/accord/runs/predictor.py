@@ -96,9 +96,8 @@ def predict(module: nn.Module, preparation: Preparation, data: Any) -> Predictio
     output = torch.cat(outputs) if outputs else torch.zeros(0, *shape)
     bad = output.isnan().flatten(1).any(1) if output.ndim > 1 else output.isnan()
     if bad.any():
-        raise AccordError(
-            f"the model answers NaN for {int(bad.sum())} of {len(bad)} rows, the first is row {int(bad.nonzero()[0])}"
-        )
+        first = 1 + int(bad.nonzero()[0])  # as answers count them
+        raise AccordError(f"the model answers NaN for {int(bad.sum())} of {len(bad)} rows, the first is row {first}")
     if preparation.regression:
         return Predictions(values=output, ignored=rows.ignored, ids=rows.ids, notes=rows.notes)
     return Predictions(preparation.names, output, ignored=rows.ignored, ids=rows.ids, notes=rows.notes)

@@ -44,13 +44,13 @@ def answering(results: Sequence[Results], bundled: Bundled) -> dict[str, Results
 def check_bundled(results: Results, known: Study | Analysis) -> None:
     """Refuses results that are not those of the study that comes with accord under their name."""
     if isinstance(results, StudyResults) and isinstance(known, Study):
-        cells = {str(cell): cell for cell in known.cells}
+        cells = {cell.key: cell for cell in known.cells}
         for result in results.results:
-            cell = cells.get(str(result.cell))
-            if cell is None or cell.values != result.cell.values:
+            cell = cells.get(result.cell.key)
+            if cell is None:
                 raise AccordError(
-                    f"{results.file} has a cell {result.cell}, which is none of the study {known.name} that comes with"
-                    " accord (a study of yours needs another name)"
+                    f"{results.file} has a cell {result.cell}, which is no cell of the study {known.name} that comes"
+                    " with accord (a study of yours needs another name)"
                 )
             if not results.changed:
                 _check_runs(results, result, cell)
@@ -66,10 +66,10 @@ def check_bundled(results: Results, known: Study | Analysis) -> None:
 
 
 def _check_runs(results: StudyResults, result: Result, cell: Cell) -> None:
-    """Refuses runs that were shorter than the study's, unless they ended by themselves, and grids that lack a point of
+    """Refuses runs that were shorter than the study's, unless these end by themselves, and grids that lack a point of
     the study's; files of 0.1 do not say either."""
     rounds = cell.settings.get("train.rounds", 0)
-    if result.rounds and result.rounds[0] < rounds and not result.flat:
+    if result.rounds and result.rounds[0] < rounds and not cell.may_end_early:
         raise AccordError(
             f"{results.file} has runs of {result.rounds[0]} rounds for {result.cell}, and the study {results.name} that"
             f" comes with accord has {rounds}"

@@ -60,11 +60,11 @@ def _comparable(ours: Figures, theirs: Figures) -> bool:
 
 def _ahead(ours: Curve, theirs: Curve) -> list[float | None]:
     """After each of SHARES of the longer run: runs that end by themselves may end at different rounds."""
-    rounds, last = sorted({*ours} & {*theirs}), max(*ours, *theirs)
+    rounds, last, common = sorted({*ours} & {*theirs}), max(*ours, *theirs), min(max(ours), max(theirs))
     gaps: list[float | None] = []
     for wanted in (share * last for share in SHARES):
         at = min(rounds, key=lambda number: abs(number - wanted), default=0)
-        near = at and abs(at - wanted) <= max(1.0, _NEAR * wanted)
+        near = at and wanted <= common and abs(at - wanted) <= max(1.0, _NEAR * wanted)
         gaps.append(ours[at] - theirs[at] if near else None)
     return gaps
 

@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from accord.core.errors import AccordError
+from accord.core.measure import declared
+from accord.core.metrics import Metric
+from accord.experiments.experiment import Experiment
 from accord.experiments.sweep import PlannedRun
 from accord.studies.budget import batches, with_more_seeds
 from accord.studies.grow import grown
-from accord.studies.outcome import Result, gather
+from accord.studies.outcome import Result, check_metric, gather
 from accord.studies.study import Named, Study
 
 # Trains what is left of some runs: how many have rounds before them still, and whether it was asked to stop.
@@ -49,6 +52,7 @@ def carry_out(
         # a run that is done may have been trained elsewhere, on a device that is not here
         for experiment in {id(run.experiment): run.experiment for run in runs if not run.done}.values():
             experiment.check_here()
+            _check_named_metric(experiment)
         if by_need and not results:
             results = gather(study, named)
         left, asked = _train(batches(study, named, results, rule) if by_need else [named], train)
@@ -62,6 +66,12 @@ def carry_out(
         if asked or wider is study:
             return CarriedOut(study, results, runs, cut_short=wider is not study)
         study = wider
+
+
+def _check_named_metric(experiment: Experiment) -> None:
+    """Refuses before training what `gather` would refuse after it. A loss that judges is not known before."""
+    for name, metric in [*(experiment.metrics or {}).items()][:1]:
+        check_metric(Metric(name, declared(metric).smaller_is_better))
 
 
 def _train(order: Sequence[Sequence[Named]], train: Train) -> tuple[int, bool]:

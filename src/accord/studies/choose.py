@@ -24,7 +24,7 @@ from accord.rules.masks.votes import threshold
 from accord.studies.budget import MOST_SEEDS
 from accord.studies.carry_out import Tell, Train, all_runs
 from accord.studies.files import FILES, tables_at
-from accord.studies.outcome import CONTROLS
+from accord.studies.outcome import CONTROLS, check_metric
 from accord.studies.study import Named, Settings, Study
 from accord.studies.study_file import make
 from accord.studies.verdict import SEEDS
@@ -147,14 +147,10 @@ def _first_job(study: Study, folder: Path, progress: Progress | None) -> Job:
 
 
 def _metric(job: Job) -> Metric:
-    """What judges, which must be such that the margin of the judge has a meaning."""
+    """What judges."""
     name = next(iter(job.metrics), "loss")
-    if name in smaller(job):
-        raise AccordError(
-            f"rules are judged by a metric of which more is better and 0.002 is little, such as accuracy, auc or r2,"
-            f" and {name} is none: name one first in train.metrics"
-        )
-    return Metric(name)
+    check_metric(metric := Metric(name, smaller_is_better=name in smaller(job)))
+    return metric
 
 
 def _on_few_judges(experiment: Experiment, fed: Federation) -> list[str]:

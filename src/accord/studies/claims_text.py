@@ -74,11 +74,11 @@ def _gains(judged: Sequence[Judged]) -> str:
     """What became of the claims that somebody who looks for a better rule would look at."""
     ahead = [_main(verdicts) for claim, verdicts in judged if claim.expects == "ahead"]
     counts = Counter(_NOT_RUN if verdict.why == NEVER_RUN else verdict.kind for verdict in ahead)
-    said = ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind])
+    by_kind = ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind])
     mixed = [verdict for verdict in ahead if verdict.kind == "depends"]
     some = any("confirmed" in verdict.by_value.values() for verdict in mixed)
     depends = f" (depends: confirmed for {'some settings' if some else 'no setting'})" * bool(mixed)
     return (
-        f"{len(ahead)} of them say that a rule does better than another: {said}{depends}. What follows in practice:"
+        f"{len(ahead)} of them say that a rule does better than another: {by_kind}{depends}. What follows in practice:"
         " [Should I use a mask?](../docs/how-to/should-i-use-a-mask.md)"
     )

@@ -99,7 +99,9 @@ def _held_back(kind: str, cells: Sequence[Comparison]) -> list[str]:
 
 
 def _with_control(claim: Claim, cell: Comparison, comparisons: Sequence[Comparison]) -> Comparison:
-    """The cell with the control that its claim names: another rival of the same place."""
+    """The cell with the control that its claim names, if it names one: another rival of the same place."""
+    if not claim.control:
+        return cell
     control = claim.control.replace("{rival}", cell.rival)
     for other in comparisons:
         if other.rival == control and other.where == cell.where and other.difference and cell.difference:
@@ -118,7 +120,8 @@ def _by_value(claim: Claim, cells: Sequence[Comparison], axis: str) -> Verdict:
     kinds = sorted({*by_value.values()})
     figure = "; ".join(f"{axis} {', '.join(v for v in values if by_value[v] == kind)}: {kind}" for kind in kinds)
     kind = kinds[0] if len(kinds) == 1 else "depends"
-    return Verdict(kind, why, figure, _theirs(cells), by_value=by_value)
+    small = kind == "confirmed" and all(part.small for part in parts)
+    return Verdict(kind, why, figure, _theirs(cells), small=small, by_value=by_value)
 
 
 def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:

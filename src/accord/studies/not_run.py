@@ -25,7 +25,7 @@ def not_run(results: Sequence[Results], plans: Sequence[StudyPlan]) -> list[str]
     for name, study in everything().items():
         if name not in have and name in waited_for:  # studies of ours are in no paper
             count = "an analysis" if isinstance(study, Analysis) else f"{len(study.cells)} cells"
-            lines[name] = [f"- {name} ({study.title}; {count}): no results file"]
+            lines[name] = [f"- {name} ({study.title}; {count}): all of it"]
     complete = {one.name: len(one.complete) for one in studies}
     left = {plan.plan: _left(plan, complete, have) for plan in plans}
     planned = {plan.plan for plan in plans}
@@ -46,8 +46,8 @@ def _unfinished(one: StudyResults) -> list[str]:
     if partly:
         done, runs = sum(result.done for result in partly), sum(result.runs for result in partly)
         lines.append(f"- {name}: {len(partly)} cells not finished, {done} of their {runs} runs done")
-    have = {frozenset(result.cell.values.items()) for result in one.results}
-    left = [cell for cell in _cells(name) if frozenset(cell.values.items()) not in have]
+    have = {result.cell.key for result in one.results}
+    left = [cell for cell in _cells(name) if cell.key not in have]
     if left:
         lines.append(f"- {name}: {len(left)} cells that no command has asked for{_by_data(left)}")
     return lines

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from accord.core.errors import AccordError
-from accord.core.metrics import GAPS
+from accord.core.metrics import GAPS, Metric
 from accord.experiments.sweep import PlannedRun
 from accord.runs.evaluation import History
 from accord.runs.reader import Recorded, load
@@ -77,10 +77,10 @@ class Result:
 def gather(study: Study, named: Sequence[Named], known: Sequence[Result] = ()) -> list[Result]:
     """The study's cells as the run folders tell them now. Cells that were complete when they were `known` are not read
     again."""
-    whole = {str(result.cell): result for result in known if result.complete}
+    whole = {result.cell.key: result for result in known if result.complete}
     results = []
     for one in named:
-        before = whole.get(str(one.cell))
+        before = whole.get(one.cell.key)
         results.append(before if before is not None and before.cell == one.cell else _result(study, one))
     return results
 
@@ -95,6 +95,8 @@ def _result(study: Study, named: Named) -> Result:
             done.append(load(run.folder))
             if done[-1].damaged:  # without it the cell would look as if its data had no such split
                 raise AccordError(f"{run.folder} is {done[-1].status}: remove the folder to train it anew")
+            for _, evaluation in done[-1].history[:1]:  # all have the same
+                check_metric(evaluation.metric)
             histories.setdefault(points.index(point), {})[run.seed] = done[-1].history
     whole = {index: by_seed for index, by_seed in histories.items() if len(by_seed) == len(cell.seeds)}
     figures = {
@@ -108,6 +110,15 @@ def _result(study: Study, named: Named) -> Result:
     return Result(
         cell, figures, printed, len(done), runs, span, sum(run.flat is not None for run in done), named.missing
     )
+
+
+def check_metric(metric: Metric) -> None:
+    """Rules are judged by a metric such that the margin of the judge has a meaning."""
+    if metric.smaller_is_better:
+        raise AccordError(
+            f"rules are judged by a metric of which more is better and 0.002 is little, such as accuracy, auc or r2,"
+            f" and {metric.name} is none: name one first in train.metrics"
+        )
 
 
 def _figures(rule: str, histories: Mapping[int, Mapping[int, History]], points: Sequence[Settings]) -> Figures | None:

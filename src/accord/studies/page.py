@@ -76,7 +76,8 @@ def page(results: Sequence[Results], plans: Sequence[StudyPlan] = ()) -> str:
             answered |= one.answered(SEEDS)
     judged: list[Judged] = []
     for claim in claims():
-        with naming(of := answers.get(claim.study)):
+        of = answers.get(claim.study)
+        with naming(of):
             judged.append((claim, _verdicts(claim, of)))
     lines = [f"{len(answered)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n"), *claims_in_short(judged)]
     lines += _early([one for one in studies if one.name in answers])

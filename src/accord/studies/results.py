@@ -99,7 +99,7 @@ def naming(results: Results | None) -> Iterator[None]:
 
 def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
     """What a command found, together with what others found of the same study, which their file holds, if there is one.
-    A cell that both have is the new one, unless that lacks a seed of the other."""
+    A cell that both have is the new one, unless that lacks a seed of the other, or runs and the other is finished."""
     if not path.exists():
         return written
     read(path)
@@ -111,11 +111,11 @@ def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
                 f"{path} cannot be added to: its {name} is {before.get(name)}, not {written[name]}, which makes"
                 " another table"
             )
-    cells = {frozenset(cell["values"].items()): cell for cell in before["cells"]}
+    cells = {result_of(cell).cell.key: cell for cell in before["cells"]}
     for cell in written["cells"]:
-        place = frozenset(cell["values"].items())
-        if place not in cells or _seeds(cell) >= _seeds(cells[place]):  # of sets: has all that the other has
-            cells[place] = cell
+        new = result_of(cell)
+        if new.cell.key not in cells or _may_replace(new, result_of(cells[new.cell.key])):
+            cells[new.cell.key] = cell
     commands = dict.fromkeys([*before["command"].split(_AND), written["command"]])
     return {
         **written,
@@ -126,11 +126,8 @@ def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
     }
 
 
-def _seeds(cell: Mapping[str, Any]) -> set[str]:
-    """The seeds that every rule with figures has."""
-    return (
-        set.intersection(*({*figures["by_seed"]} for figures in cell["figures"].values())) if cell["figures"] else set()
-    )
+def _may_replace(new: Result, old: Result) -> bool:
+    return new.shared_seeds >= old.shared_seeds and (new.complete or not old.complete)
 
 
 def read(path: Path) -> Results:

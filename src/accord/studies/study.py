@@ -42,6 +42,16 @@ class Cell:
     seeds: tuple[int, ...] = ()
 
     @property
+    def key(self) -> frozenset[tuple[str, str]]:
+        """What tells it from the study's other cells."""
+        return frozenset(self.values.items())
+
+    @property
+    def may_end_early(self) -> bool:
+        """Whether its runs end by themselves once they no longer improve."""
+        return self.settings.get("train.patience") is not None
+
+    @property
     def points(self) -> list[Settings]:
         """The combinations of the grid, each of which is tried with every seed."""
         return [dict(zip(self.grid, combination, strict=True)) for combination in product(*self.grid.values())]

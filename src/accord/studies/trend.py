@@ -31,9 +31,13 @@ def _over_control(claim: Claim, cells: Sequence[Comparison]) -> str:
     over, _ = _change(claim, controls)
     if over is None:
         return ""
-    name, figure = control_name(claim), interval_text(over)
     few = f" (in {len(controls)} of {len(cells)} cells)" * (len(controls) < len(cells))
-    return (f", {name} has the same trend: {figure}" if over.within(MARGIN) else f", over {name} by {figure}") + few
+    name, figure = control_name(claim), interval_text(over)
+    if over.within(MARGIN):
+        return f", {name} has the same trend: {figure}{few}"
+    if over.low > 0 or over.high < 0:
+        return f", it differs from the trend of {name} by {figure}{few}"
+    return f", no difference shown from the trend of {name}: {figure}{few}"
 
 
 def _change(claim: Claim, differences: Sequence[tuple[Comparison, Difference | None]]) -> tuple[Estimate | None, str]:
@@ -45,7 +49,7 @@ def _change(claim: Claim, differences: Sequence[tuple[Comparison, Difference | N
         assert difference is not None
         place, at = str({name: value for name, value in c.where.items() if name != claim.axis}), position(claim, c)
         known += [] if at is None else [(at, place, difference)]
-        base = number_in(c.against) if claim.axis == c.compare else None
+        base = _number(claim, c.against) if claim.axis == c.compare else None
         if base is not None and (base, place) not in {(number, of) for number, of, _ in known}:
             known.append((base, place, Difference(dict.fromkeys(difference.by_seed, 0.0))))
     if all(len({number for number, place, _ in known if place == one}) < 2 for _, one, _ in known):
@@ -62,7 +66,11 @@ def _change(claim: Claim, differences: Sequence[tuple[Comparison, Difference | N
 
 def position(claim: Claim, cell: Comparison) -> float | None:
     """Where a cell stands on the claim's axis; None if nowhere."""
-    value = cell.rival if claim.axis == cell.compare else cell.where[claim.axis]
+    return _number(claim, cell.rival if claim.axis == cell.compare else cell.where[claim.axis])
+
+
+def _number(claim: Claim, value: str) -> float | None:
+    """Of a value of the axis: its place in the claim's order, or the number in its name."""
     if claim.order:
         return claim.order.index(value) if value in claim.order else None
     return number_in(value)
