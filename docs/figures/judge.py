@@ -93,6 +93,31 @@ def curves() -> None:
     figure.savefig(Path(__file__).with_name("judge.svg"), metadata={"Date": None})
 
 
+def adding() -> None:
+    """One cell without a gain: how often its interval lies above 0 where seeds are added for as long as it is
+    undecided. A seed's standard deviation is 1."""
+    cases = {
+        "3 seeds": ([3], None),
+        "8 seeds": ([8], None),
+        "3 seeds, and 8 where the claim is open": ([3, 8], None),
+        "a seed at a time, from 3 to 8, while 0 and a gain of 0.5 are in the interval": (range(3, 9), 0.5),
+        "the same from 4": (range(4, 9), 0.5),
+        "the same from 3, a gain of 2": (range(3, 9), 2.0),
+    }
+    print("| one cell, no gain | confirmed, % |\n|---|---|")
+    for title, (stops, gain) in cases.items():
+        rng, confirmed = np.random.default_rng(0), 0
+        for _ in range(10 * DRAWS):
+            seeds = rng.standard_normal(8)
+            for count in stops:
+                interval = estimate(seeds[None, :count])
+                if not interval.low <= 0 <= interval.high or (gain is not None and interval.high < gain):
+                    break
+            confirmed += interval.low > 0
+        print(f"| {title} | {confirmed / (DRAWS / 10):.1f} |")
+
+
 if __name__ == "__main__":
     methods()
     curves()
+    adding()

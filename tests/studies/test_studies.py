@@ -74,6 +74,15 @@ def test_bad_studies_are_one_sentence(tmp_path: Path) -> None:
             "did you mean 'mean'",
         ),
         "[[when]]\nrule = 'mean'\n[axes.rule]\nmean = {}": ("has an entry of `when` that is not",),
+        "seeds = 3": ("seeds in mine.toml must be a list, in [ ], got 3",),
+        "include = 'common/papers.toml'": ("include in mine.toml must be a list",),
+        "[grid]\n'train.lr' = 0.1\n[axes.rule]\nmean = {}": ("grid.train.lr in mine.toml must be a list of values",),
+        "[grid.mean]\n'train.lr' = 'a'\n[axes.rule]\nmean = {}": ("grid.mean.train.lr in mine.toml must be a list",),
+        "[axes]\nrule = 'mean'": ("axes.rule in mine.toml must be a list of names or a table, got 'mean'",),
+        "[axes.rule]\nmean = 'mean'": ("axes.rule.mean in mine.toml must be a table of settings, got 'mean'",),
+        "rules = 'held-out'\n[axes.rule]\nmean = {}": ("rules in mine.toml must be a list",),
+        "against = ['mean']\n[axes.rule]\nmean = {}": ("against in mine.toml must be a text",),
+        "[[settings]]\n[axes.rule]\nmean = {}": ("settings in mine.toml must be a table",),
     }.items():
         file.write_text(text)
         with sentence(*parts):

@@ -37,7 +37,12 @@ def judge_analysis(claim: Claim, results: AnalysisResults) -> Verdict:
 def _along(claim: Claim, points: Sequence[Mapping[str, Any]]) -> list[Comparison]:
     """The metric at each value of the axis, the mean over rounds of every seed."""
     figures: dict[float, dict[int, list[float]]] = {}
+    known = set[frozenset[tuple[str, Any]]]()
     for point in points:
+        where = frozenset((name, of) for name, of in point.items() if name != claim.metric)
+        if where in known:
+            raise AccordError(f"the trials along {claim.axis} are damaged: {dict(point)} is there twice")
+        known.add(where)
         value, seed, figure = (point.get(name) for name in (claim.axis, "seed", claim.metric))
         if not _is_number(value) or not isinstance(seed, int) or not _is_number(figure):
             raise AccordError(
@@ -68,7 +73,8 @@ def _ahead(claim: Claim, points: Sequence[Mapping[str, Any]], other: str) -> Dif
 
 
 def _holds(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> Verdict:
-    """Whether each statement is true of every row. It is open where rows have no number to tell by."""
+    """Whether each statement is true of every row: one may contradict it, and none can prove it. It is open where rows
+    have no number to tell by."""
     reasons, kinds, counts = [], set(), []
     for statement in claim.holds:
         sign = next((sign for sign in _COMPARED if sign in statement), None)
@@ -78,12 +84,12 @@ def _holds(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> Verdict:
         pairs = [(row.get(left), row.get(right)) for row in rows]
         known = [(a, b) for a, b in pairs if _is_number(a) and _is_number(b)]
         true = sum(_COMPARED[sign](a, b) for a, b in known)
-        kinds.add("refuted" if true < len(known) else "confirmed" if known and len(known) == len(rows) else "open")
+        kinds.add("refuted" if true < len(known) else "consistent" if known and len(known) == len(rows) else "open")
         counts.append(f"in {true} of {len(rows)} rows")
         reasons.append(
             f"`{statement}` {counts[-1]}" + f", {len(rows) - len(known)} without it" * (len(known) < len(rows))
         )
-    kind = "refuted" if "refuted" in kinds else "open" if "open" in kinds else "confirmed"
+    kind = "refuted" if "refuted" in kinds else "open" if "open" in kinds else "consistent"
     return Verdict(kind, "; ".join(reasons), "holds " + " and ".join(dict.fromkeys(counts)))
 
 

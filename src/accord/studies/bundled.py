@@ -11,6 +11,7 @@ from accord.studies.analysis import printed_row
 from accord.studies.outcome import Result
 from accord.studies.published import Printed, find
 from accord.studies.results import AnalysisResults, Results, StudyResults
+from accord.studies.study import Place
 from accord.studies.text import printed_cells
 
 Bundled = Mapping[str, Study | Analysis]  # what comes with accord, by name: `everything()`
@@ -54,6 +55,7 @@ def check_bundled(results: Results, known: Study | Analysis) -> None:
                 )
             if not results.changed:
                 _check_runs(results, result, cell)
+        _check_grids(results, known)
     actual, expected = _facts(results), _facts_of(known, results)
     for what in dict.fromkeys((*expected, *actual)):
         if actual.get(what) != expected.get(what):
@@ -79,6 +81,18 @@ def _check_runs(results: StudyResults, result: Result, cell: Cell) -> None:
             raise AccordError(
                 f"{results.file} has no runs with {key} = {lacking[0]} for {result.cell}, which the study"
                 f" {results.name} that comes with accord tries"
+            )
+
+
+def _check_grids(results: StudyResults, known: Study) -> None:
+    """Refuses rivals that were not tuned alike, as where one grid alone has grown."""
+    by_place: dict[Place, Result] = {}
+    for result in results.complete:
+        other = by_place.setdefault(known.place(result.cell.values), result)
+        if not result.cell.tuned_as(other.cell):
+            raise AccordError(
+                f"{results.file} has {result.cell} tuned over another grid than {other.cell}, so they cannot be"
+                f" compared: accord reproduce {known.name} --add trains what either lacks"
             )
 
 

@@ -11,16 +11,17 @@ from accord.studies.verdict import NEVER_RUN, Verdict
 Judged = tuple[Claim, Mapping[str, Verdict]]  # verdicts by rule; the first counts
 
 _NOT_RUN = "not run yet"
-_KINDS = ("confirmed", "refuted", "depends", "open", _NOT_RUN)
+_KINDS = ("confirmed", "refuted", "consistent", "depends", "open", _NOT_RUN)
 _SECTIONS = {
     "Settled": ("confirmed", "refuted"),
+    "Theory that a simulation does not contradict": ("consistent",),
     "Different by setting": ("depends",),
     "Open": ("open",),
 }
 
 
-def claims_in_short(judged: Sequence[Judged]) -> list[str]:
-    """How they came out, then a row each, in the papers' order."""
+def claims_in_short(judged: Sequence[Judged], levels: Sequence[str] = ()) -> list[str]:
+    """How they came out, what to know of the numbers themselves, then a row for each claim, in the papers' order."""
     counts = Counter(_kind(verdicts) for _, verdicts in judged)
     lines = [f"Of {len(judged)} claims: {', '.join(f'{counts[kind]} {kind}' for kind in _KINDS if counts[kind])}."]
     small = sum(_main(verdicts).small for _, verdicts in judged)
@@ -28,10 +29,10 @@ def claims_in_short(judged: Sequence[Judged]) -> list[str]:
         lines.append(f"{small} of those confirmed are so by a difference under the margin, and marked.")
     ours = sum(bool(claim.ours) for claim, _ in judged)
     lines.append(f"{ours} are questions of ours (*): no paper says so, or it says so of data that cannot be had here.")
-    lines += ["", _gains(judged)]
+    lines += ["", *_gains(judged), *levels]
     for title, kinds in _SECTIONS.items():
         rows = [_short(claim, _main(verdicts)) for claim, verdicts in judged if _kind(verdicts) in kinds]
-        head = ["claim", "verdict", "measured (points, 95 %)", "printed", "cells", "source"]
+        head = ["claim", "verdict", "measured (points, 95 %)", "ahead of its control", "printed", "cells", "source"]
         lines += ["", f"### {title}", "", *markdown([head, *rows])] if rows else []
     never_run = [claim for claim, verdicts in judged if _kind(verdicts) == _NOT_RUN]
     names = [f"- {_text(claim)} ({claim.source}; `{claim.study}`)" for claim in never_run]
@@ -67,18 +68,26 @@ def _text(claim: Claim) -> str:
 
 def _short(claim: Claim, verdict: Verdict) -> list[str]:
     kind = f"**{verdict.kind}**" + ", under the margin" * verdict.small
-    return [_text(claim), kind, verdict.figure, verdict.printed, verdict.cells, claim.source]
+    figures = verdict.figure, verdict.over_control, verdict.printed
+    return [_text(claim), kind, *figures, verdict.cells, claim.source]
 
 
-def _gains(judged: Sequence[Judged]) -> str:
+def _gains(judged: Sequence[Judged]) -> list[str]:
     """What became of the claims that somebody who looks for a better rule would look at."""
-    ahead = [_main(verdicts) for claim, verdicts in judged if claim.expects == "ahead"]
-    counts = Counter(_NOT_RUN if verdict.why == NEVER_RUN else verdict.kind for verdict in ahead)
+    ahead = [(claim, _main(verdicts)) for claim, verdicts in judged if claim.expects == "ahead"]
+    counts = Counter(_NOT_RUN if verdict.why == NEVER_RUN else verdict.kind for _, verdict in ahead)
     by_kind = ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind])
-    mixed = [verdict for verdict in ahead if verdict.kind == "depends"]
+    mixed = [verdict for _, verdict in ahead if verdict.kind == "depends"]
     some = any("confirmed" in verdict.by_value.values() for verdict in mixed)
     depends = f" (depends: confirmed for {'some settings' if some else 'no setting'})" * bool(mixed)
-    return (
+    confirmed = [
+        f"- {_text(claim)}: {verdict.figure}"
+        + f", over its control {verdict.over_control}" * bool(verdict.over_control)
+        for claim, verdict in ahead
+        if verdict.kind == "confirmed"
+    ]
+    return [
         f"{len(ahead)} of them say that a rule does better than another: {by_kind}{depends}. What follows in practice:"
-        " [Should I use a mask?](../docs/how-to/should-i-use-a-mask.md)"
-    )
+        " [Should I use a mask?](../docs/how-to/should-i-use-a-mask.md)",
+        *(["", "The gains that are confirmed:", "", *confirmed] if confirmed else []),
+    ]

@@ -46,6 +46,7 @@ def tables_at(path: Path, by: tuple[Path, ...] = ()) -> dict[str, Any]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise AccordError(f"{path} cannot be read as a study: {error}") from None
+    _check_kinds(path.name, tables)
     below: dict[str, Any] = {}
     for name in tables.pop("include", []):
         below = _merged(below, tables_at(_included(path, name), (*by, path.resolve())))
@@ -60,6 +61,35 @@ def tables_at(path: Path, by: tuple[Path, ...] = ()) -> dict[str, Any]:
         axes[axis] = values
     merged = _merged(below, {key: value for key, value in tables.items() if key != "axes"})
     return {**merged, "axes": axes or known} if axes or known else merged
+
+
+_KINDS: dict[str, tuple[type, str]] = {
+    **dict.fromkeys(("title", "paper", "table", "about", "compare", "against"), (str, "a text")),
+    **dict.fromkeys(("include", "rules", "seeds", "keep", "skip", "when"), (list, "a list, in [ ]")),
+    **dict.fromkeys(("settings", "axes", "grid"), (dict, "a table")),
+}
+
+
+def _check_kinds(who: str, tables: dict[str, Any]) -> None:
+    """Refuses what is not of the kind that its key has; which settings there are, an experiment knows."""
+    for key, value in tables.items():
+        _check_kind(who, key, value, *_KINDS.get(key, (object, "")))
+    for rule in tables.get("rules", []):
+        _check_kind(who, "rules", rule, str, "a list of texts")
+    for axis, values in tables.get("axes", {}).items():
+        _check_kind(who, f"axes.{axis}", values, (list, dict), "a list of names or a table")
+        for name in values:
+            of_value = values[name] if isinstance(values, dict) else {}
+            _check_kind(who, f"axes.{axis}", name, str, "a list of names or a table")
+            _check_kind(who, f"axes.{axis}.{name}", of_value, dict, "a table of settings")
+    for key, values in tables.get("grid", {}).items():
+        for name, tried in values.items() if isinstance(values, dict) else [("", values)]:
+            _check_kind(who, f"grid.{key}" + f".{name}" * bool(name), tried, list, "a list of values, in [ ]")
+
+
+def _check_kind(who: str, key: str, value: Any, kind: Any, called: str) -> None:
+    if not isinstance(value, kind):
+        raise AccordError(f"{key} in {who} must be {called}, got {value!r}")
 
 
 def _included(by: Path, name: Any) -> Path:

@@ -19,11 +19,12 @@ import numpy as np
 
 from accord.studies.claim import Claim
 from accord.studies.outcome import Comparison, paired
-from accord.studies.statistics import estimate, explains, heterogeneity, scipy_stats
+from accord.studies.statistics import Estimate, estimate, explains, heterogeneity, scipy_stats
 from accord.studies.text import interval_text
 from accord.studies.trend import position, trend
 from accord.studies.verdict import (
     NEVER_RUN,
+    NOT_PAIRED,
     SEEDS,
     Verdict,
     called,
@@ -37,9 +38,10 @@ from accord.studies.verdict import (
 
 def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = None) -> Verdict:
     """What the comparisons of the claim's study say of it. `places` is how many cells it is about, run or not."""
-    run = [_with_control(claim, c, comparisons) for c in comparisons if claim.about(c) and c.difference is not None]
+    about = [_with_control(claim, c, comparisons) for c in comparisons if claim.about(c)]
+    run = [c for c in about if c.difference is not None]
     if not run:
-        return Verdict("open", NEVER_RUN)
+        return Verdict("open", NOT_PAIRED if about else NEVER_RUN)
     if claim.expects == "described":
         return Verdict("open", claim.how or "a description, which no rule of the judge decides")
     cells = [c for c in run if c.difference is not None and c.difference.seeds >= SEEDS]
@@ -132,7 +134,10 @@ def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:
     theirs, figure = _theirs(cells), interval_text(pooled_difference)
     text = f"{figure} points in {count}" + f" (printed there: {theirs})" * bool(theirs)
     small = kind == "confirmed" and bool(remark)
-    return Verdict(kind, f"{text}{remark}{_control(claim, kind, cells, level)}", figure, theirs, small=small)
+    gap = pooled([c.controls.get("length") for c in cells], level)
+    over = interval_text(gap) if gap else ""
+    why = f"{text}{remark}" + _control(claim, gap, len(cells)) * (kind != "open")
+    return Verdict(kind, why, figure, theirs, small=small, over_control=over)
 
 
 def _theirs(cells: Sequence[Comparison]) -> str:
@@ -166,13 +171,9 @@ def _same_rates(cells: Sequence[Comparison]) -> Verdict:
     return Verdict(kind, text, f"the same in {share}")
 
 
-def _control(claim: Claim, kind: str, cells: Sequence[Comparison], level: float) -> str:
-    """Of a verdict that decides: whether its control (a plain step as long as the masked one) does the same."""
-    if kind == "open":
-        return ""
-    controls = [c.controls.get("length") for c in cells]
-    gap = pooled(controls, level)
+def _control(claim: Claim, gap: Estimate | None, cells: int) -> str:
+    """Whether the control (a plain step as long as the masked one) does the same."""
     if gap is None:
         return ", with no control"
-    few = f" (in {gap.cells} of {len(cells)} cells)" * (gap.cells < len(cells))
+    few = f" (in {gap.cells} of {cells} cells)" * (gap.cells < cells)
     return f", {over_control(gap, control_name(claim))}{few}"

@@ -12,6 +12,7 @@ from accord.studies.by_round import TARGET_MARGIN, TITLES, by_round, by_round_ce
 from accord.studies.claim import Claim, claims
 from accord.studies.claims_text import Judged, claims_in_full, claims_in_short
 from accord.studies.judge import judge
+from accord.studies.levels import levels_text
 from accord.studies.map import drawn, is_map
 from accord.studies.map_text import choice_cells, pooled_cells, sentence
 from accord.studies.not_run import not_run
@@ -27,11 +28,15 @@ _HEAD = f"""# Replication
 Written by `accord verdicts` from the results of `accord reproduce`. Each claim of the papers has a verdict and one
 figure: usually the difference in test accuracy between a rule and the one it is compared with, in points, pooled over
 cells, with its 95 % interval; of a trend the change from one end to the other; of theory the rows in which it holds.
-Rates and round are chosen on data that clients hold back. `printed` is what the papers have for the same cells.
+Rates and round are chosen on data that clients hold back. *Ahead of its control* is the difference from a rule that
+takes as long a step, usually averaging with a shorter step: a gain that is not clear of 0 there is the shorter step's.
+*Printed* is what the papers have for the same cells.
+
 **Confirmed** and **refuted** are settled: the interval lies on one side of 0, or a claimed gain is within a margin of
-{100 * MARGIN:g} points of 0. **Depends**: cells differ, and each setting has a verdict of its own. **Open**: the runs
-so far allow both answers. Each claim is judged at 95 % by itself, so one or two may be settled by chance.
-[How claims are judged](../docs/explanation/judge.md).
+{100 * MARGIN:g} points of 0; that a rule is not behind is confirmed where the interval lies above minus the margin.
+**Depends**: cells differ, and each setting has a verdict of its own. **Open**: the runs so far allow both answers.
+Each claim is judged at 95 % by itself, so one or two may be settled by chance, and claims on the same cells come out
+alike. [How claims are judged](../docs/explanation/judge.md).
 
 The papers: Tenison et al., *Gradient Masked Averaging for Federated Learning*, TMLR 2023 (**TMLR**); Tenison's master's
 **thesis**; the 2021 **workshop paper** that went before and its **poster**; the paper on **corrective gradient
@@ -79,8 +84,9 @@ def page(results: Sequence[Results], plans: Sequence[StudyPlan] = ()) -> str:
         of = answers.get(claim.study)
         with naming(of):
             judged.append((claim, _verdicts(claim, of)))
-    lines = [f"{len(answered)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n"), *claims_in_short(judged)]
-    lines += _early([one for one in studies if one.name in answers])
+    answering_studies = [one for one in studies if one.name in answers]
+    lines = [f"{len(answered)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n")]
+    lines += [*claims_in_short(judged, levels_text(answering_studies, answered)), *_early(answering_studies)]
     lines += ["", *_WORDS.split("\n"), *claims_in_full(judged, {one.name for one in studies})]
     for study in studies:
         with naming(study):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,14 @@ def _whole_number(least: int, what: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _one_line(text: str) -> str:
+    """Of what a report has as a heading or in a table."""
+    if any(ord(letter) < ord(" ") for letter in text):
+        raise ValueError(f"write it in one line, got {text!r}")
+    return text
+
+
+Line = Annotated[str, AfterValidator(_one_line)]
 Seed = Annotated[str, _whole_number(0, "seeds")]
 Round = Annotated[str, _whole_number(1, "rounds")]
 _SHARES = ("accuracy (%)", "participating (%)", "others (%)", "under tau (%)")  # ends of analyses' columns of shares
@@ -54,9 +63,9 @@ class PaperNumber(BaseModel):
 
 class AnalysisFile(BaseModel):
     model_config = _STRICT
-    name: str
-    title: str
-    command: str
+    name: Line
+    title: Line
+    command: Line
     rows: Annotated[list[dict[str, Figure]], Field(min_length=1)]
     points: list[dict[str, Figure]] = []
     notes: list[str]
@@ -93,7 +102,7 @@ class Printed(BaseModel):
 
 class Cell(BaseModel):
     model_config = _STRICT
-    values: dict[str, str]
+    values: dict[str, Line]
     done: Annotated[int, Field(ge=0)]
     runs: Annotated[int, Field(ge=0)]
     rounds: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
@@ -109,12 +118,24 @@ class Cell(BaseModel):
             raise ValueError(f"{self.done} of {self.runs} runs are said to be done")
         return self
 
+    @model_validator(mode="after")
+    def _tuned(self) -> "Cell":
+        """Files of 0.1 do not have grids."""
+        points = prod(len(values) for values in self.grid.values())
+        for figures in self.figures.values() if self.grid else ():
+            for key, value in figures.point.items():
+                if value not in self.grid.get(key, []):
+                    raise ValueError(f"{key} = {value} is chosen and not in the grid")
+            if self.done == self.runs != points * len(figures.by_seed):
+                raise ValueError(f"{points} points and {len(figures.by_seed)} seeds are said to be {self.runs} runs")
+        return self
+
 
 class StudyFile(BaseModel):
     model_config = _STRICT
-    study: str
-    title: str
-    command: str
+    study: Line
+    title: Line
+    command: Line
     paper: str | None
     table: str | None
     axes: list[str]
@@ -171,11 +192,20 @@ def reading(path: Path, what: str) -> Iterator[None]:
         raise AccordError(f"{path} does not hold {what}: {why}") from None
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A table of JSON, where a key that is there twice would have its last value without a word."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+    return table
+
+
 def content_of(path: Path, what: str, marks: Sequence[str]) -> dict[str, Any]:
     """What a JSON file holds, which is a table with one of these keys."""
     check_plain(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_each_once)
         json.dumps(content, ensure_ascii=False).encode("utf-8")  # as a page will have it: "\ud800" is no text
     except (OSError, ValueError, RecursionError) as error:  # no such file, no UTF-8, no JSON, or nested too deeply
         raise AccordError(f"{path} does not hold {what}: {type(error).__name__} {error}") from None

@@ -46,6 +46,12 @@ class Cell:
         """What tells it from the study's other cells."""
         return frozenset(self.values.items())
 
+    def tuned_as(self, other: "Cell") -> bool:
+        """Whether its grid has the points of another's, in whatever order."""
+        pairs = [(values, other.grid.get(key, [])) for key, values in self.grid.items()]
+        alike = all(len(ours) == len(theirs) and all(value in theirs for value in ours) for ours, theirs in pairs)
+        return alike and self.grid.keys() == other.grid.keys()
+
     @property
     def may_end_early(self) -> bool:
         """Whether its runs end by themselves once they no longer improve."""

@@ -20,18 +20,18 @@ def trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
     kind = called("ahead" if claim.expects == "grows" else "behind", change)
     remark = size_remark(kind, change)
     text = f"{interval_text(change)} points from {claim.axis} {ends}, {change.cells} cells{remark}"
-    if kind != "open":
-        text += _over_control(claim, cells)
-    return Verdict(kind, text, interval_text(change), small=kind == "confirmed" and bool(remark))
-
-
-def _over_control(claim: Claim, cells: Sequence[Comparison]) -> str:
-    """How the trend compares with that of the control, where it was run along the axis."""
     controls = [(c, c.controls["length"]) for c in cells if c.controls.get("length") is not None]
     over, _ = _change(claim, controls)
+    if kind != "open":
+        text += _control(claim, over, f" (in {len(controls)} of {len(cells)} cells)" * (len(controls) < len(cells)))
+    small = kind == "confirmed" and bool(remark)
+    return Verdict(kind, text, interval_text(change), small=small, over_control=interval_text(over) if over else "")
+
+
+def _control(claim: Claim, over: Estimate | None, few: str) -> str:
+    """How the trend compares with that of the control, where it was run along the axis."""
     if over is None:
-        return ""
-    few = f" (in {len(controls)} of {len(cells)} cells)" * (len(controls) < len(cells))
+        return ", with no control" * bool(claim.rival)  # what has no rival has nothing to control for
     name, figure = control_name(claim), interval_text(over)
     if over.within(MARGIN):
         return f", {name} has the same trend: {figure}{few}"

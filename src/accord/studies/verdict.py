@@ -25,11 +25,13 @@ MARGIN = 0.002  # 0.2 points of accuracy: a smaller difference is none
 _ROUNDING = 1e-12  # where all seeds agree, an interval is as wide as this
 SEEDS = 3  # fewer say nothing about how much seeds vary
 NEVER_RUN = "no cell of it has been run"
+NOT_PAIRED = "no cell of it has a seed that both rules were run with"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`kind` is confirmed, refuted, open, or depends: then `why` has a verdict for each value of an axis."""
+    """`kind` is confirmed, refuted, open, consistent (theory that a simulation does not contradict), or depends: then
+    `why` has a verdict for each value of an axis."""
 
     kind: str
     why: str
@@ -37,6 +39,7 @@ class Verdict:
     printed: str = ""  # what the paper has there
     cells: str = ""  # how many count
     small: bool = False  # confirmed, by a difference that is clear of 0 and under the margin
+    over_control: str = ""  # the same difference from its control
     by_value: Mapping[str, str] = field(default_factory=dict)  # of one that depends: the kinds, by the axis's values
 
 
