@@ -302,6 +302,9 @@ def test_an_id_that_nobody_dropped_is_told_of() -> None:
     said = [note for note in accord.data.table(source=rows).notes if "in every training row" in note]
     assert said == ["column id has another value in every training row: if it is an id, name it in `drop`"]
     assert not [note for note in table([*rows[1:], rows[1]], client="client", label="label").notes if "every" in note]
+    numbers = [{**row, "id": 100 + at, "age": at + 0.5} for at, row in enumerate(rows)]
+    notes = accord.data.table(source=numbers).notes
+    assert said[0] in notes and not [note for note in notes if "age" in note], "whole numbers alone"
 
 
 def test_classes_are_those_of_clients_that_take_part() -> None:

@@ -52,6 +52,11 @@ def planned(folder: Path, *words: str) -> StudyPlan:
 # ------------------------------------------------------------------------------------------------------- the command
 
 
+def test_a_plan_is_a_dry_run(here: Path) -> None:
+    code, out, _ = inside(here, "reproduce", "tiny.toml", "--dry-run")
+    assert code == 0 and "3 cells, 6 points of the grid, 12 runs" in out
+
+
 def test_with_add_a_plan_leaves_out_what_the_results_have(here: Path) -> None:
     whole, rest = planned(here), planned(here, "--add")
     assert (whole.cells, whole.runs) == (3, 12) and (rest.cells, rest.runs) == (2, 8)

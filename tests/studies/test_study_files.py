@@ -385,6 +385,18 @@ def test_a_grid_grows_for_all_rivals_of_a_place_and_no_other() -> None:
     assert grown(study, flat, "held-out") is study
 
 
+def test_a_key_of_one_rivals_grid_grows_for_nobody_else() -> None:
+    study = load("rules").only({"task": ["fashion"], "algorithm": ["fedavg"]})
+    keys = {cell.values[study.compare]: {*cell.grid} for cell in study.cells}
+    assert keys["fedgma"] ^ keys["mean"] == {"algorithm.average.eta_s", "algorithm.server.lr"}
+    cell = next(cell for cell in study.cells if cell.values[study.compare] == "fedgma")
+    point = {key: max(values) for key, values in cell.grid.items()}
+    wider = grown(study, [Result(cell, {"held-out": Figures(point, {})}, [], 0, 0)], "held-out")
+    for before, after in zip(study.cells, wider.cells, strict=True):
+        more = {key: len(values) - len(before.grid[key]) for key, values in after.grid.items()}
+        assert before.grid.keys() == after.grid.keys() and more == {key: int(key in point) for key in before.grid}
+
+
 def test_reproduce_grows_a_grid(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY.replace("[0.05, 0.1]", "[0.001, 0.002]"))
     code, _, err = inside(tmp_path, "reproduce", "tiny.toml", "--only", "rule=mean+gma", "--seeds", "0", "--grow", "2")

@@ -64,7 +64,7 @@ def reproduce(
     add: Annotated[
         bool, typer.Option("--add", help="Keep the cells of earlier commands, and train none again that they finished.")
     ] = False,
-    plan: Annotated[bool, typer.Option("--plan", help="Estimate runs and time; train nothing.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", "--dry-run", help="Estimate runs and time; train nothing.")] = False,
     select: Annotated[
         str | None, typer.Option(metavar="RULE", help="The table's rule: held-out, last10, oracle, a study's own.")
     ] = None,
@@ -91,7 +91,7 @@ def reproduce(
     """
     from accord.studies import Analysis, find
     from accord.studies.export import export_runs
-    from accord.studies.finished import Finished, as_wide, finished
+    from accord.studies.finished import Finished, finished, grown_before
     from accord.studies.outcome import plain
     from accord.studies.results import added
     from accord.studies.study import POOL
@@ -123,7 +123,7 @@ def reproduce(
     changed = sorted(change for change in changes if not change.startswith("run.")) + ["no grid"] * (not grid)
     if add:
         added({**plain(chosen, [], this_command()), "changed": changed}, path)  # refuses before anything is trained
-        chosen = as_wide(chosen, path)
+        chosen = grown_before(chosen, path)
         together = bool(grow or more_seeds or minutes is not None)
         earlier = finished(chosen, folder / POOL, path, asked, together=together)
     if plan:

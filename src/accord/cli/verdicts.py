@@ -31,6 +31,8 @@ def verdicts(
     Where the folder has STUDY.plan.json, what `accord reproduce STUDY --plan --add --json` printed, the report has the
     hours that are left."""
     from accord.core.files import write_text
+    from accord.studies import everything
+    from accord.studies.bundled import changes
     from accord.studies.html import html
     from accord.studies.page import page
     from accord.studies.plan import files_in, read_plan
@@ -52,6 +54,11 @@ def verdicts(
     for path, content in written.items():
         write_text(path, content)
     print(text.partition("\n")[0])
+    known = everything()
+    if changed := sum(bool(changes(one, known)) or one.name not in known for one in results):
+        print(
+            f"{changed} of {len(results)} files are of studies of yours or of changed settings: they answer no number"
+        )
     print(f"{output}: {len(results)} stud{'y' if len(results) == 1 else 'ies'}")
 
 

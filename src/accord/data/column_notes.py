@@ -36,7 +36,7 @@ def notes_on_columns(columns: "Sequence[Column]", values: Mapping[str, Tensor], 
         different = len(there.unique())
         if different <= 1 and not column.indicator:
             yield f"column {column.name} has one value in all training data, so it tells the model nothing"
-        elif column.levels is not None and different == len(there) >= _ROWS:
+        elif different == len(there) >= _ROWS and (column.levels is not None or bool((there == there.round()).all())):
             yield f"column {column.name} has another value in every training row: if it is an id, name it in `drop`"
 
 

@@ -8,10 +8,10 @@ from accord.core.errors import AccordError
 from accord.runs.text import Cells
 from accord.studies import Analysis, Cell, Study
 from accord.studies.analysis import printed_row
+from accord.studies.grow import as_wide
 from accord.studies.outcome import Result
 from accord.studies.published import Printed, find
 from accord.studies.results import AnalysisResults, Results, StudyResults
-from accord.studies.study import Place
 from accord.studies.text import printed_cells
 
 Bundled = Mapping[str, Study | Analysis]  # what comes with accord, by name: `everything()`
@@ -45,7 +45,7 @@ def answering(results: Sequence[Results], bundled: Bundled) -> dict[str, Results
 def check_bundled(results: Results, known: Study | Analysis) -> None:
     """Refuses results that are not those of the study that comes with accord under their name."""
     if isinstance(results, StudyResults) and isinstance(known, Study):
-        cells = {cell.key: cell for cell in known.cells}
+        cells = {cell.key: cell for cell in as_wide(known, results.results).cells}
         for result in results.results:
             cell = cells.get(result.cell.key)
             if cell is None:
@@ -55,7 +55,6 @@ def check_bundled(results: Results, known: Study | Analysis) -> None:
                 )
             if not results.changed:
                 _check_runs(results, result, cell)
-        _check_grids(results, known)
     actual, expected = _facts(results), _facts_of(known, results)
     for what in dict.fromkeys((*expected, *actual)):
         if actual.get(what) != expected.get(what):
@@ -69,30 +68,18 @@ def check_bundled(results: Results, known: Study | Analysis) -> None:
 
 def _check_runs(results: StudyResults, result: Result, cell: Cell) -> None:
     """Refuses runs that were shorter than the study's, unless these end by themselves, and grids that lack a point of
-    the study's; files of 0.1 do not say either."""
+    the study's or of a rival's: rules are compared that were tuned alike. Files of 0.1 do not say either."""
     rounds = cell.settings.get("train.rounds", 0)
     if result.rounds and result.rounds[0] < rounds and not cell.may_end_early:
         raise AccordError(
             f"{results.file} has runs of {result.rounds[0]} rounds for {result.cell}, and the study {results.name} that"
             f" comes with accord has {rounds}"
         )
-    for key, values in cell.grid.items():
-        if lacking := [value for value in values if result.cell.grid and value not in result.cell.grid.get(key, [])]:
+    for key, values in cell.grid.items() if any(one.cell.grid for one in results.results) else ():
+        if lacking := [value for value in values if value not in result.cell.grid.get(key, [])]:
             raise AccordError(
                 f"{results.file} has no runs with {key} = {lacking[0]} for {result.cell}, which the study"
-                f" {results.name} that comes with accord tries"
-            )
-
-
-def _check_grids(results: StudyResults, known: Study) -> None:
-    """Refuses rivals that were not tuned alike, as where one grid alone has grown."""
-    by_place: dict[Place, Result] = {}
-    for result in results.complete:
-        other = by_place.setdefault(known.place(result.cell.values), result)
-        if not result.cell.tuned_as(other.cell):
-            raise AccordError(
-                f"{results.file} has {result.cell} tuned over another grid than {other.cell}, so they cannot be"
-                f" compared: accord reproduce {known.name} --add trains what either lacks"
+                f" {results.name} or a rule beside it has tried: accord reproduce {results.name} --add trains them"
             )
 
 

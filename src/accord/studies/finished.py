@@ -1,14 +1,15 @@
 """Cells that earlier commands finished. `accord reproduce --add` trains none of them again, and plans none of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from accord.core.errors import AccordError
+from accord.studies.grow import as_wide
 from accord.studies.outcome import Result
 from accord.studies.results import StudyResults, read
-from accord.studies.study import Cell, Named, Place, Study
+from accord.studies.study import Cell, Named, Study
 
 
 @dataclass(frozen=True)
@@ -23,18 +24,10 @@ class Finished:
         return [result.cell for result in (*self.here, *self.kept)]
 
 
-def as_wide(study: Study, path: Path) -> Study:
-    """The study with the values by which grids have grown in the results file `path`, so that no cell loses a point of
-    its grid."""
-    wider: dict[Place, dict[str, list[Any]]] = {place: dict(keys) for place, keys in study.wider.items()}
-    grids = {cell.key: cell.grid for cell in study.cells}
-    earlier = _earlier(path)
-    for result in earlier.results if earlier else ():
-        grown = wider.setdefault(study.place(result.cell.values), {})
-        for key, tried in grids.get(result.cell.key, {}).items():
-            more = [value for value in result.cell.grid.get(key, []) if value not in (*tried, *grown.get(key, []))]
-            grown[key] = [*grown.get(key, []), *more]
-    return replace(study, wider=wider)
+def grown_before(study: Study, path: Path) -> Study:
+    """The study with grids as wide as in the results file `path`, so that no cell loses a point of its grid."""
+    known = _earlier(path)
+    return study if known is None else as_wide(study, known.results)
 
 
 def finished(

@@ -25,3 +25,17 @@ def grown(study: Study, results: Sequence[Result], rule: str) -> Study:
         for key, value in beyond.items():
             keys[key] = [*keys.get(key, []), *([] if value in keys.get(key, []) else [value])]
     return study if wider == study.wider else replace(study, wider=wider)
+
+
+def as_wide(study: Study, results: Sequence[Result]) -> Study:
+    """The study with the values by which the grids of these results have grown: a place's grid is as wide as that of
+    any rival."""
+    wider: dict[Place, dict[str, list[Any]]] = {place: dict(keys) for place, keys in study.wider.items()}
+    grids = {cell.key: cell.grid for cell in study.cells}
+    for result in results:
+        grown = wider.setdefault(study.place(result.cell.values), {})
+        for key, tried in grids.get(result.cell.key, {}).items():
+            known = [*tried, *grown.get(key, [])]
+            more = [value for value in result.cell.grid.get(key, []) if value not in known]
+            grown[key] = [*grown.get(key, []), *more]
+    return replace(study, wider=wider)

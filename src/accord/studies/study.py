@@ -46,12 +46,6 @@ class Cell:
         """What tells it from the study's other cells."""
         return frozenset(self.values.items())
 
-    def tuned_as(self, other: "Cell") -> bool:
-        """Whether its grid has the points of another's, in whatever order."""
-        pairs = [(values, other.grid.get(key, [])) for key, values in self.grid.items()]
-        alike = all(len(ours) == len(theirs) and all(value in theirs for value in ours) for ours, theirs in pairs)
-        return alike and self.grid.keys() == other.grid.keys()
-
     @property
     def may_end_early(self) -> bool:
         """Whether its runs end by themselves once they no longer improve."""
@@ -143,7 +137,8 @@ class Study:
         for value in values.values():
             grid |= self.grids.get(value, {})
         for key, more in self.wider.get(self.place(values), {}).items():
-            grid[key] = [*grid[key], *more]
+            if key in grid:  # a rival may have keys that others have not
+                grid[key] = [*grid[key], *more]
         # an empty list takes a key out of an included grid
         return {key: values for key, values in grid.items() if values}
 
@@ -192,13 +187,19 @@ class Study:
                 yield point, PlannedRun(experiment, seed, {**cell.values, **point}, experiment.folder(seed))
 
     def named(self, folder: Path) -> "list[Named]":
-        """All cells with their runs. To name a run takes a while, so whoever trains and then reads asks once."""
-        return [self._named(cell, folder) for cell in self.cells]
+        """All cells with their runs. To name a run takes a while, so whoever trains and then reads asks once; and data
+        that cannot be had are asked for once."""
+        lacking: dict[tuple[Any, Any], NoData] = {}
+        return [self._named(cell, folder, lacking) for cell in self.cells]
 
-    def _named(self, cell: Cell, folder: Path) -> "Named":
+    def _named(self, cell: Cell, folder: Path, lacking: dict[tuple[Any, Any], NoData]) -> "Named":
+        data = cell.settings.get("data.name"), cell.settings.get("data.source")
         try:
+            if data in lacking:
+                raise lacking[data]
             return Named(cell, list(self.runs(cell, folder)))
         except NoData as error:
+            lacking[data] = error
             return Named(cell, [], str(error), error.data)
         except AccordError as error:
             return Named(cell, [], str(error))
