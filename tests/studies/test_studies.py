@@ -310,6 +310,15 @@ def test_a_study_is_carried_out_and_told(carried_out: Path) -> None:
     assert [cell["done"] for cell in content["cells"]] == [4, 4, 4]
 
 
+def test_of_many_runs_one_after_another_the_fifth_and_later_have_a_line_each(tmp_path: Path) -> None:
+    """Outside of a terminal; the first four are told of at every evaluation."""
+    (tmp_path / "tiny.toml").write_text(TINY)
+    code, _, err = inside(tmp_path, "reproduce", "tiny.toml", "run.engine=sequential")
+    lines = [line for line in err.splitlines() if "· seed" in line]
+    assert code == 0 and sum("· round 2/4" in line for line in lines) == 4, err
+    assert sum("done after round 4" in line for line in lines) == 12 - 4 and len(lines) == 4 * 3 + 8
+
+
 def test_the_grids_point_is_chosen_by_held_out_data(carried_out: Path) -> None:
     """Recomputed from the run folders' own rows."""
     study = load(str(carried_out / "tiny.toml"))

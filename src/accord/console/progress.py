@@ -13,14 +13,17 @@ from accord.runs.run import Run
 from accord.training.hooks import Event
 
 _SECONDS = 30.0  # after which the next round prints a line
+_IN_FULL = 4  # runs one after another whose every evaluation has a line; of more a line each is enough
 
 
 class Lines:
     """One plain line per evaluation, and one at least every half minute, for logs; of many runs in lockstep, that line
-    alone. Of notes, those in `noted` have been printed."""
+    alone, and of many runs one after another, from the fifth on, that line and one at their end. Of notes, those in
+    `noted` have been printed."""
 
     def __init__(self, console: Console, noted: set[str] | None = None) -> None:
         self.console, self.title, self._when = console, "", time.monotonic()
+        self._runs = 0
         self._noted = set() if noted is None else noted
         self._pack, self._warnings, self._stops = Pack(), Warnings(), Stops()
 
@@ -38,12 +41,14 @@ class Lines:
     def start(self, title: str, rounds: int, reached: int) -> None:
         self._tell_stops()
         self.title = title
-        self._line(f"{title}: {how_far(rounds, reached)}")
+        self._runs += 1
+        if self._runs <= _IN_FULL:
+            self._line(f"{title}: {how_far(rounds, reached)}")
 
     def round(self, event: Event) -> None:
         for text in self._warnings.of(self.title, event):
             self._line(f"{self.title} · {text}")
-        if event.row.evaluation is not None or self._is_due:
+        if (event.row.evaluation is not None and self._runs <= _IN_FULL) or self._is_due:
             self._line(f"{self.title} · round {event.round}/{event.rounds} · {news(event.row)}")
 
     def note(self, text: str) -> None:
@@ -52,7 +57,9 @@ class Lines:
             self._line(text)
 
     def end(self, run: Run) -> None:
-        if text := ending(run):
+        if self._runs > _IN_FULL:
+            self._line(self._of_end(self.title, run))
+        elif text := ending(run):
             self._line(f"{self.title} · {text}")
 
     def begin(self, title: str, runs: int, rounds: int, reached: int) -> None:
@@ -75,11 +82,11 @@ class Lines:
             if self._pack.over or self._is_due:
                 self._line(str(self._pack))
         else:
-            self._tell_end(title, run)
+            self._line(f"{self._of_end(title, run)} · {self._pack}")
 
-    def _tell_end(self, title: str, run: Run) -> None:
+    def _of_end(self, title: str, run: Run) -> str:
         latest = f" · {news(run.recorded[-1])}" if run.recorded else ""
-        self._line(f"{title} · {ending(run) or f'done after round {run.rounds}'}{latest} · {self._pack}")
+        return f"{title} · {ending(run) or f'done after round {run.rounds}'}{latest}"
 
     def _tell_stops(self) -> None:
         for text in self._stops.take():
