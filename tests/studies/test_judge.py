@@ -12,8 +12,9 @@ import pytest
 from accord.studies import load
 from accord.studies.analysis_claims import judge_analysis
 from accord.studies.claim import Claim
+from accord.studies.differences import Comparison, Difference, compare, measured
 from accord.studies.judge import judge
-from accord.studies.outcome import PROTOCOL, Comparison, Difference, Figures, Result, compare, measured
+from accord.studies.outcome import PROTOCOL, Figures, Result
 from accord.studies.page import page
 from accord.studies.results import AnalysisResults, StudyResults, read, read_all
 from accord.studies.simulate import Truth, verdicts

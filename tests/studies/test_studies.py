@@ -14,7 +14,8 @@ from accord.core.errors import AccordError
 from accord.studies import Analysis, everything, load
 from accord.studies import find as find_study
 from accord.studies.claim import Claim, claims
-from accord.studies.outcome import gather, paired
+from accord.studies.differences import paired
+from accord.studies.outcome import gather
 from accord.studies.page import page
 from accord.studies.results import read
 from accord.studies.study import within

@@ -15,7 +15,7 @@ from accord.core.errors import AccordError
 if TYPE_CHECKING:
     from accord.core.metrics import Metric
     from accord.runs.reader import Recorded
-    from accord.studies.outcome import Difference
+    from accord.studies.differences import Difference
 
 _SPLITS = {
     "test": "on the test set",
@@ -104,7 +104,7 @@ def _compared(
     ours: "Sequence[Recorded]", theirs: "Sequence[Recorded]", on: str | None, rule: str
 ) -> "tuple[dict[str, Any], Difference]":
     """The difference of two kinds of runs, and what is told of it."""
-    from accord.studies.outcome import paired
+    from accord.studies.differences import paired
 
     sides = [_figures(runs, rule) for runs in (ours, theirs)]
     names = set.intersection(*(set(values) for side in sides for values in side.values()))

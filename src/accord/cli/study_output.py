@@ -29,7 +29,7 @@ def print_study(study: "Study", results: "list[Result]", rule: str) -> None:
     """A row per cell: ours by the rule and by the others, the settings chosen, and theirs; then the rivals'
     differences."""
     from accord.console.tables import print_cells
-    from accord.studies.outcome import compare
+    from accord.studies.differences import compare
     from accord.studies.text import comparison_cells, result_cells
 
     console = Console()

@@ -8,8 +8,8 @@ from typing import Any, TypeGuard
 
 from accord.core.errors import AccordError
 from accord.studies.claim import Claim
+from accord.studies.differences import Comparison, Difference, paired
 from accord.studies.judge import judge
-from accord.studies.outcome import Comparison, Difference, paired
 from accord.studies.results import AnalysisResults
 from accord.studies.study import within
 from accord.studies.verdict import Verdict

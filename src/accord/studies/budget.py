@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from accord.studies.claim import claims
-from accord.studies.outcome import Comparison, Result, compare
+from accord.studies.differences import Comparison, compare
+from accord.studies.outcome import Result
 from accord.studies.study import Named, Study
 from accord.studies.verdict import SEEDS
 

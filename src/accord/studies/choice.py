@@ -17,7 +17,8 @@ from accord.runs.left_out import LeftOut
 from accord.runs.selection import Selected
 from accord.runs.text import Cells
 from accord.studies.choose import LEFT_OUT, Question, Reached, rules
-from accord.studies.outcome import MAIN_RULE, Comparison, Figures, compare, gather, measured, paired
+from accord.studies.differences import Comparison, compare, measured, paired
+from accord.studies.outcome import MAIN_RULE, Figures, gather
 from accord.studies.statistics import Estimate
 from accord.studies.study import Settings, Study, edges
 from accord.studies.text import interval_text

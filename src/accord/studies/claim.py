@@ -4,8 +4,8 @@ import tomllib
 from dataclasses import dataclass, field
 
 from accord.core.errors import AccordError, did_you_mean
+from accord.studies.differences import Comparison
 from accord.studies.files import FILES, check_keys
-from accord.studies.outcome import Comparison
 from accord.studies.study import within
 from accord.studies.study_file import load
 

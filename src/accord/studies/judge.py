@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from accord.studies.claim import Claim
-from accord.studies.outcome import Comparison, paired
+from accord.studies.differences import Comparison, paired
 from accord.studies.statistics import Estimate, estimate, explains, heterogeneity, scipy_stats
 from accord.studies.text import interval_text
 from accord.studies.trend import position, trend

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from accord.studies.analysis import Analysis
-from accord.studies.outcome import Comparison, Difference, Result, compare
+from accord.studies.differences import Comparison, Difference, compare
+from accord.studies.outcome import Result
 from accord.studies.statistics import Estimate, holm
 from accord.studies.study import Study
 from accord.studies.verdict import MARGIN, SEEDS, pooled

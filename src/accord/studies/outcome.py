@@ -1,5 +1,4 @@
-"""What a study came to: per cell the figures by each selection rule, beside what was printed, and paired differences
-between rivals.
+"""What a study came to: per cell the figures by each selection rule, beside what was printed.
 
 Settings are chosen in the same way for every method: among the points of the grid, the one whose runs are best on
 average over seeds. By the main rule, `held-out`, "best" is what participating clients' held-out data say; by `oracle`
@@ -11,27 +10,21 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from accord.core.errors import AccordError
-from accord.core.metrics import GAPS, Metric
+from accord.core.metrics import Metric
 from accord.experiments.sweep import PlannedRun
 from accord.runs.evaluation import History
 from accord.runs.reader import Recorded, load
 from accord.runs.selection import select
 from accord.studies.published import Printed, elsewhere, find, own_rules
-from accord.studies.statistics import Estimate, estimate
-from accord.studies.study import Cell, Named, Settings, Study, edges
+from accord.studies.study import Cell, Named, Settings, Study
 
 # Of what a results file holds and how its figures were chosen. Results of different protocols are not to be judged
 # together.
 PROTOCOL = 1
 MAIN_RULE = "held-out"  # what claims are judged by, whatever the table's own rule
-
-CONTROLS = ("scaled", "length")  # the control of a rival `gma` is the rival `gma-scaled`, or `gma-length`
 
 
 @dataclass(frozen=True)
@@ -158,118 +151,6 @@ def _tested(values: dict[str, float]) -> dict[str, float]:
 def _average(by_seed: Mapping[int, Mapping[str, float]], split: str) -> float:
     values = [figures.get(split, math.nan) for figures in by_seed.values()]
     return sum(values) / len(values)
-
-
-# ------------------------------------------------------------------------------------------------ differences
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How far one rival is ahead of another, paired by seed: the mean, and a 95 % interval (Student's t) where there
-    are seeds enough."""
-
-    by_seed: dict[int, float]
-
-    @property
-    def seeds(self) -> int:
-        return len(self.by_seed)
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.by_seed.values())
-
-    @cached_property
-    def interval(self) -> Estimate:
-        return estimate(np.array([list(self.by_seed.values())]))
-
-    @property
-    def clear(self) -> bool:
-        """Whether the interval leaves out 0."""
-        return self.interval.low > 0 or self.interval.high < 0
-
-
-def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:
-    """Differences over the seeds that both have; None if there is none."""
-    gaps = {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
-    return Difference(gaps) if gaps else None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A rival against the one that others are measured by, in one place of the table."""
-
-    where: dict[str, str]
-    rival: str
-    against: str
-    difference: Difference | None
-    printed: float | None = None  # the difference as the paper has it, in percentage points
-    # against rivals that take a step as short: see `CONTROLS`
-    controls: dict[str, Difference | None] = field(default_factory=dict)
-    compare: str = ""  # the axis that the rivals are values of
-    same_point: bool | None = None  # whether both did best at the same point of the grid; None without a grid
-    held_back: bool = False  # whether the grid ends where the rival does best, and not where the other does
-
-
-def compare(study: Study, results: Sequence[Result], metric: str, rule: str) -> list[Comparison]:
-    """Every rival against `study.against`, wherever both have figures. `metric` is a split, or a gap: see
-    `measured`."""
-    by_place: dict[tuple[tuple[str, str], ...], dict[str, Result]] = {}
-    for result in results:
-        where = tuple((axis, value) for axis, value in result.cell.values.items() if axis != study.compare)
-        by_place.setdefault(where, {})[result.cell.values[study.compare]] = result
-    comparisons = []
-    for where, rivals in by_place.items():
-        base = rivals.get(study.against)
-        for name, result in rivals.items():
-            if base is None or name == study.against:
-                continue
-            printed = result.printed[0].value - base.printed[0].value if result.printed and base.printed else None
-            gap = _gap(result, base, metric, rule)
-            controls = {
-                kind: _gap(result, rivals[f"{name}-{kind}"], metric, rule)
-                for kind in CONTROLS
-                if f"{name}-{kind}" in rivals
-            }
-            grid = _same_point(result, base, rule), _held_back(result, base, rule)
-            comparisons.append(
-                Comparison(dict(where), name, study.against, gap, printed, controls, study.compare, *grid)
-            )
-    return comparisons
-
-
-def _same_point(result: Result, other: Result, rule: str) -> bool | None:
-    points = [of.figures[rule].point for of in (result, other) if rule in of.figures]
-    return points[0] == points[1] if len(points) == 2 and all(points) else None
-
-
-def _held_back(result: Result, other: Result, rule: str) -> bool:
-    if rule not in result.figures or rule not in other.figures:
-        return False
-    point, others = result.figures[rule].point, other.figures[rule].point
-    return any(others.get(key) != point[key] for key in edges(result.cell.grid, point))
-
-
-def _gap(result: Result, other: Result, metric: str, rule: str) -> Difference | None:
-    if rule not in result.figures or rule not in other.figures:
-        return None
-    ours, theirs = (_measured_by_seed(of.figures[rule], metric) for of in (result, other))
-    return paired(ours, theirs)
-
-
-def _measured_by_seed(figures: Figures, metric: str) -> dict[int, float]:
-    by_seed = {seed: measured(values, metric) for seed, values in figures.by_seed.items()}
-    return {seed: value for seed, value in by_seed.items() if value is not None}
-
-
-def measured(values: Mapping[str, float], metric: str) -> float | None:
-    """A metric of one run, the more the better: a split (`test`), or a gap with its sign turned (`train - test`,
-    `participation`)."""
-    gap = GAPS.get(metric)
-    first, minus, second = metric.partition(" - ") if gap is None else (gap.first, " - ", gap.second)
-    if first not in values or (minus and second not in values):
-        return None
-    value = values[second] - values[first] if minus else values[first]
-    return value if math.isfinite(value) else None  # a model that diverged
 
 
 def plain(study: Study, results: Sequence[Result], command: str, runs: Sequence[PlannedRun] = ()) -> dict[str, Any]:

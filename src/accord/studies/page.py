@@ -11,12 +11,13 @@ from accord.studies.bundled import answering, changes
 from accord.studies.by_round import TARGET_MARGIN, TITLES, by_round, by_round_cells, medians_by_round
 from accord.studies.claim import Claim, claims
 from accord.studies.claims_text import Judged, claims_in_full, claims_in_short
+from accord.studies.differences import compare
 from accord.studies.judge import judge
 from accord.studies.levels import levels_text
 from accord.studies.map import drawn, is_map
 from accord.studies.map_text import choice_cells, pooled_cells, sentence
 from accord.studies.not_run import not_run
-from accord.studies.outcome import MAIN_RULE, compare
+from accord.studies.outcome import MAIN_RULE
 from accord.studies.plan import StudyPlan
 from accord.studies.published import numbers
 from accord.studies.results import AnalysisResults, Results, StudyResults, naming

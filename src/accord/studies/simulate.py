@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 
 from accord.studies.claim import Claim
+from accord.studies.differences import Comparison, Difference
 from accord.studies.judge import judge
-from accord.studies.outcome import Comparison, Difference
 
 
 @dataclass(frozen=True)

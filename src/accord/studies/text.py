@@ -5,7 +5,8 @@ from typing import Any
 
 from accord.core.metrics import Metric
 from accord.runs.text import Cells, spread
-from accord.studies.outcome import CONTROLS, Comparison, Difference, Result
+from accord.studies.differences import CONTROLS, Comparison, Difference
+from accord.studies.outcome import Result
 from accord.studies.published import Printed, elsewhere, find
 from accord.studies.statistics import Estimate, holm
 from accord.studies.study import Study, edges

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from accord.studies.claim import Claim
-from accord.studies.outcome import Comparison, Difference
+from accord.studies.differences import Comparison, Difference
 from accord.studies.statistics import Estimate, estimate
 from accord.studies.text import interval_text
 from accord.studies.verdict import MARGIN, SEEDS, Verdict, called, control_name, matrix, size_remark

@@ -17,7 +17,7 @@ import numpy as np
 
 from accord.core.metrics import Metric
 from accord.studies.claim import Claim
-from accord.studies.outcome import Difference
+from accord.studies.differences import Difference
 from accord.studies.statistics import Array, Estimate, estimate
 from accord.studies.text import ACCURACY, interval_text
 
