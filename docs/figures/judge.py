@@ -75,6 +75,16 @@ def methods() -> None:
             print(f"| {title}, {cells} | " + " | ".join(f"{100 * count / DRAWS:.1f}" for count in counts) + " |")
 
 
+def trends() -> None:
+    """A gain of half a point everywhere, four seeds: how often it is said to grow along the axis of three or four
+    sizes."""
+    tables = {"60 cells": (5, 3, 4), "8 cells": (1, 4, 2), "4 cells": (1, 4, 1)}
+    print("| no trend, 4 seeds | " + " | ".join(tables) + " |\n|---" + "|---" * len(tables) + "|")
+    for title, world in WORLDS.items():
+        found = [verdicts(Truth(0.5, 4, shape, **world), "grows", DRAWS, axis="clients") for shape in tables.values()]
+        print(f"| {title} | " + " | ".join(f"{100 * counts['confirmed'] / DRAWS:.1f}" for counts in found) + " |")
+
+
 def curves() -> None:
     """How often a gain is confirmed, by seeds."""
     figure = Figure(figsize=(7.2, 2.6), layout="constrained")
@@ -119,5 +129,6 @@ def adding() -> None:
 
 if __name__ == "__main__":
     methods()
+    trends()
     curves()
     adding()

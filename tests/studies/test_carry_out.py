@@ -57,6 +57,15 @@ def test_every_run_is_trained_once_and_every_cell_complete(tiny: Callable[..., S
     assert not done.cut_short and done.missing == 0 and all(result.complete for result in done.results)
 
 
+def test_a_grid_that_has_grown_has_every_point_once(tiny: Callable[..., Study]) -> None:
+    """What one rival's grid has grown by may be in another's from the start."""
+    study = tiny()
+    (first, *_) = study.cells
+    (key,) = first.grid
+    wider = replace(study, wider={study.place(first.values): {key: [first.grid[key][0], 7.0]}})
+    assert wider.cells[0].grid[key] == [*first.grid[key], 7.0]
+
+
 def test_a_grid_grows_as_often_as_it_may(tiny: Callable[..., Study], tmp_path: Path) -> None:
     study = tiny(rule=["mean"])
     train = Trainer()

@@ -42,7 +42,7 @@ def simulated(study: Study, effect: Effect, seed: int = 0, noise: float = 0.005,
                 own = noise * (math.sqrt(shared) * luck + math.sqrt(1 - shared) * rng.standard_normal())
                 by_seed[number] = {"test": at + effect(cell.values) + own}
             figures[rule] = Figures({}, by_seed)
-        results.append(Result(cell, figures, [], len(study.seeds), len(study.seeds)))
+        results.append(Result(cell, figures, [], len(study.seeds), len(study.seeds), (200, 200)))
     return results
 
 

@@ -229,6 +229,14 @@ def test_with_add_grids_of_rivals_grow_together_or_not_at_all(here: Path) -> Non
     assert "left out" not in err and cells["mean"]["grid"] == cells["gma"]["grid"]
 
 
+def test_with_add_a_rival_that_is_asked_for_alone_tries_the_points_that_others_have_grown_by(here: Path) -> None:
+    added(here, "--only", "rule=mean+gma", "--grow", "1")
+    added(here, "--only", "rule=gma-scaled")
+    cells = cells_of(here)
+    assert len({str(cell["grid"]) for cell in cells.values()}) == 1 and len(cells) == 3
+    assert all(len(values) > 2 for values in cells["gma-scaled"]["grid"].values())
+
+
 def test_with_add_runs_that_are_there_are_read_again(here: Path) -> None:
     added(here, "--only", "rule=gma")
     _, err, _ = added(here, "--only", "rule=gma", "--export", "runs.xz")

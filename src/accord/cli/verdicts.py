@@ -49,7 +49,8 @@ def verdicts(
     _check_replaceable(output)
     results = read_all(files)
     text = _with_links_that_lead(page(results, [read_plan(file) for file in plans]), output.parent)
-    written = {output: text, output.with_name(_PAGE): html(text, results)}  # both, before either is written
+    # both are made before either is written, and the larger goes first: a full disk then replaces neither
+    written = {output.with_name(_PAGE): html(text, results), output: text}
     output.parent.mkdir(parents=True, exist_ok=True)
     for path, content in written.items():
         write_text(path, content)

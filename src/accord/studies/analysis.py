@@ -5,9 +5,10 @@ analysis = "participation"
 participants = [5]
 [settings]            # settings of its runs, if it trains
 "train.rounds" = 100
-[places.aggregation]  # where the paper's numbers stand among its rows: what a value of a column of published.csv is
-called here gma = { rule = "fedavg + gma(0.4)" } [places.split]        # `column` is the column of the number,
-everything else says which row it is in "participating trial mean" = { column = "participating (%)" }
+[places.aggregation]  # where the paper's numbers are: what a value of a column of published.csv is called here
+gma = { rule = "fedavg + gma(0.4)" }
+[places.split]        # `column` is the column of the number, everything else says which row it is in
+"participating trial mean" = { column = "participating (%)" }
 """
 
 import inspect

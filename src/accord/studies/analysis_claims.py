@@ -30,7 +30,10 @@ def judge_analysis(claim: Claim, results: AnalysisResults) -> Verdict:
     else:
         difference = _ahead(claim, points, claim.against)
         controls = {"length": _ahead(claim, points, claim.control)}
-        comparisons = [Comparison({}, claim.rival, claim.against, difference, controls=controls)]
+        diverged = sum(
+            _figure(claim, point) is None for point in points if point.get("rule") in (claim.rival, claim.against)
+        )
+        comparisons = [Comparison({}, claim.rival, claim.against, difference, controls=controls, diverged=diverged)]
     return judge(replace(claim, only={}), comparisons)  # the points that it is about are chosen
 
 
@@ -55,26 +58,32 @@ def _along(claim: Claim, points: Sequence[Mapping[str, Any]]) -> list[Comparison
     ]
 
 
-def _ahead(claim: Claim, points: Sequence[Mapping[str, Any]], other: str) -> Difference | None:
-    """By how much the claim's rival is ahead of another rule, trial by trial. Its metric is a column in per cent, or
-    one less another: `A - B`."""
+def _figure(claim: Claim, point: Mapping[str, Any]) -> float | None:
+    """Of a trial: the claim's metric, a column in per cent, or one less another (`A - B`); None where it diverged."""
     column, _, less = claim.metric.partition(" - ")
-    columns = [column, less] if less else [column]
+    values = [value for name in filter(None, (column, less)) if _is_number(value := point.get(name))]
+    return None if len(values) < 1 + bool(less) else (values[0] - sum(values[1:])) / 100
+
+
+def _ahead(claim: Claim, points: Sequence[Mapping[str, Any]], other: str) -> Difference | None:
+    """By how much the claim's rival is ahead of another rule, trial by trial."""
     by_rule: dict[str, dict[int, float]] = {claim.rival: {}, other: {}}
     for point in points:
         rule, trial = point.get("rule"), point.get("trial", point.get("seed"))
-        figures = [value for name in columns if _is_number(value := point.get(name))]
-        if rule not in by_rule or len(figures) < len(columns):  # a trial that diverged has none
+        figure = _figure(claim, point)
+        if rule not in by_rule or figure is None:
             continue
         if not isinstance(trial, int) or trial in by_rule[rule]:
             raise AccordError(f"the trials of {rule} are damaged: {trial!r} is no number, or is there twice")
-        by_rule[rule][trial] = (figures[0] - sum(figures[1:])) / 100
+        by_rule[rule][trial] = figure
     return paired(by_rule[claim.rival], by_rule[other])
 
 
 def _holds(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> Verdict:
     """Whether each statement is true of every row: one may contradict it, and none can prove it. It is open where rows
     have no number to tell by."""
+    if len({str(sorted(row.items())) for row in rows}) < len(rows):
+        raise AccordError("a row of its table is there twice")
     reasons, kinds, counts = [], set(), []
     for statement in claim.holds:
         sign = next((sign for sign in _COMPARED if sign in statement), None)
@@ -84,12 +93,13 @@ def _holds(claim: Claim, rows: Sequence[Mapping[str, Any]]) -> Verdict:
         pairs = [(row.get(left), row.get(right)) for row in rows]
         known = [(a, b) for a, b in pairs if _is_number(a) and _is_number(b)]
         true = sum(_COMPARED[sign](a, b) for a, b in known)
-        kinds.add("refuted" if true < len(known) else "consistent" if known and len(known) == len(rows) else "open")
+        whole = "consistent" if len(known) == len(rows) else "open"
+        kinds.add("refuted" if true < len(known) else whole)
         counts.append(f"in {true} of {len(rows)} rows")
         reasons.append(
             f"`{statement}` {counts[-1]}" + f", {len(rows) - len(known)} without it" * (len(known) < len(rows))
         )
-    kind = "refuted" if "refuted" in kinds else "open" if "open" in kinds else "consistent"
+    kind = next(kind for kind in ("refuted", "open", "consistent") if kind in kinds)
     return Verdict(kind, "; ".join(reasons), "holds " + " and ".join(dict.fromkeys(counts)))
 
 

@@ -68,14 +68,16 @@ def check_bundled(results: Results, known: Study | Analysis) -> None:
 
 def _check_runs(results: StudyResults, result: Result, cell: Cell) -> None:
     """Refuses runs that were shorter than the study's, unless these end by themselves, and grids that lack a point of
-    the study's or of a rival's: rules are compared that were tuned alike. Files of 0.1 do not say either."""
+    the study's or of a rival's: rules are compared that were tuned alike. Files of 0.1 have no grids: they must
+    answer no paper."""
     rounds = cell.settings.get("train.rounds", 0)
     if result.rounds and result.rounds[0] < rounds and not cell.may_end_early:
         raise AccordError(
             f"{results.file} has runs of {result.rounds[0]} rounds for {result.cell}, and the study {results.name} that"
             f" comes with accord has {rounds}"
         )
-    for key, values in cell.grid.items() if any(one.cell.grid for one in results.results) else ():
+    has_grids = results.study.paper is not None or any(one.cell.grid for one in results.results)
+    for key, values in cell.grid.items() if has_grids else ():
         if lacking := [value for value in values if value not in result.cell.grid.get(key, [])]:
             raise AccordError(
                 f"{results.file} has no runs with {key} = {lacking[0]} for {result.cell}, which the study"

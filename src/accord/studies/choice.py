@@ -17,7 +17,7 @@ from accord.runs.left_out import LeftOut
 from accord.runs.selection import Selected
 from accord.runs.text import Cells
 from accord.studies.choose import LEFT_OUT, Question, Reached, rules
-from accord.studies.differences import Comparison, compare, measured, paired
+from accord.studies.differences import Comparison, by_seed, compare, paired
 from accord.studies.outcome import MAIN_RULE, Figures, gather
 from accord.studies.statistics import Estimate
 from accord.studies.study import Settings, Study, edges
@@ -31,7 +31,7 @@ CHOSEN = "chosen by held-out data"
 
 @dataclass(frozen=True)
 class Choice:
-    """The answer. `found` is how far what was chosen is ahead of averaging, and `verdict` what the judge calls it;
+    """The answer. `estimate` is how far what was chosen is ahead of averaging, and `verdict` what the judge calls it;
     `rivals` has every rule by itself, in intervals that hold all at once (Bonferroni)."""
 
     metric: Metric
@@ -85,7 +85,9 @@ def decide(question: Question, reached: Reached) -> Choice:
     others = Counter(rule for rule in chosen.values() if rule != study.against)
     comparisons = compare(study, results, JUDGE, MAIN_RULE)
     by_rival = {rule: [c for c in comparisons if c.rival == rule] for rule in candidates if rule != study.against}
-    gaps = [paired(_judged(of[chosen[place]]), _judged(of[study.against])) for place, of in figures.items()]
+    gaps = [
+        paired(*(by_seed(of[rule], JUDGE) for rule in (chosen[place], study.against))) for place, of in figures.items()
+    ]
     level = 1 - 0.05 / len(by_rival)
     return Choice(
         metric=question.metric,
@@ -109,11 +111,6 @@ def _best(of: dict[str, Figures], candidates: Sequence[str]) -> str:
 
 def _heldout(figures: Figures) -> float:
     return statistics.fmean(figures.of("heldout"))
-
-
-def _judged(figures: Figures) -> dict[int, float]:
-    by_seed = {seed: measured(values, JUDGE) for seed, values in figures.by_seed.items()}
-    return {seed: value for seed, value in by_seed.items() if value is not None}
 
 
 def _over_control(cells: Sequence[Comparison], level: float) -> Estimate | None:
@@ -238,7 +235,7 @@ def _named(choice: Choice) -> list[str]:
 
 
 def _selected(figures: Figures) -> dict[str, Selected]:
-    judged = _judged(figures)
+    judged = by_seed(figures, JUDGE)
     return {str(seed): Selected(MAIN_RULE, [], {JUDGE: value}) for seed, value in judged.items()}
 
 
@@ -271,7 +268,7 @@ def _plain_rule(choice: Choice, rule: str) -> dict[str, Any]:
         "settings": choice.study.axes[choice.study.compare][rule],
         "rates": {place: of.point for place, of in places.items()},
         "heldout": {place: _heldout(of) for place, of in places.items()},
-        JUDGE: {place: _judged(of) for place, of in places.items()},
+        JUDGE: {place: by_seed(of, JUDGE) for place, of in places.items()},
         "ahead": estimate and asdict(estimate),
         "ahead_of_control": control and asdict(control),
     }

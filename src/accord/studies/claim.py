@@ -23,7 +23,7 @@ class Claim:
     only: dict[str, list[str]] = field(default_factory=dict)
     rival: str = ""
     expects: str = "ahead"
-    metric: str = "test"  # or another split, or a gap: `outcome.measured`
+    metric: str = "test"  # or another split, or a gap: `differences.measured`
     axis: str = ""  # what it grows or falls with
     order: list[str] = field(default_factory=list)  # the axis's values, from low to high, where they are no numbers
     against: str = ""  # of an analysis: the rule that the rival is measured by
@@ -31,8 +31,8 @@ class Claim:
     rule: str = ""  # the rule it is judged by, in place of held-out selection and the table's own
     holds: list[str] = field(default_factory=list)  # of an analysis's table: `column <= column`, or >=
     how: str = ""  # of a claim that is described, not judged: what to look at
+    data: str = ""  # what to know of how the figures that judge it came about
     ours: str = ""  # of a question that no paper puts so: why we ask it
-    parts: str = ""  # an axis whose values the claim names one by one: each has a verdict
 
     def __post_init__(self) -> None:
         if self.expects not in EXPECTS:
@@ -46,7 +46,7 @@ class Claim:
 
     def about(self, comparison: Comparison) -> bool:
         values = {**comparison.where, comparison.compare: comparison.rival}
-        rival = comparison.rival == self.rival or self.axis == comparison.compare
+        rival = comparison.rival == self.rival or (self.axis != "" and self.axis == comparison.compare)
         return rival and within(values, self.only)
 
     def places(self) -> int:

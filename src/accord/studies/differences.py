@@ -10,6 +10,7 @@ import numpy as np
 
 from accord.core.metrics import GAPS
 from accord.studies.outcome import Figures, Result
+from accord.studies.published import Printed
 from accord.studies.statistics import Estimate, estimate
 from accord.studies.study import Study, edges
 
@@ -59,6 +60,7 @@ class Comparison:
     # against rivals that take a step as short: see `CONTROLS`
     controls: dict[str, Difference | None] = field(default_factory=dict)
     compare: str = ""  # the axis that the rivals are values of
+    diverged: int = 0  # seeds of both in which one has no figure, since its model diverged
     same_point: bool | None = None  # whether both did best at the same point of the grid; None without a grid
     held_back: bool = False  # whether the grid ends where the rival does best, and not where the other does
 
@@ -76,18 +78,41 @@ def compare(study: Study, results: Sequence[Result], metric: str, rule: str) -> 
         for name, result in rivals.items():
             if base is None or name == study.against:
                 continue
-            printed = result.printed[0].value - base.printed[0].value if result.printed and base.printed else None
-            gap = _gap(result, base, metric, rule)
+            gap, printed = _gap(result, base, metric, rule), _printed_gap(study, result, base, metric, rule)
             controls = {
                 kind: _gap(result, rivals[f"{name}-{kind}"], metric, rule)
                 for kind in CONTROLS
                 if f"{name}-{kind}" in rivals
             }
-            grid = _same_point(result, base, rule), _held_back(result, base, rule)
             comparisons.append(
-                Comparison(dict(where), name, study.against, gap, printed, controls, study.compare, *grid)
+                Comparison(
+                    dict(where),
+                    name,
+                    study.against,
+                    gap,
+                    printed,
+                    controls,
+                    study.compare,
+                    diverged=_diverged(result, base, metric, rule),
+                    same_point=_same_point(result, base, rule),
+                    held_back=_held_back(result, base, rule),
+                )
             )
     return comparisons
+
+
+def _printed_gap(study: Study, result: Result, base: Result, metric: str, rule: str) -> float | None:
+    """How far a paper has the one ahead of the other, in points: by this rule, or else by the table's own."""
+    ours, theirs = (_printed(study, of.printed, metric, rule) for of in (result, base))
+    return None if ours is None or theirs is None else ours - theirs
+
+
+def _printed(study: Study, numbers: Sequence[Printed], metric: str, rule: str) -> float | None:
+    of_metric = [number for number in numbers if number.split == metric]
+    for wanted in (rule, study.rules[0]):
+        if values := [number.value for number in of_metric if (number.rule or study.rules[0]) == wanted]:
+            return statistics.fmean(values)  # of several seeds
+    return None
 
 
 def _same_point(result: Result, other: Result, rule: str) -> bool | None:
@@ -105,13 +130,24 @@ def _held_back(result: Result, other: Result, rule: str) -> bool:
 def _gap(result: Result, other: Result, metric: str, rule: str) -> Difference | None:
     if rule not in result.figures or rule not in other.figures:
         return None
-    ours, theirs = (_measured_by_seed(of.figures[rule], metric) for of in (result, other))
+    ours, theirs = (by_seed(of.figures[rule], metric) for of in (result, other))
     return paired(ours, theirs)
 
 
-def _measured_by_seed(figures: Figures, metric: str) -> dict[int, float]:
-    by_seed = {seed: measured(values, metric) for seed, values in figures.by_seed.items()}
-    return {seed: value for seed, value in by_seed.items() if value is not None}
+def _diverged(result: Result, other: Result, metric: str, rule: str) -> int:
+    if rule not in result.figures or rule not in other.figures:
+        return 0
+    figures = result.figures[rule], other.figures[rule]
+    known = [by_seed(of, metric).keys() for of in figures]
+    if not any(known):  # the data have no such split
+        return 0
+    return len((figures[0].by_seed.keys() & figures[1].by_seed.keys()) - (known[0] & known[1]))
+
+
+def by_seed(figures: Figures, metric: str) -> dict[int, float]:
+    """A metric of every seed that has it, as `measured` has it."""
+    known = {seed: measured(values, metric) for seed, values in figures.by_seed.items()}
+    return {seed: value for seed, value in known.items() if value is not None}
 
 
 def measured(values: Mapping[str, float], metric: str) -> float | None:

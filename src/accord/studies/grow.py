@@ -29,12 +29,11 @@ def grown(study: Study, results: Sequence[Result], rule: str) -> Study:
 
 def as_wide(study: Study, results: Sequence[Result]) -> Study:
     """The study with the values by which the grids of these results have grown: a place's grid is as wide as that of
-    any rival."""
+    any rival, also of one that the study leaves out (`--only`)."""
     wider: dict[Place, dict[str, list[Any]]] = {place: dict(keys) for place, keys in study.wider.items()}
-    grids = {cell.key: cell.grid for cell in study.cells}
     for result in results:
         grown = wider.setdefault(study.place(result.cell.values), {})
-        for key, tried in grids.get(result.cell.key, {}).items():
+        for key, tried in study.grid_of(result.cell.values).items():
             known = [*tried, *grown.get(key, [])]
             more = [value for value in result.cell.grid.get(key, []) if value not in known]
             grown[key] = [*grown.get(key, []), *more]

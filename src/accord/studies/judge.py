@@ -18,13 +18,14 @@ from dataclasses import replace
 import numpy as np
 
 from accord.studies.claim import Claim
-from accord.studies.differences import Comparison, paired
+from accord.studies.differences import Comparison, Difference, paired
 from accord.studies.statistics import Estimate, estimate, explains, heterogeneity, scipy_stats
 from accord.studies.text import interval_text
 from accord.studies.trend import position, trend
 from accord.studies.verdict import (
-    NEVER_RUN,
+    NO_CONTROL,
     NOT_PAIRED,
+    NOT_RUN,
     SEEDS,
     Verdict,
     called,
@@ -40,8 +41,12 @@ def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = 
     """What the comparisons of the claim's study say of it. `places` is how many cells it is about, run or not."""
     about = [_with_control(claim, c, comparisons) for c in comparisons if claim.about(c)]
     run = [c for c in about if c.difference is not None]
+    if diverged := sum(c.diverged for c in about):
+        return Verdict(
+            "open", f"{diverged} seeds have no figure for a rule, whose model diverged: the rest would flatter it"
+        )
     if not run:
-        return Verdict("open", NOT_PAIRED if about else NEVER_RUN)
+        return Verdict("open", NOT_PAIRED) if about else Verdict(NOT_RUN, "no cell of it has been run")
     if claim.expects == "described":
         return Verdict("open", claim.how or "a description, which no rule of the judge decides")
     cells = [c for c in run if c.difference is not None and c.difference.seeds >= SEEDS]
@@ -58,13 +63,13 @@ def _judged(claim: Claim, cells: Sequence[Comparison], total: int) -> Verdict:
         return Verdict("open", few)
     notes = [f"{len(cells)} of {total} cells have been run"] * (len(cells) < total)
     if claim.expects in ("grows", "falls"):
-        verdict = trend(claim, cells)
+        verdict = trend(claim, cells, total)
         return _with_notes(verdict, _held_back(verdict.kind, cells))
     if claim.expects == "same rates":
         return _with_notes(_same_rates(cells), notes)
     spread = heterogeneity(matrix([c.difference for c in cells]))
     differ = spread is not None and spread.p < 0.05
-    axis = claim.parts or (_telling_axis(cells) if differ else "")
+    axis = _telling_axis(cells) if differ else ""
     verdict = _by_value(claim, cells, axis) if axis else _pooled(claim, cells, 0.95)
     notes = [*_held_back(verdict.kind, cells), *notes]
     if spread is not None:
@@ -134,9 +139,10 @@ def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:
     theirs, figure = _theirs(cells), interval_text(pooled_difference)
     text = f"{figure} points in {count}" + f" (printed there: {theirs})" * bool(theirs)
     small = kind == "confirmed" and bool(remark)
-    gap = pooled([c.controls.get("length") for c in cells], level)
-    over = interval_text(gap) if gap else ""
-    why = f"{text}{remark}" + _control(claim, gap, len(cells)) * (kind != "open")
+    controls = [c.controls.get("length") for c in cells]
+    gap = pooled(controls, level)
+    over = interval_text(gap) if gap else NO_CONTROL
+    why = f"{text}{remark}" + _control(claim, gap, controls) * (kind != "open")
     return Verdict(kind, why, figure, theirs, small=small, over_control=over)
 
 
@@ -165,15 +171,25 @@ def _same_rates(cells: Sequence[Comparison]) -> Verdict:
     if len(same) < 2:
         return Verdict("open", "fewer than two cells were tuned over a grid")
     interval = scipy_stats().binomtest(sum(same), len(same)).proportion_ci(0.95, "exact")
-    kind = "confirmed" if interval.low > 0.5 else "refuted" if interval.high < 0.5 else "open"
+    kind = "open"
+    if interval.low > 0.5:
+        kind = "confirmed"
+    elif interval.high < 0.5:
+        kind = "refuted"
     share = f"{100 * sum(same) / len(same):.0f} % ({100 * interval.low:.0f} to {100 * interval.high:.0f})"
     text = f"both do best at the same rates in {sum(same)} of {len(same)} cells, {share}"
     return Verdict(kind, text, f"the same in {share}")
 
 
-def _control(claim: Claim, gap: Estimate | None, cells: int) -> str:
-    """Whether the control (a plain step as long as the masked one) does the same."""
+def _control(claim: Claim, gap: Estimate | None, controls: Sequence[Difference | None]) -> str:
+    """Whether the control (a plain step as long as the masked one) does the same. `gap` is what the `controls` of the
+    cells come to."""
+    count = sum(control is not None for control in controls)
     if gap is None:
-        return ", with no control"
-    few = f" (in {gap.cells} of {cells} cells)" * (gap.cells < cells)
+        return (
+            f", with too few runs of its control (in {count} of {len(controls)} cells)"
+            if count
+            else f", with {NO_CONTROL}"
+        )
+    few = f" (in {gap.cells} of {len(controls)} cells)" * (gap.cells < len(controls))
     return f", {over_control(gap, control_name(claim))}{few}"

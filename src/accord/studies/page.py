@@ -13,9 +13,9 @@ from accord.studies.claim import Claim, claims
 from accord.studies.claims_text import Judged, claims_in_full, claims_in_short
 from accord.studies.differences import compare
 from accord.studies.judge import judge
-from accord.studies.levels import levels_text
 from accord.studies.map import drawn, is_map
 from accord.studies.map_text import choice_cells, pooled_cells, sentence
+from accord.studies.near_printed import near_printed
 from accord.studies.not_run import not_run
 from accord.studies.outcome import MAIN_RULE
 from accord.studies.plan import StudyPlan
@@ -30,7 +30,8 @@ Written by `accord verdicts` from the results of `accord reproduce`. Each claim 
 figure: usually the difference in test accuracy between a rule and the one it is compared with, in points, pooled over
 cells, with its 95 % interval; of a trend the change from one end to the other; of theory the rows in which it holds.
 Rates and round are chosen on data that clients hold back. *Ahead of its control* is the difference from a rule that
-takes as long a step, usually averaging with a shorter step: a gain that is not clear of 0 there is the shorter step's.
+takes as long a step, usually averaging with a shorter step: a gain that is not clear of 0 there is not shown to be more
+than the shorter step's.
 *Printed* is what the papers have for the same cells.
 
 **Confirmed** and **refuted** are settled: the interval lies on one side of 0, or a claimed gain is within a margin of
@@ -58,7 +59,8 @@ _WORDS = f"""## Verdicts in detail
   from a to b.
 - Of a **gap** between two accuracies less is better: a minus says that the gap is wider than averaging's.
 - **(edge)**, in the tables: the chosen rate is the smallest or the largest that was tried, so a better one may lie
-  beyond it; of two rates that were tried either is. All rules were tried with the same rates.
+  beyond it; of two rates that were tried either is. Rivals were tried with the same rates, and with all of those that
+  one of them alone has.
 - **A shorter step**: the mask's control, a plain averaged step as long as the masked one.
 - **Q p**, **tau**, **I2**: whether cells differ by more than their seeds explain (p under 0.05), by how many points,
   and which share of the spread that is. (In a claim, tau is the mask's threshold.)
@@ -87,7 +89,7 @@ def page(results: Sequence[Results], plans: Sequence[StudyPlan] = ()) -> str:
             judged.append((claim, _verdicts(claim, of)))
     answering_studies = [one for one in studies if one.name in answers]
     lines = [f"{len(answered)} of {len(numbers())} numbers answered", "", *_HEAD.split("\n")]
-    lines += [*claims_in_short(judged, levels_text(answering_studies, answered)), *_early(answering_studies)]
+    lines += [*claims_in_short(judged, near_printed(answering_studies, answered)), *_early(answering_studies)]
     lines += ["", *_WORDS.split("\n"), *claims_in_full(judged, {one.name for one in studies})]
     for study in studies:
         with naming(study):
@@ -143,19 +145,21 @@ def _title(title: str, one: Results, changes: Sequence[str]) -> list[str]:
 def _study(one: StudyResults) -> list[str]:
     lines = markdown(result_cells(one.study, one.results, one.study.rules[0]))
     for rule in dict.fromkeys((*one.study.rules, MAIN_RULE)):
-        comparisons = compare(one.study, one.results, "test", rule)
+        comparisons = compare(one.study, one.complete, "test", rule)
         if comparisons:
+            tested = sum(c.difference is not None and c.difference.seeds > 1 for c in comparisons)
+            some = " that have an interval" * (tested < len(comparisons))
             about = (
                 f"Ahead of {one.study.against} on the test set, by {rule}, paired over seeds, points (95 % interval of"
                 " each by itself);"
             )
             lines += [
                 "",
-                f"{about} called ahead or behind after Holm's correction over the {len(comparisons)} rows:",
+                f"{about} called ahead or behind after Holm's correction over the {tested} rows{some}:",
                 "",
             ]
             lines += markdown(comparison_cells(comparisons))
-    if rows := by_round(one.study, one.results):
+    if rows := by_round(one.study, one.complete):
         lines += [
             "",
             f"Ahead of {one.study.against} on the test set after so much of the run, means of seeds, points; and the"

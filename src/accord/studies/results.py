@@ -42,8 +42,13 @@ class StudyResults:
 
     def answered(self, seeds: int) -> set[int]:
         """The printed numbers that have a cell with so many seeds, by identity: they are read once and stay."""
-        cells = [result.cell.values for result in self.complete if result.seeds >= seeds]
-        return {id(number) for values in cells for number in find(self.study.paper, self.study.table, values)}
+        return {
+            id(number)
+            for result in self.complete
+            if result.figures
+            for number in find(self.study.paper, self.study.table, result.cell.values)
+            if all(len(figures.of(number.split)) >= seeds for figures in result.figures.values())
+        }
 
 
 @dataclass(frozen=True)
@@ -133,9 +138,10 @@ def _may_replace(new: Result, old: Result) -> bool:
 def read(path: Path) -> Results:
     """Results from their file."""
     content = content_of(path, _WHAT, ("study", "analysis"))
-    if content.get("protocol") != PROTOCOL:
+    protocol = content.get("protocol")
+    if protocol != PROTOCOL or not isinstance(protocol, int) or isinstance(protocol, bool):
         raise AccordError(
-            f"{path} has results of protocol {content.get('protocol')!r}, and this is protocol {PROTOCOL}: they are"
+            f"{path} has results of protocol {protocol!r}, and this is protocol {PROTOCOL}: they are"
             " not judged together; accord reproduce writes the file again from its runs"
         )
     form, make = (AnalysisFile, _analysis) if "analysis" in content else (StudyFile, _study)
@@ -182,10 +188,21 @@ def _study(content: Mapping[str, Any], path: Path) -> StudyResults:
 def result_of(content: Mapping[str, Any]) -> Result:
     """A cell's results, as `outcome.plain` has them."""
     figures = {rule: _figures(of) for rule, of in content["figures"].items()}
-    printed = [Printed({"window": p["window"]}, p["value"], p["std"], p["note"]) for p in content["printed"]]
-    rounds = tuple(content["rounds"]) if content.get("rounds") else None
-    cell, ended = Cell(content["values"], {}, content.get("grid", {})), (content.get("flat", 0), content.get("missing"))
-    return Result(cell, figures, printed, content["done"], content["runs"], rounds, *ended)
+    return Result(
+        cell=Cell(content["values"], {}, content.get("grid", {})),
+        figures=figures,
+        printed=[_printed(number) for number in content["printed"]],
+        done=content["done"],
+        runs=content["runs"],
+        rounds=tuple(content["rounds"]) if content.get("rounds") else None,
+        flat=content.get("flat", 0),
+        missing=content.get("missing"),
+    )
+
+
+def _printed(content: Mapping[str, Any]) -> Printed:
+    columns = {name: content[name] for name in ("metric", "window")}
+    return Printed(columns, content["value"], content["std"], content["note"])
 
 
 def _figures(content: Mapping[str, Any]) -> Figures:

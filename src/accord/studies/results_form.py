@@ -38,6 +38,12 @@ def _one_line(text: str) -> str:
     return text
 
 
+def _unequal(seeds: list[int]) -> list[int]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"a seed is there twice: {seeds}")
+    return seeds
+
+
 Line = Annotated[str, AfterValidator(_one_line)]
 Seed = Annotated[str, _whole_number(0, "seeds")]
 Round = Annotated[str, _whole_number(1, "rounds")]
@@ -97,6 +103,7 @@ class Printed(BaseModel):
     value: Number
     std: str | None
     note: str
+    metric: str
     window: str
 
 
@@ -105,7 +112,7 @@ class Cell(BaseModel):
     values: dict[str, Line]
     done: Annotated[int, Field(ge=0)]
     runs: Annotated[int, Field(ge=0)]
-    rounds: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
+    rounds: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None  # the fewest and most of its runs
     flat: int = 0
     missing: str | None = None
     figures: dict[str, Figures]
@@ -116,6 +123,10 @@ class Cell(BaseModel):
     def _done(self) -> "Cell":
         if self.done > self.runs:
             raise ValueError(f"{self.done} of {self.runs} runs are said to be done")
+        if self.done and not self.rounds:
+            raise ValueError(f"{self.done} runs are done, and nothing says of how many rounds")
+        if self.rounds and not 0 < self.rounds[0] <= self.rounds[1]:
+            raise ValueError(f"the fewest and most rounds of its runs are said to be {self.rounds}")
         return self
 
     @model_validator(mode="after")
@@ -142,7 +153,7 @@ class StudyFile(BaseModel):
     compare: str
     against: str
     rules: Annotated[list[str], Field(min_length=1)]
-    seeds: list[int]
+    seeds: Annotated[list[int], AfterValidator(_unequal)]
     changed: list[str] = []  # settings that the command changed; files of 0.1 do not say
     runs: list[str] = []
     cells: Annotated[list[Cell], Field(min_length=1)]

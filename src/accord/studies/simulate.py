@@ -41,12 +41,14 @@ class Truth:
         return cells
 
 
-def verdicts(truth: Truth, expects: str, draws: int, seed: int = 0) -> Counter[str]:
-    """How often the judge says what. A claim that is confirmed for some value of an axis only counts as `part`."""
+def verdicts(truth: Truth, expects: str, draws: int, seed: int = 0, axis: str = "") -> Counter[str]:
+    """How often the judge says what, of a gain or of a trend along an axis of the table. A claim that is confirmed for
+    some value of an axis only counts as `part`."""
     rng = np.random.default_rng(seed)
-    claim = Claim("simulated", "simulated", rival="mask", expects=expects)
+    claim = Claim("simulated", "simulated", rival="mask", expects=expects, axis=axis)
     counts: Counter[str] = Counter()
     for _ in range(draws):
         verdict = judge(claim, truth.draw(rng))
-        counts["part" if verdict.kind == "depends" and "confirmed" in verdict.why else verdict.kind] += 1
+        in_part = verdict.kind == "depends" and "confirmed" in verdict.by_value.values()
+        counts["part" if in_part else verdict.kind] += 1
     return counts

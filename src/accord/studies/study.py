@@ -110,7 +110,7 @@ class Study:
             for chosen, more in self.when:
                 settings |= more if within(values, chosen) else {}
             seeds = (*self.seeds, *self.more_seeds.get(self.place(values), ()))
-            cells.append(Cell(values, settings, self._grid(values), seeds))
+            cells.append(Cell(values, settings, self.grid_of(values), seeds))
         return cells
 
     @property
@@ -130,7 +130,7 @@ class Study:
         """Where a cell stands, whichever rival it is of."""
         return tuple(value for axis, value in values.items() if axis != self.compare)
 
-    def _grid(self, values: Mapping[str, str]) -> dict[str, list[Any]]:
+    def grid_of(self, values: Mapping[str, str]) -> dict[str, list[Any]]:
         """The grid for a cell: the general one, what the file has for a value of an axis (`[grid.fedadam]`) in place of
         it, and what it has grown by, which is the same for all rivals."""
         grid = dict(self.grids.get("", {}))
@@ -138,7 +138,7 @@ class Study:
             grid |= self.grids.get(value, {})
         for key, more in self.wider.get(self.place(values), {}).items():
             if key in grid:  # a rival may have keys that others have not
-                grid[key] = [*grid[key], *more]
+                grid[key] = list(dict.fromkeys([*grid[key], *more]))
         # an empty list takes a key out of an included grid
         return {key: values for key, values in grid.items() if values}
 

@@ -91,7 +91,8 @@ def comparison_cells(comparisons: Sequence[Comparison]) -> Cells:
     for c, called in zip(comparisons, after_holm(comparisons), strict=True):
         printed = "" if c.printed is None else f"{c.printed:+.2f}"
         over = (points(c.controls.get(kind)) for kind in controls)
-        rows.append([*c.where.values(), c.rival, points(c.difference), called, *over, printed])
+        ahead = points(c.difference) + f", {c.diverged} diverged" * bool(c.diverged)
+        rows.append([*c.where.values(), c.rival, ahead, called, *over, printed])
     return rows
 
 
@@ -102,8 +103,9 @@ def after_holm(comparisons: Sequence[Comparison]) -> list[str]:
     corrected = iter(holm([difference.interval.p for difference in tested]))
     called = []
     for c in comparisons:
-        sound = c.difference is not None and c.difference.seeds > 1 and next(corrected) < 0.05
-        called.append("" if not sound or c.difference is None else "ahead" if c.difference.mean > 0 else "behind")
+        called.append("")
+        if c.difference is not None and c.difference.seeds > 1 and next(corrected) < 0.05:
+            called[-1] = "ahead" if c.difference.mean > 0 else "behind"
     return called
 
 

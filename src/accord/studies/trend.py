@@ -9,29 +9,32 @@ from accord.studies.claim import Claim
 from accord.studies.differences import Comparison, Difference
 from accord.studies.statistics import Estimate, estimate
 from accord.studies.text import interval_text
-from accord.studies.verdict import MARGIN, SEEDS, Verdict, called, control_name, matrix, size_remark
+from accord.studies.verdict import MARGIN, NO_CONTROL, SEEDS, Verdict, called, control_name, matrix, size_remark
 
 
-def trend(claim: Claim, cells: Sequence[Comparison]) -> Verdict:
-    """The change of the difference along an axis, and of how far the rival is ahead of its control."""
-    change, ends = _change(claim, [(c, c.difference) for c in cells])
+def trend(claim: Claim, cells: Sequence[Comparison], total: int) -> Verdict:
+    """The change of the difference along an axis, and of how far the rival is ahead of its control. `total` is how many
+    cells the claim is about."""
+    change, ends = _change(claim, [(c, c.difference) for c in cells], total)
     if change is None:
-        return Verdict("open", f"a trend along {claim.axis} needs two of its values with {SEEDS} seeds or more")
+        few = f"a trend along {claim.axis} needs two of its values with {SEEDS} seeds or more"
+        return Verdict("open", few + f", and a cell besides until all {total} have been run" * (len(cells) < total))
     kind = called("ahead" if claim.expects == "grows" else "behind", change)
     remark = size_remark(kind, change)
     text = f"{interval_text(change)} points from {claim.axis} {ends}, {change.cells} cells{remark}"
-    controls = [(c, c.controls["length"]) for c in cells if c.controls.get("length") is not None]
-    over, _ = _change(claim, controls)
+    controls = [(c, of) for c in cells for of in [c.controls.get("length")] if of is not None and of.seeds >= SEEDS]
+    over, _ = _change(claim, controls, len(cells))
     if kind != "open":
         text += _control(claim, over, f" (in {len(controls)} of {len(cells)} cells)" * (len(controls) < len(cells)))
     small = kind == "confirmed" and bool(remark)
-    return Verdict(kind, text, interval_text(change), small=small, over_control=interval_text(over) if over else "")
+    figure = interval_text(over) if over else NO_CONTROL * bool(claim.rival)
+    return Verdict(kind, text, interval_text(change), small=small, over_control=figure)
 
 
 def _control(claim: Claim, over: Estimate | None, few: str) -> str:
     """How the trend compares with that of the control, where it was run along the axis."""
     if over is None:
-        return ", with no control" * bool(claim.rival)  # what has no rival has nothing to control for
+        return f", with {NO_CONTROL}" * bool(claim.rival)  # what has no rival has nothing to control for
     name, figure = control_name(claim), interval_text(over)
     if over.within(MARGIN):
         return f", {name} has the same trend: {figure}{few}"
@@ -40,10 +43,14 @@ def _control(claim: Claim, over: Estimate | None, few: str) -> str:
     return f", no difference shown from the trend of {name}: {figure}{few}"
 
 
-def _change(claim: Claim, differences: Sequence[tuple[Comparison, Difference | None]]) -> tuple[Estimate | None, str]:
+def _change(
+    claim: Claim, differences: Sequence[tuple[Comparison, Difference | None]], total: int
+) -> tuple[Estimate | None, str]:
     """The change of differences along the claim's axis, from its smallest value to its largest, with a level of its own
     for every combination of the other axes, and these two values. Where one value is ten times another, the logarithm
-    counts. Where the axis is the rivals' own, the one they are measured by is on it too, with 0."""
+    counts. Where the axis is the rivals' own, the one they are measured by is on it too, with 0. There is none along a
+    single value; nor, while some of the `total` are missing, where there are no more cells than are fitted: nothing
+    then says how cells differ."""
     known: list[tuple[float, str, Difference]] = []
     for c, difference in differences:
         assert difference is not None
@@ -52,14 +59,17 @@ def _change(claim: Claim, differences: Sequence[tuple[Comparison, Difference | N
         base = _number(claim, c.against) if claim.axis == c.compare else None
         if base is not None and (base, place) not in {(number, of) for number, of, _ in known}:
             known.append((base, place, Difference(dict.fromkeys(difference.by_seed, 0.0))))
-    if all(len({number for number, place, _ in known if place == one}) < 2 for _, one, _ in known):
+    places = [place for _, place, _ in known]
+    if all(len({number for number, place, _ in known if place == one}) < 2 for one in places):
+        return None, ""
+    if len(differences) < total and len(known) == len({*places}) + 1:
         return None, ""
     along = np.array([number for number, _, _ in known])
     low, high = along.min(), along.max()
     if low > 0 and high >= 10 * low:
         along = np.log(along)
     along = (along - along.min()) / (along.max() - along.min())
-    change = estimate(matrix([d for _, _, d in known]), along=list(along), places=[place for _, place, _ in known])
+    change = estimate(matrix([d for _, _, d in known]), along=list(along), places=places)
     ends = (claim.order[int(end)] if claim.order else f"{end:g}" for end in (low, high))
     return change, " to ".join(ends)
 
@@ -78,5 +88,5 @@ def _number(claim: Claim, value: str) -> float | None:
 
 def number_in(value: str) -> float | None:
     """The number in a value's name: 0.1 of `corrective alpha=0.1`."""
-    numbers = re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", value)
+    numbers = re.findall(r"(?:(?<!\w)-)?\d+(?:\.\d+)?(?:e[+-]?\d+)?", value)
     return float(numbers[-1]) if numbers else None

@@ -23,15 +23,16 @@ from accord.studies.text import ACCURACY, interval_text
 
 MARGIN = 0.002  # 0.2 points of accuracy: a smaller difference is none
 _ROUNDING = 1e-12  # where all seeds agree, an interval is as wide as this
+NO_CONTROL = "no control"  # was run beside the rule: then nobody knows what is its own and what the shorter step's
 SEEDS = 3  # fewer say nothing about how much seeds vary
-NEVER_RUN = "no cell of it has been run"
+NOT_RUN = "not run yet"  # of a claim whose cells nobody has run
 NOT_PAIRED = "no cell of it has a seed that both rules were run with"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`kind` is confirmed, refuted, open, consistent (theory that a simulation does not contradict), or depends: then
-    `why` has a verdict for each value of an axis."""
+    """`kind` is confirmed, refuted, open, `NOT_RUN`, consistent (theory that a simulation does not contradict), or
+    depends: then `why` has a verdict for each value of an axis."""
 
     kind: str
     why: str
@@ -46,7 +47,9 @@ class Verdict:
 def called(expects: str, estimate: Estimate, margin: float = MARGIN) -> str:
     """The rule of this page's head."""
     if expects == "not behind":
-        return "confirmed" if estimate.low > -margin else "refuted" if estimate.high < -margin else "open"
+        if estimate.low > -margin:
+            return "confirmed"
+        return "refuted" if estimate.high < -margin else "open"
     if expects == "behind":
         return called("ahead", _turned(estimate), margin)
     if estimate.low > _ROUNDING:

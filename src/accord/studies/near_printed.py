@@ -11,10 +11,10 @@ from accord.studies.verdict import SEEDS
 _NEAR, _FAR = 1.0, 5.0  # points of accuracy
 
 
-def levels(studies: Sequence[StudyResults]) -> list[float]:
+def gaps(studies: Sequence[StudyResults]) -> list[float]:
     """Ours less what is printed, in points, for every number of a study's `against`, by the rule that it was printed
     with. A number that has its place in several studies counts once."""
-    gaps: dict[int, float] = {}
+    found: dict[int, float] = {}
     for one in studies:
         study = one.study
         for result in one.complete:
@@ -24,21 +24,21 @@ def levels(studies: Sequence[StudyResults]) -> list[float]:
                 figures = result.figures.get(number.rule or study.rules[0])
                 values = figures.of(number.split) if figures else []
                 if values:
-                    gaps[id(number)] = 100 * fmean(values) - number.value
-    return list(gaps.values())
+                    found[id(number)] = 100 * fmean(values) - number.value
+    return list(found.values())
 
 
-def levels_text(studies: Sequence[StudyResults], answered: set[int]) -> list[str]:
-    gaps, lines = levels(studies), list[str]()
-    if gaps:
-        near, above, below = (
-            sum(chosen) for chosen in zip(*((abs(gap) <= _NEAR, gap > _FAR, gap < -_FAR) for gap in gaps), strict=True)
-        )
+def near_printed(studies: Sequence[StudyResults], answered: set[int]) -> list[str]:
+    known, lines = gaps(studies), list[str]()
+    if known:
+        near = sum(abs(gap) <= _NEAR for gap in known)
+        above, below = sum(gap > _FAR for gap in known), sum(gap < -_FAR for gap in known)
         lines += [
             "",
-            f"A number that is answered need not be reproduced: of {len(gaps)} that are printed for averaging, {near}"
-            f" are within a point of ours by the table's own rule; {above} times ours is more than {_FAR:g} points"
-            f" above, {below} times below. Claims are on differences between rules that were tuned and trained alike.",
+            f"A number that is answered need not be reproduced: of {len(known)} answered ones that are averaging's,"
+            f" {near} are within a point of ours by the table's own rule; {above} times ours is more than {_FAR:g}"
+            f" points above, {below} times below. Claims are on differences between rules that were tuned and trained"
+            " alike.",
         ]
     with_some = {number.columns["dataset"] for number in numbers() if id(number) in answered}
     without = sorted({number.columns["dataset"] for number in numbers()} - with_some)

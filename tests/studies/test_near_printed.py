@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from accord.studies.levels import levels, levels_text
+from accord.studies.near_printed import gaps, near_printed
 from accord.studies.outcome import Figures, Result
 from accord.studies.published import find
 from accord.studies.results import StudyResults
@@ -34,17 +34,33 @@ def test_ours_less_what_is_printed_for_averaging_alone() -> None:
         if cell.values["aggregation"] == "avg"
     }
     assert printed["10"] == 88.1
-    assert levels([table8(ours)]) == pytest.approx([ours[n] - printed[n] for n in ours])
-    assert levels([table8(ours), table8(ours)]) == levels([table8(ours)]), "a number counts once"
-    assert levels([table8(ours, seeds=2)]) == []
+    assert gaps([table8(ours)]) == pytest.approx([ours[n] - printed[n] for n in ours])
+    assert gaps([table8(ours), table8(ours)]) == gaps([table8(ours)]), "a number counts once"
+    assert gaps([table8(ours, seeds=2)]) == []
+
+
+def test_a_number_is_compared_by_the_rule_and_on_the_split_that_it_was_printed_for() -> None:
+    """Table 1 of the corrective weights prints two windows for each seed: figures of one stand for no number of the
+    other."""
+    study = load("corrective-table1")
+    assert isinstance(study, Study)
+    cell = next(cell for cell in study.cells if cell.values[study.compare] == study.against)
+    printed = find(study.paper, study.table, cell.values)
+    rules = {number.rule for number in printed}
+    assert len(rules - {None}) > 1
+    last = study.rules[0]
+    figures = Figures({}, {seed: {"test": 0.5} for seed in range(3)})
+    results = StudyResults(study, [Result(cell, {last: figures}, [], 3, 3)], "", Path("x.json"))
+    of_last = [number for number in printed if number.rule in (last, None)]
+    assert 0 < len(of_last) < len(printed) and gaps([results]) == [50 - number.value for number in of_last]
 
 
 def test_the_sentence_counts_near_and_far() -> None:
     printed = find("tmlr", "8", {"clients": "50", "aggregation": "avg"})[0].value
     results = table8({"10": 88.1, "50": printed - 5.1, "100": 99.9})
     answered = results.answered(3)
-    near_and_far, without = filter(None, levels_text([results], answered))
-    assert "of 3 that are printed for averaging, 1 are within a point of ours" in near_and_far
+    near_and_far, without = filter(None, near_printed([results], answered))
+    assert "of 3 answered ones that are averaging's, 1 are within a point of ours" in near_and_far
     assert "1 times ours is more than 5 points above, 1 times below" in near_and_far
     assert without.startswith("No number on cifar10, cifar100, ") and "fmnist" not in without.split(", ")
-    assert levels_text([], set()) == []
+    assert near_printed([], set()) == []
