@@ -5,6 +5,7 @@ import io
 import signal
 import sys
 import warnings
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -105,12 +106,25 @@ def _of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
 
 
+def _remember_ctrl_c() -> list[int]:
+    """The signals that have been turned into a KeyboardInterrupt."""
+    pressed = list[int]()
+
+    def press(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, press)
+    return pressed
+
+
 def main() -> None:
     """The command's entry point: what a user can put right becomes one sentence and exit code 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # a client's name may hold letters that a terminal does not know
         sys.stdout.reconfigure(errors="backslashreplace")
     _note_old_spelling_once()
+    pressed = _remember_ctrl_c()
     try:
         sys.exit(app(args=sys.argv[1:] or ["--help"], prog_name="accord", standalone_mode=False))
     except AccordError as error:
@@ -125,6 +139,10 @@ def main() -> None:
         sentence = f"there is not enough memory for this: {' '.join(str(error).split()) or 'it was all taken'}"
     except OSError as error:
         sentence = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    except Exception:
+        if not pressed:
+            raise
+        sys.exit(130)  # Ctrl-C within an import of numpy or torch comes out as an error of theirs
     finally:  # registered last, it runs first: one more Ctrl-C while Python ends would be a traceback about nothing
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     print(f"accord: {sentence}", file=sys.stderr)

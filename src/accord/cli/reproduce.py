@@ -45,7 +45,12 @@ def reproduce(
     folder: Annotated[Path, typer.Option(metavar="DIR", help="Where runs and results go.")] = Path("runs/reproduce"),
     minutes: Annotated[
         float | None,
-        typer.Option(metavar="N", min=0, callback=finite, help="Stop after N minutes; what settles most goes first."),
+        typer.Option(
+            metavar="N",
+            min=0,
+            callback=finite,
+            help="Stop at the end of the round after N minutes; what settles most goes first.",
+        ),
     ] = None,
     more_seeds: Annotated[
         bool | None,
@@ -90,7 +95,7 @@ def reproduce(
     * `accord reproduce tmlr-table2 --minutes 25 --no-more-seeds`
     """
     from accord.studies import Analysis, find
-    from accord.studies.export import export_runs
+    from accord.studies.export import check_place, export_runs
     from accord.studies.finished import Finished, finished, grown_before
     from accord.studies.outcome import plain
     from accord.studies.results import added
@@ -137,6 +142,8 @@ def reproduce(
             f"there is nothing to export to {export_to}: the runs behind {path} are not on this machine (--import takes"
             " them up)"
         )
+    if export_to is not None:
+        check_place(export_to)  # not after hours of training
     done, late = _train(to_train, folder / POOL, rule, grow, minutes, more_seeds)
     written = {**plain(chosen, done.results, this_command(), done.runs), "changed": changed}
     whole = added(written, path) if add else written
@@ -163,12 +170,13 @@ def _list_studies() -> None:
 
 def _print_results(whole: dict[str, Any], chosen: "Study", rule: str, as_json: bool) -> None:
     """What the results file has of the cells that were asked for, in the study's order."""
+    from accord.core.files import plain
     from accord.studies.results import result_of
 
     known = {result_of(cell).cell.key: cell for cell in whole["cells"]}
     cells = [known[cell.key] for cell in chosen.cells if cell.key in known]
     if as_json:
-        print(json.dumps({**whole, "cells": cells}, indent=2))
+        print(json.dumps(plain({**whole, "cells": cells}), indent=2))
     else:
         print_study(chosen, [result_of(cell) for cell in cells], rule)
 
@@ -176,7 +184,7 @@ def _print_results(whole: dict[str, Any], chosen: "Study", rule: str, as_json: b
 def _print_end(done: "CarriedOut", late: bool, path: Path) -> None:
     """How a command ended that was cut short, and where to look."""
     if done.cut_short:
-        open_cells = f"{done.missing} cells are not complete"
+        open_cells = "1 cell is not complete" if done.missing == 1 else f"{done.missing} cells are not complete"
         what = open_cells if done.missing else "all cells are complete, but seeds or points were still to be added"
         warn(f"{'Time is up' if late else 'Stopped early'}: {what}. The same command goes on.")
     if not (done.cut_short and done.missing):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from accord.core.errors import AccordError, OldSpelling
-from accord.core.files import flat, json_bytes, json_lines, write_whole
+from accord.core.files import check_plain, flat, json_bytes, json_lines, write_whole
 from accord.experiments.execute import discard
 from accord.experiments.experiment import Experiment, assemble
 from accord.experiments.settings import SECTIONS
@@ -38,6 +38,14 @@ FORMAT = 2
 _WITHOUT_CHECKSUMS = 1
 _OF_FOLDER = ("run", "imported", "files")  # what a `done` mark says of its folder, and not of the run
 _NAME = re.compile(r"[\w.+-]+-s-?\d+")  # of a run folder: nothing that leads out of the pool
+
+
+def check_place(path: Path) -> None:
+    """Refuses a place where no file can be written."""
+    if path.is_dir():
+        raise AccordError(f"{path} is a folder: --export takes the name of a file")
+    check_plain(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def export_runs(folders: Iterable[Path], path: Path) -> int:
