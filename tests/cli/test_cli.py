@@ -210,7 +210,7 @@ def test_a_dry_run_prints_a_file_and_what_it_costs_and_trains_nothing(env: dict[
         again.algorithm.mask == gma(0.6)
         and again.resolved() == parse(EXPERIMENT, ["algorithm.mask.tau=0.6"]).resolved()
     )
-    cost = json.loads(accord(env, here, "run", "my.toml", "algorithm.mask.tau=0.6", "--dry-run", "--json").stdout)
+    cost = json.loads(accord(env, here, "run", "my.toml", "algorithm.mask.tau=0.6", "--plan", "--json").stdout)
     assert cost["folders"] == [str(again.folder(0))]
     assert cost["cost"]["parameters"] == 7850
     assert cost["cost"]["bytes_up_a_round"] == 3 * 4 * 7850

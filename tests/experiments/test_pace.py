@@ -1,7 +1,9 @@
 """How many runs go at a time, and how their pace is measured: with as many."""
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,6 +41,23 @@ def test_one_run_is_tried_where_lanes_take_their_own_time(
     measured = pace._measured([PlannedRun(experiment, seed, {}, tmp_path / str(seed)) for seed in range(5)])
     assert len(begun) == measured.at_once == tried
     assert measured.training > 0 and all(loop.plan.rounds == 3 for loop in begun)
+
+
+def test_of_a_round_that_takes_minutes_a_part_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that ticks once a round: two steps of two clients take a second. A round has three
+    epochs of batches of 8; an evaluated sample takes a third of a trained one."""
+    ticks = iter(range(9))
+    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(pace, "_HEAVY", 1.0)
+    changes = [("train", "steps", None), ("train", "epochs", 3), ("train", "batch", 8), ("data", "share", 1.0)]
+    experiment = assemble({**SETTINGS, "run": {"engine": "sequential", "device": "cpu"}}, changes, "")
+    (run,) = [PlannedRun(experiment, 0, {}, tmp_path)]
+    fed = Jobs().job(run).fed
+    steps = [3 * math.ceil(len(rows) / 8) for rows in fed.train.values()]
+    measured = pace._measured([run])
+    assert measured.training == pytest.approx(sum(steps) / len(steps) / 2)
+    seen = sum(len(rows) for _, _, rows in fed.groups())
+    assert measured.evaluation == pytest.approx(seen / (2 * 2 * 8) / 3) and next(ticks) == 2, "two rounds"
 
 
 @pytest.mark.parametrize(("streams", "expected"), [(None, 5), (10, 5), (8, 3), (6, 3), (1, 1)])

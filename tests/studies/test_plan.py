@@ -57,6 +57,20 @@ def test_a_plan_is_a_dry_run(here: Path) -> None:
     assert code == 0 and "3 cells, 6 points of the grid, 12 runs" in out
 
 
+def test_cells_and_seeds_may_be_given_in_several_words(here: Path) -> None:
+    words = ("--only", "rule=mean+gma", "--only", "algorithm=fedavg", "--seeds", "0", "--seeds", "3")
+    _, out, err = inside(here, "reproduce", "tiny.toml", "--plan", *words)
+    assert "2 cells, 4 points of the grid, 8 runs" in out, err
+    told = refused({}, here, "reproduce", "tiny.toml", "--plan", "--only", "rule=mean", "--only", "rule=gma")
+    assert "rule is chosen twice: write rule=value+value" in told
+
+
+@pytest.mark.parametrize("rivals", ["mean+gma", "mean+gma-scaled", "mean+gma+gma-scaled"])
+def test_a_mask_without_its_control_is_told_of(rivals: str, here: Path) -> None:
+    code, _, err = inside(here, "reproduce", "tiny.toml", "--only", f"rule={rivals}", "--seeds", "0")
+    assert code == 0 and ("No control beside gma: what a mask gains may be" in err) == (rivals == "mean+gma")
+
+
 def test_with_add_a_plan_leaves_out_what_the_results_have(here: Path) -> None:
     whole, rest = planned(here), planned(here, "--add")
     assert (whole.cells, whole.runs) == (3, 12) and (rest.cells, rest.runs) == (2, 8)
@@ -258,6 +272,19 @@ def test_cells_without_data_stand_in_the_plan_by_their_data(here: Path, monkeypa
     (here / "tiny.toml").write_text(TINY.replace('"gma" }\ngma-scaled', '"gma", "data.name" = "femnist" }\ngma-scaled'))
     some = planned(here)
     assert some.cells == 3 and some.runs == 8 and [one.cells for one in some.missing] == [1]
+
+
+def test_cells_whose_data_cannot_be_fetched_are_left_out(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs on MNIST have names without it: that it cannot be had shows once it is needed."""
+    monkeypatch.setenv("ACCORD_CACHE", str(here / "empty"))
+    monkeypatch.setattr("accord.data.sources._ways", lambda *where: [])
+    (here / "tiny.toml").write_text(TINY.replace('"gma" }\ngma-scaled', '"gma", "data.name" = "mnist" }\ngma-scaled'))
+    (missing,) = planned(here).missing
+    assert (missing.data, missing.cells) == ("mnist", 1)
+    _, out, err = inside(here, "reproduce", "tiny.toml", "--plan")
+    assert "2 cells, 4 points of the grid, 8 runs" in out and "1 cell left out: mnist is in no package" in err
+    _, out, _ = inside(here, "reproduce", "tiny.toml", "--only", "rule=gma+gma-scaled")
+    assert "gma-scaled" in out and len(list(here.glob("runs/reproduce/runs/*/done"))) == 4
 
 
 def test_an_analysis_without_data_is_planned_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,9 @@ def test_bad_studies_are_one_sentence(tmp_path: Path) -> None:
         "rules = 'held-out'\n[axes.rule]\nmean = {}": ("rules in mine.toml must be a list",),
         "against = ['mean']\n[axes.rule]\nmean = {}": ("against in mine.toml must be a text",),
         "[[settings]]\n[axes.rule]\nmean = {}": ("settings in mine.toml must be a table",),
+        "against = 'avg'\n[axes.rule]\nmean = {}\ngma = {}": (
+            "mine measures by 'avg' (`against`), which is no value of its axis rule",
+        ),
     }.items():
         file.write_text(text)
         with sentence(*parts):
@@ -439,6 +442,17 @@ def test_compare_says_it_in_a_sentence(carried_out: Path) -> None:
     figures = {cell["values"]["rule"]: cell["figures"]["held-out"]["by_seed"] for cell in content["cells"]}
     gaps = [figures["gma"][seed]["test"] - figures["mean"][seed]["test"] for seed in ("0", "1")]
     assert told["difference"] == pytest.approx(sum(gaps) / 2)
+
+
+def test_compare_says_in_which_settings_of_the_data_two_runs_differ(carried_out: Path) -> None:
+    study = load(str(carried_out / "tiny.toml"))
+    _, run = next(study.runs(study.cells[0], Path("runs/reproduce/runs")))
+    (carried_out / "alone.toml").write_text(run.experiment.text)
+    done = accord("run", "alone.toml", "data.clients=7", "run.folder=alone", cwd=carried_out)
+    assert done.returncode == 0, done.stderr
+    (other,) = (carried_out / "alone").glob("*-s0")
+    done = accord("compare", str(run.folder), str(other), "--on", "test", cwd=carried_out)
+    assert done.returncode == 0 and "The two differ in data.clients (6 and 7): their difference may" in done.stderr
 
 
 # --------------------------------------------------------------------------------------------------- verdicts

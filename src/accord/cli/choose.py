@@ -47,6 +47,7 @@ def choose(
         bool,
         typer.Option(
             "--dry-run",
+            "--plan",
             help="List the stages and estimate their time; nothing is kept of the rounds that are tried for it.",
         ),
     ] = False,

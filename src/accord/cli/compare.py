@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
-from accord.cli.shared import print_table
+from accord.cli.shared import print_table, tell
 from accord.core.errors import AccordError
 
 if TYPE_CHECKING:
@@ -69,8 +70,20 @@ def compare(
     kinds = {run.kind for side in sides for run in side}
     if len(kinds) > 1:
         raise AccordError(f"runs of different kinds cannot be compared: {' and '.join(sorted(kinds))}")
+    _note_other_data(sides[0][0], sides[1][0])
     comparison, difference = _compared(sides[0], sides[1], on, select)
     print(json.dumps(comparison, indent=2) if as_json else _sentence(comparison, difference, _metric(sides[0])))
+
+
+def _note_other_data(one: "Recorded", other: "Recorded") -> None:
+    """Says in which settings of the data the two differ: the difference may then be the data's."""
+    from accord.core.files import flat
+
+    sides = [flat(run.settings.data) for run in (one, other)]
+    keys = [key for key in dict.fromkeys([*sides[0], *sides[1]]) if key != "unseen"]  # whom these are is compared
+    if apart := [key for key in keys if sides[0].get(key) != sides[1].get(key)]:
+        told = ", ".join(f"data.{key} ({sides[0].get(key)} and {sides[1].get(key)})" for key in apart)
+        tell(Console(stderr=True), f"The two differ in {told}: their difference may be the data's.")
 
 
 def _compare_methods(path: Path, on: str | None, rule: str, as_json: bool) -> None:

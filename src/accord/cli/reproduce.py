@@ -29,7 +29,8 @@ def reproduce(
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings: `section.key=value`.")] = None,
     listing: Annotated[bool, typer.Option("--list", help="List studies.")] = False,
     only: Annotated[
-        str | None, typer.Option(metavar="CELLS", help="Some cells: `dataset=mnist+fmnist`, `clients=500`.")
+        list[str] | None,
+        typer.Option(metavar="CELLS", help="Some cells: `dataset=mnist+fmnist`, `dataset=mnist,clients=500`."),
     ] = None,
     rounds: Annotated[int | None, typer.Option(metavar="N", min=1, help="Rounds of every run.")] = None,
     patience: Annotated[
@@ -37,7 +38,7 @@ def reproduce(
         typer.Option(metavar="N", min=1, help="End runs that N rounds have not improved; --rounds is the most."),
     ] = None,
     until_flat: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,  # what 0.1 called it
-    seeds: Annotated[str | None, typer.Option(metavar="SEEDS", help="Seeds, such as `0,1`.")] = None,
+    seeds: Annotated[list[str] | None, typer.Option(metavar="SEEDS", help="Seeds, such as `0,1`.")] = None,
     grid: Annotated[bool, typer.Option(help="Tune over the study's grid, or take its settings.")] = True,
     grow: Annotated[
         int, typer.Option(metavar="N", min=0, help="Widen a grid with its best at an edge, at most N times.")
@@ -114,7 +115,7 @@ def reproduce(
                 f"{chosen.name} is an analysis, which has no cells to choose from: leave out --only, --select,"
                 " --minutes, --more-seeds, --export and --add"
             )
-        chosen = chosen.changed([*changes, *([f"run.seeds={seeds}"] if seeds else [])])
+        chosen = chosen.changed([*changes, *([f"run.seeds={','.join(seeds)}"] if seeds else [])])
         _take_up(import_from, folder / POOL)
         if plan:
             print_analysis_plan(chosen, folder / POOL, as_json)

@@ -24,7 +24,7 @@ def run(
     ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the run's folder and start over.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the settings and what they cost; train nothing.")
+        bool, typer.Option("--dry-run", "--plan", help="Print the settings and what they cost; train nothing.")
     ] = False,
     ray: Annotated[
         str | None,

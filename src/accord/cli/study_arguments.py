@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from accord.core.errors import AccordError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from accord.studies.study import Study
 
 
@@ -17,10 +19,11 @@ def check_name(study: str, name: str) -> None:
         raise AccordError(f"{study} has the name of a study that comes with accord, and results go by names: rename it")
 
 
-def chosen_cells(study: "Study", only: str | None) -> "Study":
-    chosen = study.only(_axes(only))
+def chosen_cells(study: "Study", only: "Sequence[str] | None") -> "Study":
+    words = ",".join(only or [])
+    chosen = study.only(_axes(words))
     if not chosen.cells:
-        raise AccordError(f"{study.name} has no cell with {only}: not every combination of its axes is one")
+        raise AccordError(f"{study.name} has no cell with {words}: not every combination of its axes is one")
     return chosen
 
 
@@ -33,9 +36,9 @@ def table_rule(study: "Study", select: str | None) -> str:
     return rule
 
 
-def _axes(only: str | None) -> dict[str, list[str]]:
+def _axes(only: str) -> dict[str, list[str]]:
     chosen: dict[str, list[str]] = {}
-    for part in (only or "").split(","):
+    for part in only.split(","):
         axis, equals, values = part.partition("=")
         if part and not (axis.strip() and equals and values):
             raise AccordError(
@@ -48,10 +51,11 @@ def _axes(only: str | None) -> dict[str, list[str]]:
     return chosen
 
 
-def seed_numbers(seeds: str | None) -> list[int] | None:
-    if seeds is None:
+def seed_numbers(seeds: "Sequence[str] | None") -> list[int] | None:
+    if not seeds:
         return None
+    words = ",".join(seeds)
     try:
-        return [int(seed) for seed in seeds.split(",")]
+        return [int(seed) for seed in words.split(",")]
     except ValueError:
-        raise AccordError(f"seeds must be whole numbers joined by commas, got {seeds!r}") from None
+        raise AccordError(f"seeds must be whole numbers joined by commas, got {words!r}") from None

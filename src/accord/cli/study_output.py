@@ -29,6 +29,7 @@ def print_study(study: "Study", results: "list[Result]", rule: str) -> None:
     """A row per cell: ours by the rule and by the others, the settings chosen, and theirs; then the rivals'
     differences."""
     from accord.console.tables import print_cells
+    from accord.core.names import listed
     from accord.studies.differences import compare
     from accord.studies.text import comparison_cells, result_cells
 
@@ -48,3 +49,8 @@ def print_study(study: "Study", results: "list[Result]", rule: str) -> None:
         " correction)"
     )
     print_cells(console, cells)
+    if alone := study.without_control:
+        warn(
+            f"No control beside {listed(alone)}: what a mask gains may be its shorter step's, which a rival NAME-length"
+            " would show (a plain step of the mask's length)."
+        )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def print_study_plan(study: "Study", pool: Path, as_json: bool) -> None:
-    from accord.studies.carry_out import all_runs
+    from accord.studies.carry_out import all_runs, fetched
     from accord.studies.plan import plan_study
 
     if as_json:
@@ -24,9 +24,10 @@ def print_study_plan(study: "Study", pool: Path, as_json: bool) -> None:
     if not study.cells:
         print(f"{study.title}: nothing is left, the results have all cells")
         return
-    points = sum(len(cell.points) for cell in study.cells)
-    title = f"{study.title}: {len(study.cells)} cells, {points} points of the grid"
-    _print_runs(title, all_runs(study.named(pool), warn))
+    named = fetched(study.named(pool), warn)
+    runs, cells = all_runs(named, warn), [one.cell for one in named if one.missing is None]
+    points = sum(len(cell.points) for cell in cells)
+    _print_runs(f"{study.title}: {len(cells)} cells, {points} points of the grid", runs)
 
 
 def print_analysis_plan(analysis: "Analysis", pool: Path, as_json: bool) -> None:

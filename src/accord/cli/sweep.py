@@ -21,7 +21,7 @@ def sweep(
     overrides: Overrides = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the runs' folders and start over.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the runs, their groups and folders; train nothing.")
+        bool, typer.Option("--dry-run", "--plan", help="List the runs, their groups and folders; train nothing.")
     ] = False,
     select: Rule = None,
     as_json: AsJson = False,

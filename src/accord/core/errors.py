@@ -66,7 +66,8 @@ def _short(value: int | float) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The one of the known names that was probably meant, if any looks like it."""
-    return next(iter(difflib.get_close_matches(name, list(known), 1)), None)
+    close = difflib.get_close_matches(name, list(known))
+    return next((one for one in close if one.startswith(name)), close[0] if close else None)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -107,6 +107,16 @@ class Supply:
             options["content"] = digest("data.source", section.source or "", "file or folder")
         return options
 
+    @property
+    def here(self) -> bool:
+        """Whether its data need not be fetched."""
+        return self.data.kept is None or cache.path(self.data.kept).exists()
+
+    def fetch(self) -> None:
+        """Has the data set here, or raises `NoData`."""
+        if self.data.kept is not None:
+            get(self.data.kept, self.section.source)
+
     def check_here(self) -> None:
         """Refuses files of the user's that are not there, before anything is fetched."""
         for file in self.section.tests:

@@ -143,10 +143,7 @@ def _apart(run: PlannedRun, jobs: Jobs) -> str | None:
         return f"run.engine = {where.engine!r} trains a run by itself"
     # Many small runs that leave out one client after another are most of all overhead, which they share in lockstep.
     if pick_device(where.device).type == "cpu" and not (run.leaves_out and soon_done(jobs.job(run))):
-        return (
-            "on a CPU runs train one after another, each on all cores (run.engine = 'vectorised' has them in one"
-            " batch, which is faster only for very small models)"
-        )
+        return "on a CPU runs train one after another, each on all cores"
     return None
 
 

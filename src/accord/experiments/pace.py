@@ -1,16 +1,19 @@
 """How long a round of a run takes here: a few rounds tried and thrown away, once for each kind of run. What was
 measured is kept in the cache, by device and version."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
+from statistics import fmean
 
 import torch
 
 from accord.core.errors import AccordError
 from accord.core.files import write_json
 from accord.core.version import __version__
+from accord.engines.contract import Job
 from accord.engines.determinism import steady
 from accord.engines.device import pick_device
 from accord.experiments.groups import Jobs, PlannedRun, grouped, packed
@@ -22,6 +25,9 @@ from accord.training.loop import Event, Loop
 from accord.training.plan import Plan
 
 _TRIED = 3  # rounds: the first sets things up, the last is evaluated
+_HEAVY = 1e11  # parameters times samples of a round: on a CPU that takes minutes, so a part of it is tried
+_FEW = 2  # local steps of such a part
+_FORWARD = 1 / 3  # what evaluating a sample takes of what training on it does
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ def _pace(runs: Sequence[PlannedRun], tell: Callable[[str], None]) -> Pace:
     except AccordError:  # none yet, or one that was damaged: it is measured again
         known = {}
     if key not in known:
-        tell(f"no time is known yet for {kind}: {_TRIED} rounds are tried, once, which may take a minute or more ...")
+        tell(f"no time is known yet for {kind}: a few rounds are tried, once, which may take a minute ...")
         known[key] = vars(_measured(runs))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, known)
@@ -113,6 +119,8 @@ def _measured(runs: Sequence[PlannedRun]) -> Pace:
     jobs = Jobs()
     jobs.stack(runs[:MOST_RUNS])  # as a sweep does, so that those go together that will
     group, engine = packed(grouped(runs[:MOST_RUNS], jobs)[0], jobs)  # the first run, and those that can go with it
+    if engine is None and _is_heavy(jobs.job(runs[0]), runs[0]):
+        return _from_a_part(runs[0], jobs)
     moments: list[list[float]] = [[] for _ in range(_TRIED)]
 
     def loop_of(run: PlannedRun) -> Loop:
@@ -138,3 +146,47 @@ def _measured(runs: Sequence[PlannedRun]) -> Pace:
     ends = [max(moment) for moment in moments]
     training, with_evaluation = ((later - earlier) / group.at_once for earlier, later in pairwise(ends))
     return Pace(training, max(0.0, with_evaluation - training), group.at_once)
+
+
+def _is_heavy(job: Job, run: PlannedRun) -> bool:
+    samples = _cohort(job, run) * _steps(job, run) * (job.training.batch or _mean_size(job))
+    return job.device.type == "cpu" and job.layout.size * samples > _HEAVY
+
+
+def _from_a_part(run: PlannedRun, jobs: Jobs) -> Pace:
+    """From rounds in which clients take a few of their steps, and nothing is evaluated."""
+    full, experiment = jobs.job(run), run.experiment
+    light = replace(run, experiment=replace(experiment, training=replace(experiment.training, steps=_FEW)))
+    job, moments = with_kernel(experiment.settings.run.engine, jobs.job(light)), list[float]()
+
+    def stop_after_two(event: Event) -> bool:
+        moments.append(time.monotonic())
+        return len(moments) == 2
+
+    plan = replace(experiment.plan(run.seed), rounds=_TRIED, evaluate_every=_TRIED + 1, evaluate_at=(), patience=None)
+    with steady(job.speed):
+        Loop(job, plan, make_engine(experiment.settings.run.engine, job), None, [stop_after_two]).go()
+    a_step = (moments[1] - moments[0]) / _steps(job, light)  # of all clients of a round
+    a_sample = a_step / _cohort(job, run) / (job.training.batch or _mean_size(job))
+    trained_on = sum(map(len, full.fed.train.values()))
+    others = sum(len(rows) for split, _, rows in full.fed.groups() if split != "train")
+    seen = others + min(plan.evaluate_samples or trained_on, trained_on)
+    return Pace(a_step * _steps(full, run), _FORWARD * a_sample * seen)
+
+
+def _cohort(job: Job, run: PlannedRun) -> int:
+    return run.experiment.plan(run.seed).sample or len(job.fed.train)
+
+
+def _mean_size(job: Job) -> float:
+    return fmean(map(len, job.fed.train.values()))
+
+
+def _steps(job: Job, run: PlannedRun) -> float:
+    """Of a client in a round, on average."""
+    training = run.experiment.training
+    most = math.inf if training.steps is None else training.steps
+    batches = (
+        1 if training.batch is None else math.ceil(len(rows) / training.batch) for rows in job.fed.train.values()
+    )
+    return fmean(min(most, training.epochs * count) for count in batches)

@@ -8,6 +8,7 @@ from pathlib import Path
 from accord.core.errors import AccordError
 from accord.core.measure import declared
 from accord.core.metrics import Metric
+from accord.data.sources import NoData
 from accord.experiments.experiment import Experiment
 from accord.experiments.sweep import PlannedRun
 from accord.studies.budget import batches, with_more_seeds
@@ -47,7 +48,7 @@ def carry_out(
     results: list[Result] = []
     without: CarriedOut | None = None  # as it was before seeds were added: they count once all of a place have them
     while True:
-        named = study.named(pool)
+        named = fetched(study.named(pool), tell)
         runs = all_runs(named, tell)
         # a run that is done may have been trained elsewhere, on a device that is not here
         for experiment in {id(run.experiment): run.experiment for run in runs if not run.done}.values():
@@ -81,6 +82,29 @@ def _train(order: Sequence[Sequence[Named]], train: Train) -> tuple[int, bool]:
         if left:
             break
     return left, asked
+
+
+def fetched(named: Sequence[Named], tell: Tell) -> list[Named]:
+    """The cells, with the data of all that is left to train on this machine. A cell whose data cannot be had has no
+    runs."""
+    lacking: dict[str, NoData] = {}
+    for run in {id(run.experiment.supply): run for run in runs_of(named) if not run.done}.values():
+        supply = run.experiment.supply
+        if supply.here or supply.data.name in lacking:
+            continue
+        tell(f"fetching {supply.data.name} ...")
+        try:
+            supply.fetch()
+        except NoData as error:
+            lacking[supply.data.name] = error
+
+    def without_runs(one: Named) -> Named:
+        error = next(
+            (lacking[name] for _, run in one.runs if (name := run.experiment.supply.data.name) in lacking), None
+        )
+        return one if error is None else Named(one.cell, [], str(error), error.data)
+
+    return list(map(without_runs, named))
 
 
 def all_runs(named: Sequence[Named], tell: Tell) -> list[PlannedRun]:

@@ -12,9 +12,7 @@ from accord.core.metrics import GAPS
 from accord.studies.outcome import Figures, Result
 from accord.studies.published import Printed
 from accord.studies.statistics import Estimate, estimate
-from accord.studies.study import Study, edges
-
-CONTROLS = ("scaled", "length")  # the control of a rival `gma` is the rival `gma-scaled`, or `gma-length`
+from accord.studies.study import CONTROLS, Study, edges
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from accord.data.sources import NoData
 from accord.experiments.pace import ahead, device_of, may_end_early
 from accord.experiments.sweep import PlannedRun
 from accord.studies.analysis import Analysis
-from accord.studies.carry_out import Tell, runs_of
+from accord.studies.carry_out import Tell, fetched, runs_of
 from accord.studies.outcome import PROTOCOL
 from accord.studies.results_form import content_of, reading
 from accord.studies.study import Study
@@ -76,7 +76,7 @@ class StudyPlan(BaseModel):
 
 def plan_study(study: Study, pool: Path, command: str, tell: Tell) -> StudyPlan:
     """The plan of a study's cells; `tell` is told of kinds of runs that are tried for it, once."""
-    named = study.named(pool)
+    named = fetched(study.named(pool), tell)
     runs, reasons = runs_of(named), dict[str, list[str]]()
     for one in named:
         if one.missing is not None:

@@ -29,6 +29,7 @@ from accord.studies.files import toml
 Settings = dict[str, Any]  # "section.key" -> value
 Place = tuple[str, ...]  # the values of a cell's axes but the one whose values are rivals
 Chosen = Mapping[str, Sequence[str]]  # axis -> those of its values that are meant
+CONTROLS = ("scaled", "length")  # the control of a rival `gma` is the rival `gma-scaled`, or `gma-length`
 POOL = "runs"  # the folder, beside the results, that has the runs of all studies
 
 
@@ -125,6 +126,17 @@ class Study:
             ("train.evaluate_at" in cell.settings, cell.settings.get("train.evaluate_every")) for cell in self.cells
         )
         return all(named == (False, 1) for named in each)
+
+    @property
+    def without_control(self) -> list[str]:
+        """The masks among the rivals that no plain step of their length stands beside."""
+        rivals = self.axes[self.compare]
+        return [
+            name
+            for name, settings in rivals.items()
+            if settings.get("algorithm.mask.name", settings.get("algorithm.mask", "none")) not in ("none", "scaled")
+            and not any(f"{name}-{kind}" in rivals for kind in CONTROLS)
+        ]
 
     def place(self, values: Mapping[str, str]) -> Place:
         """Where a cell stands, whichever rival it is of."""

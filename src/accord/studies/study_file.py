@@ -34,6 +34,12 @@ def make(name: str, tables: dict[str, Any], home: Path | None = None) -> Study:
     compare = tables.get("compare", list(axes)[-1])
     if compare not in axes:
         raise AccordError(f"{name} compares by {compare!r}, which is no axis of it: {did_you_mean(compare, axes)}")
+    against = tables.get("against", next(iter(axes[compare])))
+    if against not in axes[compare]:
+        raise AccordError(
+            f"{name} measures by {against!r} (`against`), which is no value of its axis {compare}:"
+            f" {did_you_mean(against, axes[compare])}"
+        )
     paper, table = tables.get("paper"), tables.get("table")
     return Study(
         name=name,
@@ -41,7 +47,7 @@ def make(name: str, tables: dict[str, Any], home: Path | None = None) -> Study:
         paper=paper,
         table=table,
         compare=compare,
-        against=tables.get("against", next(iter(axes[compare]))),
+        against=against,
         rules=tuple(tables.get("rules", dict.fromkeys([*own_rules(paper, table), *RULES]))),
         seeds=checked_seeds(tables.get("seeds", [0, 1, 2, 3])),
         settings=modern_paths(flat(tables.get("settings", {}))),
