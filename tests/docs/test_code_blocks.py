@@ -183,7 +183,7 @@ def test_commands(block: Block, line: str) -> None:
     if name in ("describe", "preview") and not given["what"].endswith(".toml"):
         experiment.parse("", [f"data.name={given['what']}", *(f"data.{pair}" for pair in given["options"] or [])])
     if name == "reproduce" and given["study"] and "/" not in given["study"] and not given["study"].endswith(".toml"):
-        pairs = [pair.split("=") for pair in given["only"].split(",")] if given["only"] else []
+        pairs = [pair.split("=") for pair in ",".join(given["only"]).split(",")] if given["only"] else []
         study = find(given["study"])
         assert isinstance(study, Study) or not pairs
         if isinstance(study, Study):

@@ -379,7 +379,11 @@ def test_groups_go_after_one_another_and_runs_that_cannot_be_batched_one_by_one(
     written(here, '[sweep]\n"run.engine" = ["sequential"]\n"train.batch" = [8, 16]\n')
     told = accord(env, here, "sweep", "grid.toml", "run.seeds=0", "train.rounds=2").stderr
     assert "2 runs, one by one: run.engine = 'sequential' trains a run by itself." in told
-    assert told.count("fedadam + gma(0.4) · seed 0: 2 rounds") == 2
+    for title in (
+        "1/2 · fedadam + gma(0.4) · train.batch=8 · seed 0",
+        "2/2 · fedadam + gma(0.4) · train.batch=16 · seed 0",
+    ):
+        assert f"{title}: 2 rounds" in told
     written(here, '[sweep]\n"train.batch" = [8, 16]\n')
     told = accord(env, here, "sweep", "grid.toml", "train.rounds=2").stderr
     assert "2 of 4 runs are done already." in told and told.count("1 run in lockstep, 3 lanes: 2 rounds") == 2

@@ -186,9 +186,9 @@ FROZEN = {
     "axes": ["dataset", "rule"], "compare": "rule", "against": "mean", "seeds": [0, 1], "rules": ["held-out"],
     "cells": [
         {
-            "values": {"dataset": "mnist", "rule": "gma"}, "done": 2, "runs": 2,
+            "values": {"dataset": "mnist", "rule": "gma"}, "done": 2, "runs": 2, "rounds": [5, 5],
             "figures": {"held-out": {"point": {}, "by_seed": {"0": {"test": 0.96}, "1": {"test": 0.98}}}},
-            "printed": [{"value": 96.24, "std": "0.03", "note": "", "window": "oracle"}],
+            "printed": [{"value": 96.24, "std": "0.03", "note": "", "metric": "test accuracy", "window": "oracle"}],
         },
         {"values": {"dataset": "mnist", "rule": "mean"}, "done": 0, "runs": 2, "figures": {}, "printed": []},
     ],

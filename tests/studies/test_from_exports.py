@@ -32,6 +32,7 @@ def agreeing(name: str, pool: Path) -> int:
         for rule, ours in again.figures.items():
             theirs = result.figures[rule]
             assert ours.point == theirs.point and ours.by_seed.keys() == theirs.by_seed.keys(), (result.cell, rule)
+            assert ours.curve == pytest.approx(theirs.curve, abs=2e-5), (result.cell, rule)  # which have five
             for seed, values in ours.by_seed.items():  # exports have nine digits
                 assert values == pytest.approx(theirs.by_seed[seed], abs=1e-8), (result.cell, rule, seed)
     return count

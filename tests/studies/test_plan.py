@@ -65,6 +65,13 @@ def test_cells_and_seeds_may_be_given_in_several_words(here: Path) -> None:
     assert "rule is chosen twice: write rule=value+value" in told
 
 
+@pytest.mark.parametrize("place", [".", "tiny.toml/runs.xz"])
+def test_an_export_that_cannot_be_written_is_refused_before_anything_is_trained(place: str, here: Path) -> None:
+    before = (here / "runs/reproduce/tiny.json").read_bytes()
+    refused({}, here, "reproduce", "tiny.toml", "--export", place)
+    assert (here / "runs/reproduce/tiny.json").read_bytes() == before and not (here / "runs/reproduce/runs").exists()
+
+
 @pytest.mark.parametrize("rivals", ["mean+gma", "mean+gma-scaled", "mean+gma+gma-scaled"])
 def test_a_mask_without_its_control_is_told_of(rivals: str, here: Path) -> None:
     code, _, err = inside(here, "reproduce", "tiny.toml", "--only", f"rule={rivals}", "--seeds", "0")

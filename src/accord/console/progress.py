@@ -13,6 +13,7 @@ from accord.runs.run import Run
 from accord.training.hooks import Event
 
 _SECONDS = 30.0  # after which the next round prints a line
+_WIDEST = 48  # letters of a title beside a bar
 _IN_FULL = 4  # runs one after another whose every evaluation has a line; of more a line each is enough
 
 
@@ -137,7 +138,8 @@ class Bars:
         for task in self._fetch.values():
             self._progress.remove_task(task)
         self._fetch.clear()
-        self._task = self._progress.add_task(title, total=max(rounds, reached), completed=reached, news=self._last)
+        short = title if len(title) <= _WIDEST else f"{title[: _WIDEST - 1]}…"
+        self._task = self._progress.add_task(short, total=max(rounds, reached), completed=reached, news=self._last)
 
     def round(self, event: Event) -> None:
         for text in self._warnings.of(self._title, event):

@@ -89,8 +89,10 @@ def execute_seed(
     resume: bool,
     fresh: bool,
     note_common_class: bool = False,
+    title: str = "",
 ) -> Run:
-    """Trains the experiment with one of its seeds. `note_common_class`: says where accuracy would tell little."""
+    """Trains the experiment with one of its seeds. `note_common_class`: says where accuracy would tell little. `title`:
+    what sets it apart from others that are trained after one another."""
     fed = experiment.federation(seed, watcher.data)
     if note_common_class:
         caution(experiment, fed, watcher)
@@ -100,7 +102,7 @@ def execute_seed(
         if resume and not so_far:
             watcher.note(f"there is nothing to resume in {folder.path}: the run begins with round 1")
         watcher.start(
-            f"{experiment.label} · seed {seed}",
+            title or f"{experiment.label} · seed {seed}",
             so_far if folder.over else experiment.settings.train.rounds,
             so_far,
         )

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -198,10 +198,10 @@ def _train(
     group, engine = packed(runs, jobs)
     if engine is None:
         tell(f"{group}.")
-        for run in runs:
+        for title, run in zip(_titles(runs), runs, strict=True):
             if not interrupt.asked:
                 there = run.folder.exists()  # else it is new, and nobody asked to go on with it
-                execute_seed(run.experiment, run.seed, watcher, interrupt, resume=there, fresh=False)
+                execute_seed(run.experiment, run.seed, watcher, interrupt, resume=there, fresh=False, title=title)
         return
     for line in engine.job.fed.notes:
         watcher.note(line)
@@ -210,6 +210,15 @@ def _train(
         _in_lockstep(group, engine, jobs, watcher, interrupt)
     finally:
         engine.close()
+
+
+def _titles(runs: Sequence[PlannedRun]) -> list[str]:
+    """`2/6 · fedavg + gma(0.4) · train.lr=0.1 · seed 0`: the values in which the runs differ."""
+    keys = [key for key in runs[0].values if len({str(run.values.get(key)) for run in runs}) > 1]
+    return [
+        f"{number}/{len(runs)} · {replace(run, values={key: run.values[key] for key in keys}).title}"
+        for number, run in enumerate(runs, 1)
+    ]
 
 
 @dataclass(frozen=True)
