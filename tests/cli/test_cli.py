@@ -182,9 +182,10 @@ def test_a_terminal_gets_live_bars_and_a_drawn_table_that_cuts_nothing(
     assert not [word for word in done.stdout.splitlines()[1].split() if word not in table]
 
 
+@pytest.mark.parametrize("kind", ["ImportError", "RuntimeError"])
 @pytest.mark.parametrize(("pressed", "code"), [(True, 130), (False, 1)])
-def test_ctrl_c_within_an_import_is_no_traceback(pressed: bool, code: int) -> None:
-    """numpy turns it into an error of its own; without Ctrl-C such an error is one of accord's."""
+def test_ctrl_c_within_an_import_is_no_traceback(pressed: bool, code: int, kind: str) -> None:
+    """numpy and torch turn it into an error of their own; without Ctrl-C such an error is one of accord's."""
     program = f"""
 import os, signal, time
 from accord.cli import main
@@ -196,7 +197,7 @@ def app(**words):
             time.sleep(60)
     except KeyboardInterrupt:
         pass
-    raise ImportError("cannot load module more than once per process")
+    raise {kind}("cannot load module more than once per process")
 
 main.app = app
 main.main()

@@ -390,6 +390,12 @@ def test_groups_go_after_one_another_and_runs_that_cannot_be_batched_one_by_one(
     assert len(list((here / "my runs").glob("*/done"))) == 4
 
 
+def test_runs_one_by_one_may_differ_in_keys_that_some_have_not(env: dict[str, str], here: Path) -> None:
+    written(here, '[sweep]\nalgorithm = [{ name = "fedadam", "server.lr" = 0.1 }, { name = "fedavg" }]\n')
+    told = accord(env, here, "sweep", "grid.toml", "run.seeds=0", "train.rounds=1", "run.engine=sequential").stderr
+    assert "1/2 · fedadam" in told and "algorithm.server.lr=0.1 · seed 0: 1 round" in told and "2/2 · fedavg" in told
+
+
 def rounds_in(folder: Path) -> list[int]:
     return [file.read_bytes().count(b"\n") for file in sorted(folder.glob("*/metrics.jsonl"))]
 

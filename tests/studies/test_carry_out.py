@@ -15,6 +15,8 @@ from accord.experiments.sweep import PlannedRun, sweep
 from accord.studies import Study, load
 from accord.studies import outcome as reading
 from accord.studies.carry_out import CarriedOut, carry_out
+from accord.studies.grow import as_wide
+from accord.studies.outcome import Result
 from study_commands import PRINTED, TINY
 
 
@@ -64,6 +66,15 @@ def test_a_grid_that_has_grown_has_every_point_once(tiny: Callable[..., Study]) 
     (key,) = first.grid
     wider = replace(study, wider={study.place(first.values): {key: [first.grid[key][0], 7.0]}})
     assert wider.cells[0].grid[key] == [*first.grid[key], 7.0]
+
+
+def test_a_grid_may_have_values_that_are_lists(tiny: Callable[..., Study]) -> None:
+    study = tiny(TINY + '"data.angles" = [[0, 30], [0, 60]]\n')
+    results = [Result(cell, {}, [], 0, 4) for cell in study.cells]
+    results[0] = replace(
+        results[0], cell=replace(study.cells[0], grid={**study.cells[0].grid, "data.angles": [[0, 90]]})
+    )
+    assert {str(cell.grid["data.angles"]) for cell in as_wide(study, results).cells} == {"[[0, 30], [0, 60], [0, 90]]"}
 
 
 def test_a_grid_grows_as_often_as_it_may(tiny: Callable[..., Study], tmp_path: Path) -> None:

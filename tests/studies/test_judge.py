@@ -283,12 +283,32 @@ def test_seeds_in_which_a_rule_diverged_are_not_left_out_of_its_favour() -> None
             Result(Cell({"rule": rule}, {}, {}), {"held-out": Figures({}, by_seed)}, [], 4, 4)
             for rule, by_seed in by_rule.items()
         ]
-        assert not judge(AHEAD, compare(study, results, "train", "held-out")).why.startswith("1 seeds")
+        assert "diverged" not in judge(AHEAD, compare(study, results, "train", "held-out")).why, "no such split"
         return judge(AHEAD, compare(study, results, "test", "held-out"))
 
     assert judged({"test": 0.51}).kind == "confirmed"
     for lacks in ({}, {"test": float("nan")}):
-        assert (judged(lacks).kind, judged(lacks).why.split(" for")[0]) == ("open", "1 seeds have no figure")
+        assert judged(lacks).kind == "open" and "diverged, and has no figure, in 1 of its seeds" in judged(lacks).why
+
+
+def test_a_rule_that_diverged_at_every_point_is_not_left_out_either() -> None:
+    study = make("x", {"axes": {"data": {"a": {}, "b": {}, "c": {}}, "rule": {"avg": {}, "gma": {}}}})
+    results = []
+    for data in "abc":
+        for rule, gain in (("avg", 0.0), ("gma", 0.01)):
+            by_seed = {seed: {"test": 0.5 + gain + 0.001 * seed} for seed in range(3)}
+            figures = {} if (data, rule) == ("c", "gma") else {"held-out": Figures({}, by_seed)}
+            results.append(Result(Cell({"data": data, "rule": rule}, {}, {}), figures, [], 3, 3))
+    verdict = judge(AHEAD, compare(study, results, "test", "held-out"))
+    assert verdict.kind == "open" and "diverged, and has no figure, in 3 of its seeds" in verdict.why
+    assert judge(AHEAD, compare(study, results[:4], "test", "held-out")).kind == "confirmed"
+
+
+def test_a_gain_by_value_without_controls_is_marked_too() -> None:
+    by_clients = [cell(around(gain, 0.001), clients=n) for n, gain in (("10", 0.5), ("100", 1.5))]
+    assert judge(AHEAD, by_clients).over_control == "no control"
+    few = [replace(c, controls={"length": Difference({0: 0.0})}) for c in by_clients]
+    assert judge(AHEAD, few).over_control == "too few runs of its control"
 
 
 def test_a_rule_whose_rival_has_runs_to_do_is_not_called_behind() -> None:
@@ -354,7 +374,7 @@ def test_an_analysis_is_judged_by_its_trials() -> None:
     )
     assert "no trials" in judge_analysis(claim, analysed([], [])).why
     diverged = [{**point, "in (%)": None} if point["trial"] == 2 else point for point in points]
-    assert judge_analysis(claim, analysed([], diverged)).why.startswith("2 seeds have no figure for a rule")
+    assert ", and has no figure, in 1 of its seeds" in judge_analysis(claim, analysed([], diverged)).why
     with sentence("the trials of mean are damaged", "there twice"):
         judge_analysis(claim, analysed([], [*points, *points]))
 
@@ -452,7 +472,7 @@ def test_a_trend_says_whether_its_control_has_the_same() -> None:
     third, fourth = (cell(around(0.5, 0.05), over, clients="3") for over in (around(0.5, 0.05), None))
     assert "(in 3 of 4 cells)" in judge(claim, [*cells, third, fourth]).why
     one_seed = [replace(c, controls={"length": Difference({0: 0.0})}) for c in cells]
-    assert judge(claim, one_seed).why.endswith("2 cells, with no control")
+    assert judge(claim, one_seed).why.endswith("2 cells, with too few runs of its control")
 
 
 def test_a_trend_is_open_while_nothing_says_how_cells_differ() -> None:

@@ -61,6 +61,6 @@ def test_the_sentence_counts_near_and_far() -> None:
     answered = results.answered(3)
     near_and_far, without = filter(None, near_printed([results], answered))
     assert "of 3 answered ones that are averaging's, 1 are within a point of ours" in near_and_far
-    assert "1 times ours is more than 5 points above, 1 times below" in near_and_far
+    assert "ours is more than 5 points above in 1, below in 1" in near_and_far
     assert without.startswith("No number on cifar10, cifar100, ") and "fmnist" not in without.split(", ")
     assert near_printed([], set()) == []

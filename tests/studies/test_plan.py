@@ -72,8 +72,12 @@ def test_an_export_that_cannot_be_written_is_refused_before_anything_is_trained(
     assert (here / "runs/reproduce/tiny.json").read_bytes() == before and not (here / "runs/reproduce/runs").exists()
 
 
-@pytest.mark.parametrize("rivals", ["mean+gma", "mean+gma-scaled", "mean+gma+gma-scaled"])
+@pytest.mark.parametrize("rivals", ["mean+gma", "mean+gma-scaled", "mean+gma+gma-length"])
 def test_a_mask_without_its_control_is_told_of(rivals: str, here: Path) -> None:
+    length = 'gma-length = { "algorithm.mask" = { name = "scaled", by = "length", mask = "gma" } }'
+    (here / "tiny.toml").write_text(
+        TINY.replace("[grid]", f"{length}\n[grid]").replace("}\n\ngma-length", "}\ngma-length")
+    )
     code, _, err = inside(here, "reproduce", "tiny.toml", "--only", f"rule={rivals}", "--seeds", "0")
     assert code == 0 and ("No control beside gma: what a mask gains may be" in err) == (rivals == "mean+gma")
 
@@ -292,6 +296,26 @@ def test_cells_whose_data_cannot_be_fetched_are_left_out(here: Path, monkeypatch
     assert "2 cells, 4 points of the grid, 8 runs" in out and "1 cell left out: mnist is in no package" in err
     _, out, _ = inside(here, "reproduce", "tiny.toml", "--only", "rule=gma+gma-scaled")
     assert "gma-scaled" in out and len(list(here.glob("runs/reproduce/runs/*/done"))) == 4
+
+
+def test_a_cell_that_is_done_stays_in_the_results_when_its_data_cannot_be_had(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its runs are here, as imported ones are; those of more seeds cannot be trained."""
+    (here / "tiny.toml").write_text(
+        TINY.replace('"digits"', '"mnist"').replace("[settings]", '[settings]\n"data.share" = 0.01')
+    )
+    words = ("reproduce", "tiny.toml", "--only", "rule=mean+gma", "--folder", "other")
+    code, _, err = inside(here, *words)
+    assert code == 0, err
+    before = json.loads((here / "other/tiny.json").read_text())["cells"]
+    monkeypatch.setenv("ACCORD_CACHE", str(here / "empty"))
+    monkeypatch.setattr("accord.data.sources._ways", lambda *where: [])
+    code, _, err = inside(here, *words)
+    assert code == 0 and json.loads((here / "other/tiny.json").read_text())["cells"] == before, err
+    code, _, err = inside(here, *words, "--seeds", "0,1,2")
+    after = json.loads((here / "other/tiny.json").read_text())["cells"]
+    assert "2 cells left out: mnist is in no package" in err and [cell["done"] for cell in after] == [4, 4]
 
 
 def test_an_analysis_without_data_is_planned_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

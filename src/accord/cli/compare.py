@@ -80,9 +80,10 @@ def _note_other_data(one: "Recorded", other: "Recorded") -> None:
     from accord.core.files import flat
 
     sides = [flat(run.settings.data) for run in (one, other)]
-    keys = [key for key in dict.fromkeys([*sides[0], *sides[1]]) if key != "unseen"]  # whom these are is compared
-    if apart := [key for key in keys if sides[0].get(key) != sides[1].get(key)]:
-        told = ", ".join(f"data.{key} ({sides[0].get(key)} and {sides[1].get(key)})" for key in apart)
+    # whom the unseen are is compared elsewhere; what one of them does not say may be a default
+    apart = [key for key, value in sides[0].items() if key != "unseen" and sides[1].get(key, value) != value]
+    if apart:
+        told = ", ".join(f"data.{key} ({sides[0][key]} and {sides[1][key]})" for key in apart)
         tell(Console(stderr=True), f"The two differ in {told}: their difference may be the data's.")
 
 

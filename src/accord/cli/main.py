@@ -4,6 +4,7 @@ import atexit
 import io
 import signal
 import sys
+import threading
 import warnings
 from types import FrameType
 from typing import Annotated, Any
@@ -114,8 +115,16 @@ def _remember_ctrl_c() -> list[int]:
         pressed.append(number)
         signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, press)
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a script may have it ignored
+    if ours and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, press)
     return pressed
+
+
+def _end_if(pressed: list[int]) -> None:
+    """Ctrl-C within an import of numpy or torch comes out as an error of theirs."""
+    if pressed:
+        sys.exit(130)
 
 
 def main() -> None:
@@ -135,14 +144,14 @@ def main() -> None:
         )
     except (MemoryError, RuntimeError) as error:
         if not _of_memory(error):
+            _end_if(pressed)
             raise
         sentence = f"there is not enough memory for this: {' '.join(str(error).split()) or 'it was all taken'}"
     except OSError as error:
         sentence = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     except Exception:
-        if not pressed:
-            raise
-        sys.exit(130)  # Ctrl-C within an import of numpy or torch comes out as an error of theirs
+        _end_if(pressed)
+        raise
     finally:  # registered last, it runs first: one more Ctrl-C while Python ends would be a traceback about nothing
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     print(f"accord: {sentence}", file=sys.stderr)

@@ -49,7 +49,7 @@ def verdicts(
     _check_replaceable(output)
     results = read_all(files)
     text = _with_links_that_lead(page(results, [read_plan(file) for file in plans]), output.parent)
-    # both are made before either is written, and the larger goes first: a full disk then replaces neither
+    # both are made before either is written; on a disk that is nearly full the larger one fails, so it goes first
     written = {output.with_name(_PAGE): html(text, results), output: text}
     output.parent.mkdir(parents=True, exist_ok=True)
     for path, content in written.items():

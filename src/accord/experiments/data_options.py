@@ -112,10 +112,10 @@ class Supply:
         """Whether its data need not be fetched."""
         return self.data.kept is None or cache.path(self.data.kept).exists()
 
-    def fetch(self) -> None:
+    def fetch(self, progress: Progress | None = None) -> None:
         """Has the data set here, or raises `NoData`."""
         if self.data.kept is not None:
-            get(self.data.kept, self.section.source)
+            get(self.data.kept, self.section.source, progress)
 
     def check_here(self) -> None:
         """Refuses files of the user's that are not there, before anything is fetched."""

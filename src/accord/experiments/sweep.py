@@ -214,11 +214,13 @@ def _train(
 
 def _titles(runs: Sequence[PlannedRun]) -> list[str]:
     """`2/6 · fedavg + gma(0.4) · train.lr=0.1 · seed 0`: the values in which the runs differ."""
-    keys = [key for key in runs[0].values if len({str(run.values.get(key)) for run in runs}) > 1]
-    return [
-        f"{number}/{len(runs)} · {replace(run, values={key: run.values[key] for key in keys}).title}"
-        for number, run in enumerate(runs, 1)
-    ]
+    all_keys = dict.fromkeys(key for run in runs for key in run.values)
+    apart = {key for key in all_keys if len({str(run.values.get(key)) for run in runs}) > 1}
+    titles = []
+    for number, run in enumerate(runs, 1):
+        some = {key: value for key, value in run.values.items() if key in apart}
+        titles.append(f"{number}/{len(runs)} · {replace(run, values=some).title}")
+    return titles
 
 
 @dataclass(frozen=True)

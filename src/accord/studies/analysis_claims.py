@@ -30,9 +30,9 @@ def judge_analysis(claim: Claim, results: AnalysisResults) -> Verdict:
     else:
         difference = _ahead(claim, points, claim.against)
         controls = {"length": _ahead(claim, points, claim.control)}
-        diverged = sum(
-            _figure(claim, point) is None for point in points if point.get("rule") in (claim.rival, claim.against)
-        )
+        compared = [point for point in points if point.get("rule") in (claim.rival, claim.against)]
+        without = {_trial(point) for point in compared if _figure(claim, point) is None}
+        diverged = len(without) if len(without) < len({*map(_trial, compared)}) or difference else 0
         comparisons = [Comparison({}, claim.rival, claim.against, difference, controls=controls, diverged=diverged)]
     return judge(replace(claim, only={}), comparisons)  # the points that it is about are chosen
 
@@ -58,6 +58,10 @@ def _along(claim: Claim, points: Sequence[Mapping[str, Any]]) -> list[Comparison
     ]
 
 
+def _trial(point: Mapping[str, Any]) -> Any:
+    return point.get("trial", point.get("seed"))
+
+
 def _figure(claim: Claim, point: Mapping[str, Any]) -> float | None:
     """Of a trial: the claim's metric, a column in per cent, or one less another (`A - B`); None where it diverged."""
     column, _, less = claim.metric.partition(" - ")
@@ -69,7 +73,7 @@ def _ahead(claim: Claim, points: Sequence[Mapping[str, Any]], other: str) -> Dif
     """By how much the claim's rival is ahead of another rule, trial by trial."""
     by_rule: dict[str, dict[int, float]] = {claim.rival: {}, other: {}}
     for point in points:
-        rule, trial = point.get("rule"), point.get("trial", point.get("seed"))
+        rule, trial = point.get("rule"), _trial(point)
         figure = _figure(claim, point)
         if rule not in by_rule or figure is None:
             continue

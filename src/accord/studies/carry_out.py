@@ -85,26 +85,33 @@ def _train(order: Sequence[Sequence[Named]], train: Train) -> tuple[int, bool]:
 
 
 def fetched(named: Sequence[Named], tell: Tell) -> list[Named]:
-    """The cells, with the data of all that is left to train on this machine. A cell whose data cannot be had has no
-    runs."""
-    lacking: dict[str, NoData] = {}
-    for run in {id(run.experiment.supply): run for run in runs_of(named) if not run.done}.values():
-        supply = run.experiment.supply
-        if supply.here or supply.data.name in lacking:
-            continue
-        tell(f"fetching {supply.data.name} ...")
-        try:
-            supply.fetch()
-        except NoData as error:
-            lacking[supply.data.name] = error
+    """The cells, with the data of all that is left to train on this machine. Where data cannot be had, a cell has only
+    the runs that are done."""
+    lacking: dict[tuple[str, str | None], NoData] = {}
+    told = set[str]()
 
-    def without_runs(one: Named) -> Named:
-        error = next(
-            (lacking[name] for _, run in one.runs if (name := run.experiment.supply.data.name) in lacking), None
-        )
-        return one if error is None else Named(one.cell, [], str(error), error.data)
+    def progress(label: str, done: int, total: int | None) -> None:
+        if label not in told:
+            told.add(label)
+            tell(label)
 
-    return list(map(without_runs, named))
+    cells = []
+    for one in named:
+        left = [run.experiment.supply for _, run in one.runs if not run.done]
+        for supply in left:
+            key = supply.data.name, supply.section.source
+            if supply.here or key in lacking:
+                continue
+            try:
+                supply.fetch(progress)
+            except NoData as error:
+                lacking[key] = error
+        whys = [why for of in left if (why := lacking.get((of.data.name, of.section.source))) is not None]
+        if whys:
+            finished = [(point, run) for point, run in one.runs if run.done]
+            one = Named(one.cell, finished, str(whys[0]), whys[0].data)
+        cells.append(one)
+    return cells
 
 
 def all_runs(named: Sequence[Named], tell: Tell) -> list[PlannedRun]:

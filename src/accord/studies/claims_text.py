@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from accord.studies.claim import Claim
 from accord.studies.outcome import MAIN_RULE
 from accord.studies.text import markdown
-from accord.studies.verdict import NO_CONTROL, NOT_RUN, Verdict
+from accord.studies.verdict import FEW_CONTROLS, NO_CONTROL, NOT_RUN, Verdict
 
 Judged = tuple[Claim, Mapping[str, Verdict]]  # verdicts by rule; the first counts
 
@@ -69,8 +69,8 @@ def _short(claim: Claim, verdict: Verdict) -> list[str]:
 
 def _gain(claim: Claim, verdict: Verdict) -> str:
     over = f"over its control {verdict.over_control}" * bool(verdict.over_control)
-    if verdict.over_control == NO_CONTROL:
-        over = f"{NO_CONTROL} was run"
+    if verdict.over_control in (NO_CONTROL, FEW_CONTROLS):
+        over = f"with {verdict.over_control}"
     return f"- {_text(claim)}: " + "; ".join(filter(None, [verdict.figure, over, claim.data]))
 
 

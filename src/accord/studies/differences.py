@@ -133,8 +133,11 @@ def _gap(result: Result, other: Result, metric: str, rule: str) -> Difference | 
 
 
 def _diverged(result: Result, other: Result, metric: str, rule: str) -> int:
+    """Seeds of both in which one has no figure; all seeds of the one that has some, where the other diverged at every
+    point of its grid."""
     if rule not in result.figures or rule not in other.figures:
-        return 0
+        seeds = [len(of.figures[rule].by_seed) for of in (result, other) if rule in of.figures]
+        return sum(seeds) if result.complete and other.complete else 0
     figures = result.figures[rule], other.figures[rule]
     known = [by_seed(of, metric).keys() for of in figures]
     if not any(known):  # the data have no such split

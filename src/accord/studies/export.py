@@ -8,6 +8,7 @@ beginning.
 
 import json
 import lzma
+import os
 import re
 import shutil
 import warnings
@@ -46,6 +47,8 @@ def check_place(path: Path) -> None:
         raise AccordError(f"{path} is a folder: --export takes the name of a file")
     check_plain(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK):
+        raise AccordError(f"{path.parent} cannot be written to: name another place with --export")
 
 
 def export_runs(folders: Iterable[Path], path: Path) -> int:

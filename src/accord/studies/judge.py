@@ -23,6 +23,7 @@ from accord.studies.statistics import Estimate, estimate, explains, heterogeneit
 from accord.studies.text import interval_text
 from accord.studies.trend import position, trend
 from accord.studies.verdict import (
+    FEW_CONTROLS,
     NO_CONTROL,
     NOT_PAIRED,
     NOT_RUN,
@@ -30,6 +31,7 @@ from accord.studies.verdict import (
     Verdict,
     called,
     control_name,
+    lacking_control,
     matrix,
     over_control,
     pooled,
@@ -41,11 +43,8 @@ def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = 
     """What the comparisons of the claim's study say of it. `places` is how many cells it is about, run or not."""
     about = [_with_control(claim, c, comparisons) for c in comparisons if claim.about(c)]
     run = [c for c in about if c.difference is not None]
-    if diverged := sum(c.diverged for c in about):
-        return Verdict(
-            "open", f"{diverged} seeds have no figure for a rule, whose model diverged: the rest would flatter it"
-        )
-    if not run:
+    diverged = sum(c.diverged for c in about if not claim.axis or position(claim, c) is not None)
+    if not run and not diverged:
         return Verdict("open", NOT_PAIRED) if about else Verdict(NOT_RUN, "no cell of it has been run")
     if claim.expects == "described":
         return Verdict("open", claim.how or "a description, which no rule of the judge decides")
@@ -53,6 +52,9 @@ def judge(claim: Claim, comparisons: Sequence[Comparison], places: int | None = 
     if claim.axis:
         cells = [c for c in cells if position(claim, c) is not None]
     total = max(places or 0, len(run))
+    if diverged:
+        why = f"a rule's model diverged, and has no figure, in {diverged} of its seeds: the rest would flatter it"
+        return Verdict("open", why, cells=_counted(cells, total))
     return replace(_judged(claim, cells, total), cells=_counted(cells, total))
 
 
@@ -128,7 +130,9 @@ def _by_value(claim: Claim, cells: Sequence[Comparison], axis: str) -> Verdict:
     figure = "; ".join(f"{axis} {', '.join(v for v in values if by_value[v] == kind)}: {kind}" for kind in kinds)
     kind = kinds[0] if len(kinds) == 1 else "depends"
     small = kind == "confirmed" and all(part.small for part in parts)
-    return Verdict(kind, why, figure, _theirs(cells), small=small, by_value=by_value)
+    over = dict.fromkeys(part.over_control for part in parts)
+    alone = next(iter(over)) if len(over) == 1 and not {*over} - {NO_CONTROL, FEW_CONTROLS} else ""
+    return Verdict(kind, why, figure, _theirs(cells), small=small, over_control=alone, by_value=by_value)
 
 
 def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:
@@ -141,7 +145,7 @@ def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:
     small = kind == "confirmed" and bool(remark)
     controls = [c.controls.get("length") for c in cells]
     gap = pooled(controls, level)
-    over = interval_text(gap) if gap else NO_CONTROL
+    over = interval_text(gap) if gap else lacking_control(controls)
     why = f"{text}{remark}" + _control(claim, gap, controls) * (kind != "open")
     return Verdict(kind, why, figure, theirs, small=small, over_control=over)
 
@@ -184,12 +188,8 @@ def _same_rates(cells: Sequence[Comparison]) -> Verdict:
 def _control(claim: Claim, gap: Estimate | None, controls: Sequence[Difference | None]) -> str:
     """Whether the control (a plain step as long as the masked one) does the same. `gap` is what the `controls` of the
     cells come to."""
-    count = sum(control is not None for control in controls)
     if gap is None:
-        return (
-            f", with too few runs of its control (in {count} of {len(controls)} cells)"
-            if count
-            else f", with {NO_CONTROL}"
-        )
+        count = sum(control is not None for control in controls)
+        return f", with {lacking_control(controls)}" + f" (in {count} of {len(controls)} cells)" * bool(count)
     few = f" (in {gap.cells} of {len(controls)} cells)" * (gap.cells < len(controls))
     return f", {over_control(gap, control_name(claim))}{few}"

@@ -18,12 +18,12 @@ def gaps(studies: Sequence[StudyResults]) -> list[float]:
     for one in studies:
         study = one.study
         for result in one.complete:
-            if result.cell.values[study.compare] != study.against or result.seeds < SEEDS:
+            if result.cell.values[study.compare] != study.against:
                 continue
             for number in find(study.paper, study.table, result.cell.values):
                 figures = result.figures.get(number.rule or study.rules[0])
                 values = figures.of(number.split) if figures else []
-                if values:
+                if len(values) >= SEEDS:
                     found[id(number)] = 100 * fmean(values) - number.value
     return list(found.values())
 
@@ -36,9 +36,8 @@ def near_printed(studies: Sequence[StudyResults], answered: set[int]) -> list[st
         lines += [
             "",
             f"A number that is answered need not be reproduced: of {len(known)} answered ones that are averaging's,"
-            f" {near} are within a point of ours by the table's own rule; {above} times ours is more than {_FAR:g}"
-            f" points above, {below} times below. Claims are on differences between rules that were tuned and trained"
-            " alike.",
+            f" {near} are within a point of ours by the table's own rule; ours is more than {_FAR:g} points above in"
+            f" {above}, below in {below}. Claims are on differences between rules that were tuned and trained alike.",
         ]
     with_some = {number.columns["dataset"] for number in numbers() if id(number) in answered}
     without = sorted({number.columns["dataset"] for number in numbers()} - with_some)

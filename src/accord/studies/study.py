@@ -135,7 +135,7 @@ class Study:
             name
             for name, settings in rivals.items()
             if settings.get("algorithm.mask.name", settings.get("algorithm.mask", "none")) not in ("none", "scaled")
-            and not any(f"{name}-{kind}" in rivals for kind in CONTROLS)
+            and f"{name}-{CONTROLS[-1]}" not in rivals
         ]
 
     def place(self, values: Mapping[str, str]) -> Place:
@@ -150,7 +150,7 @@ class Study:
             grid |= self.grids.get(value, {})
         for key, more in self.wider.get(self.place(values), {}).items():
             if key in grid:  # a rival may have keys that others have not
-                grid[key] = list(dict.fromkeys([*grid[key], *more]))
+                grid[key] = [*grid[key], *(value for value in more if value not in grid[key])]
         # an empty list takes a key out of an included grid
         return {key: values for key, values in grid.items() if values}
 

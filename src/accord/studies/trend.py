@@ -9,7 +9,7 @@ from accord.studies.claim import Claim
 from accord.studies.differences import Comparison, Difference
 from accord.studies.statistics import Estimate, estimate
 from accord.studies.text import interval_text
-from accord.studies.verdict import MARGIN, NO_CONTROL, SEEDS, Verdict, called, control_name, matrix, size_remark
+from accord.studies.verdict import MARGIN, SEEDS, Verdict, called, control_name, lacking_control, matrix, size_remark
 
 
 def trend(claim: Claim, cells: Sequence[Comparison], total: int) -> Verdict:
@@ -22,19 +22,20 @@ def trend(claim: Claim, cells: Sequence[Comparison], total: int) -> Verdict:
     kind = called("ahead" if claim.expects == "grows" else "behind", change)
     remark = size_remark(kind, change)
     text = f"{interval_text(change)} points from {claim.axis} {ends}, {change.cells} cells{remark}"
-    controls = [(c, of) for c in cells for of in [c.controls.get("length")] if of is not None and of.seeds >= SEEDS]
+    known = [c.controls.get("length") for c in cells]
+    controls = [(c, of) for c, of in zip(cells, known, strict=True) if of is not None and of.seeds >= SEEDS]
     over, _ = _change(claim, controls, len(cells))
+    lacking = lacking_control(known) * bool(claim.rival)  # what has no rival has nothing to control for
     if kind != "open":
-        text += _control(claim, over, f" (in {len(controls)} of {len(cells)} cells)" * (len(controls) < len(cells)))
+        few = f" (in {len(controls)} of {len(cells)} cells)" * (len(controls) < len(cells))
+        text += _control(claim, over, few) if over else f", with {lacking}" * bool(lacking)
     small = kind == "confirmed" and bool(remark)
-    figure = interval_text(over) if over else NO_CONTROL * bool(claim.rival)
+    figure = interval_text(over) if over else lacking
     return Verdict(kind, text, interval_text(change), small=small, over_control=figure)
 
 
-def _control(claim: Claim, over: Estimate | None, few: str) -> str:
-    """How the trend compares with that of the control, where it was run along the axis."""
-    if over is None:
-        return f", with {NO_CONTROL}" * bool(claim.rival)  # what has no rival has nothing to control for
+def _control(claim: Claim, over: Estimate, few: str) -> str:
+    """How the trend compares with that of the control."""
     name, figure = control_name(claim), interval_text(over)
     if over.within(MARGIN):
         return f", {name} has the same trend: {figure}{few}"

@@ -23,7 +23,8 @@ from accord.studies.text import ACCURACY, interval_text
 
 MARGIN = 0.002  # 0.2 points of accuracy: a smaller difference is none
 _ROUNDING = 1e-12  # where all seeds agree, an interval is as wide as this
-NO_CONTROL = "no control"  # was run beside the rule: then nobody knows what is its own and what the shorter step's
+NO_CONTROL = "no control"  # of a rule beside which none was run: what is its own, and what the shorter step's?
+FEW_CONTROLS = "too few runs of its control"
 SEEDS = 3  # fewer say nothing about how much seeds vary
 NOT_RUN = "not run yet"  # of a claim whose cells nobody has run
 NOT_PAIRED = "no cell of it has a seed that both rules were run with"
@@ -82,6 +83,11 @@ def over_control(gap: Estimate, control: str, metric: Metric = ACCURACY) -> str:
 
 def control_name(claim: Claim) -> str:
     return f"`{claim.control.replace('{rival}', '...')}`" if claim.control else "a shorter step"
+
+
+def lacking_control(controls: Sequence[Difference | None]) -> str:
+    """Of cells whose controls cannot be judged: why not."""
+    return FEW_CONTROLS if any(control is not None for control in controls) else NO_CONTROL
 
 
 def pooled(differences: Sequence[Difference | None], level: float = 0.95) -> Estimate | None:
