@@ -32,7 +32,7 @@ from accord.data import Federation
 from accord.experiments.execute import Interrupt, execute_seed
 from accord.models import warm_start
 from accord.training.cohort import Conditions, invite
-from conftest import cost, sentence
+from conftest import cost, sentence, without_checksums
 
 SMALL = ["model.name=logistic", "run.engine=sequential"]
 Command = Callable[..., tuple[int, str, str]]
@@ -194,6 +194,12 @@ def test_softness_layers_and_curves_of_the_same_runs(command: Command, tmp_path:
     )
     with sentence(f"{plain} holds no agreement: it is measured where there is a mask"):
         layers.read(plain)
+    without_checksums(masked[-1])
+    path = masked[-1] / "metrics.jsonl"
+    *others, last = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*others, last.replace('"agreement_by_layer": {"', '"agreement_by_layer": {"x')]))
+    with sentence("is damaged: round"):
+        layers.read(masked[-1])
 
     code, out, _ = command("curves", "runs", "--splits", "test", "--metric", "loss")
     assert code == 0

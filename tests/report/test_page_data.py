@@ -115,6 +115,20 @@ def test_agreement_is_averaged_over_seeds_and_runs_without_a_mask_have_none(runs
     assert setting(data, "fedavg")["agreement"] is None
 
 
+def test_a_row_that_lacks_a_layer_is_shown_without_it(runs: Path, tmp_path: Path) -> None:
+    """Of a folder of 0.1, whose rows have no checksums to tell that they were damaged."""
+    run = next(folder for folder in find([runs]) if "gma" in folder.name)
+    shutil.copytree(run, tmp_path / run.name)
+    without_checksums(tmp_path / run.name)
+    path = tmp_path / run.name / "metrics.jsonl"
+    first, *others = path.read_text().splitlines(keepends=True)
+    row = json.loads(first)
+    del row["agreement_by_layer"]["2.bias"]
+    path.write_text("".join([json.dumps(row) + "\n", *others]))
+    (only,) = gather(look([tmp_path]))["settings"]
+    assert only["agreement"]["values"][-1][0] is None and only["agreement"]["values"][0][0] is not None
+
+
 @pytest.mark.parametrize(("count", "most"), [(0, 5), (1, 5), (5, 5), (6, 5), (1000, 7), (7, 2)])
 def test_thinning_keeps_the_ends_and_the_order(count: int, most: int) -> None:
     kept = thinned(range(count), most)

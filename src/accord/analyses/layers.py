@@ -20,6 +20,9 @@ def read(folder: Path) -> Result:
         raise AccordError(
             f"{folder} holds no agreement: it is measured where there is a mask, such as algorithm.mask=gma"
         )
+    for row, by in voted:
+        if by.keys() != voted[0][1].keys():
+            raise AccordError(f"{folder} is damaged: round {row.round} has not the layers of round {voted[0][0].round}")
     curves = {layer: [by[layer] for _, by in voted] for layer in voted[0][1]}
     numbers = [row.round for row, _ in voted]
     table = [

@@ -231,10 +231,12 @@ def _agreement(runs: Sequence[Recorded]) -> dict[str, Any] | None:
     layers = list(dict.fromkeys(name for of in by_round.values() for row in of for name in row))
     if not layers:
         return None
-    values = [
-        [round(float(np.mean([row[name] for row in of])), 3) if of else None for of in by_round.values()]
-        for name in layers
-    ]
+
+    def mean(of: list[dict[str, float]], name: str) -> float | None:
+        known = [row[name] for row in of if name in row]  # all of them have, but for a damaged one
+        return round(float(np.mean(known)), 3) if known else None
+
+    values = [[mean(of, name) for of in by_round.values()] for name in layers]
     return {"rounds": rounds, "layers": layers, "values": values}
 
 
