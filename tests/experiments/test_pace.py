@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -50,7 +51,7 @@ def test_of_a_round_that_takes_minutes_a_part_is_tried(tmp_path: Path, monkeypat
     monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     monkeypatch.setattr(pace, "_HEAVY", 1.0)
     changes = [("train", "steps", None), ("train", "epochs", 3), ("train", "batch", 8), ("data", "share", 1.0)]
-    experiment = assemble({**SETTINGS, "run": {"engine": "sequential", "device": "cpu"}}, changes, "")
+    experiment = assemble({**deepcopy(SETTINGS), "run": {"engine": "sequential", "device": "cpu"}}, changes, "")
     (run,) = [PlannedRun(experiment, 0, {}, tmp_path)]
     fed = Jobs().job(run).fed
     steps = [3 * math.ceil(len(rows) / 8) for rows in fed.train.values()]
@@ -58,6 +59,15 @@ def test_of_a_round_that_takes_minutes_a_part_is_tried(tmp_path: Path, monkeypat
     assert measured.training == pytest.approx(sum(steps) / len(steps) / 2)
     seen = sum(len(rows) for _, _, rows in fed.groups())
     assert measured.evaluation == pytest.approx(seen / (2 * 2 * 8) / 3) and next(ticks) == 2, "two rounds"
+
+
+def test_a_round_in_which_clients_take_one_step_on_all_they_have(tmp_path: Path) -> None:
+    """Whatever its epochs and batch are: FedSGD sends a gradient of all samples."""
+    changes = [("train", "steps", None), ("train", "epochs", 3), ("train", "batch", 8), ("algorithm", "name", "fedsgd")]
+    experiment = assemble(deepcopy(SETTINGS), changes, "")
+    job = Jobs().job(PlannedRun(experiment, 0, {}, tmp_path))
+    sizes = [len(rows) for rows in job.fed.train.values()]
+    assert pace._round(experiment, job) == (1, pytest.approx(2 * sum(sizes) / len(sizes)))
 
 
 @pytest.mark.parametrize(("streams", "expected"), [(None, 5), (10, 5), (8, 3), (6, 3), (1, 1)])

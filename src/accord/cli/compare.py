@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from accord.cli.shared import print_table, tell
+from accord.cli.shared import print_table
+from accord.cli.study_output import warn
 from accord.core.errors import AccordError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _note_other_data(one: "Recorded", other: "Recorded") -> None:
     apart = [key for key, value in sides[0].items() if key != "unseen" and sides[1].get(key, value) != value]
     if apart:
         told = ", ".join(f"data.{key} ({sides[0][key]} and {sides[1][key]})" for key in apart)
-        tell(Console(stderr=True), f"The two differ in {told}: their difference may be the data's.")
+        warn(f"The two differ in {told}: their difference may be the data's.")
 
 
 def _compare_methods(path: Path, on: str | None, rule: str, as_json: bool) -> None:

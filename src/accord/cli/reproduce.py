@@ -171,13 +171,13 @@ def _list_studies() -> None:
 
 def _print_results(whole: dict[str, Any], chosen: "Study", rule: str, as_json: bool) -> None:
     """What the results file has of the cells that were asked for, in the study's order."""
-    from accord.core.files import plain
+    from accord.core.files import json_bytes
     from accord.studies.results import result_of
 
     known = {result_of(cell).cell.key: cell for cell in whole["cells"]}
     cells = [known[cell.key] for cell in chosen.cells if cell.key in known]
     if as_json:
-        print(json.dumps(plain({**whole, "cells": cells}), indent=2))
+        print(json_bytes({**whole, "cells": cells}).decode(), end="")
     else:
         print_study(chosen, [result_of(cell) for cell in cells], rule)
 

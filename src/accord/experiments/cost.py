@@ -8,6 +8,7 @@ from accord.causal.engine import Causal
 from accord.causal.rule import rule_of
 from accord.causal.traffic import traffic
 from accord.core.layout import Layout
+from accord.data import Federation
 from accord.experiments.execute import Watcher
 from accord.experiments.experiment import Experiment
 from accord.privacy.accounting import spent_text
@@ -46,7 +47,7 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
     algorithm, plan, training = experiment.algorithm, experiment.first_plan, experiment.training
     layout = Layout.of(module, algorithm.personal)
     sizes = [len(rows) for rows in fed.train.values()]
-    per_client = [1 if algorithm.local.full_batch else steps_of(size, training) for size in sizes]
+    per_client = client_steps(experiment, fed)
     cohort = len(sizes) if plan.sample is None else plan.sample
     steps_a_round = cohort * sum(per_client) / len(sizes)
     if algorithm.local.engine == Causal.name:
@@ -71,6 +72,12 @@ def cost(experiment: Experiment, watcher: Watcher) -> dict[str, Any]:
         "bytes_up_a_round": up,
         "runs": len(experiment.settings.run.seeds),
     }
+
+
+def client_steps(experiment: Experiment, fed: Federation) -> list[int]:
+    """The local steps of every training client in a round that it takes part in."""
+    whole = experiment.algorithm.local.full_batch
+    return [1 if whole else steps_of(len(rows), experiment.training) for rows in fed.train.values()]
 
 
 def steps_of(samples: int, training: Training) -> int:

@@ -1,7 +1,6 @@
 """How long a round of a run takes here: a few rounds tried and thrown away, once for each kind of run. What was
 measured is kept in the cache, by device and version."""
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,8 @@ from accord.core.version import __version__
 from accord.engines.contract import Job
 from accord.engines.determinism import steady
 from accord.engines.device import pick_device
+from accord.experiments.cost import client_steps
+from accord.experiments.experiment import Experiment
 from accord.experiments.groups import Jobs, PlannedRun, grouped, packed
 from accord.experiments.lockstep import MOST_RUNS, together
 from accord.kernels.paths import cache_folder
@@ -119,17 +120,14 @@ def _measured(runs: Sequence[PlannedRun]) -> Pace:
     jobs = Jobs()
     jobs.stack(runs[:MOST_RUNS])  # as a sweep does, so that those go together that will
     group, engine = packed(grouped(runs[:MOST_RUNS], jobs)[0], jobs)  # the first run, and those that can go with it
-    if engine is None and _is_heavy(jobs.job(runs[0]), runs[0]):
-        return _from_a_part(runs[0], jobs)
+    if engine is None and _is_heavy(runs[0].experiment, job := jobs.job(runs[0])):
+        return _from_a_part(runs[0], job)
     moments: list[list[float]] = [[] for _ in range(_TRIED)]
 
     def loop_of(run: PlannedRun) -> Loop:
         job = jobs.job(run) if engine else with_kernel(run.experiment.settings.run.engine, jobs.job(run))
-        # the last round is evaluated, whatever the plan
-        plan = run.experiment.plan(run.seed)
-        tried = replace(plan, rounds=_TRIED, evaluate_every=_TRIED + 1, evaluate_at=(), patience=None)
         by = engine or make_engine(run.experiment.settings.run.engine, job)
-        return Loop(job, tried, by, None, [_note])
+        return Loop(job, _tried(run), by, None, [_note])
 
     def _note(event: Event) -> None:
         moments[event.row["round"] - 1].append(time.monotonic())
@@ -148,45 +146,38 @@ def _measured(runs: Sequence[PlannedRun]) -> Pace:
     return Pace(training, max(0.0, with_evaluation - training), group.at_once)
 
 
-def _is_heavy(job: Job, run: PlannedRun) -> bool:
-    samples = _cohort(job, run) * _steps(job, run) * (job.training.batch or _mean_size(job))
-    return job.device.type == "cpu" and job.layout.size * samples > _HEAVY
+def _tried(run: PlannedRun) -> Plan:
+    """A few of its rounds, of which the last is evaluated, whatever its own plan."""
+    plan = run.experiment.plan(run.seed)
+    return replace(plan, rounds=_TRIED, evaluate_every=_TRIED + 1, evaluate_at=(), patience=None)
 
 
-def _from_a_part(run: PlannedRun, jobs: Jobs) -> Pace:
+def _is_heavy(experiment: Experiment, job: Job) -> bool:
+    return job.device.type == "cpu" and job.layout.size * _round(experiment, job)[1] > _HEAVY
+
+
+def _from_a_part(run: PlannedRun, full: Job) -> Pace:
     """From rounds in which clients take a few of their steps, and nothing is evaluated."""
-    full, experiment = jobs.job(run), run.experiment
-    light = replace(run, experiment=replace(experiment, training=replace(experiment.training, steps=_FEW)))
-    job, moments = with_kernel(experiment.settings.run.engine, jobs.job(light)), list[float]()
+    experiment, engine, plan = run.experiment, run.experiment.settings.run.engine, _tried(run)
+    part = replace(experiment, training=replace(experiment.training, steps=_FEW))
+    job, moments = with_kernel(engine, replace(full, training=part.training)), list[float]()
 
     def stop_after_two(event: Event) -> bool:
         moments.append(time.monotonic())
         return len(moments) == 2
 
-    plan = replace(experiment.plan(run.seed), rounds=_TRIED, evaluate_every=_TRIED + 1, evaluate_at=(), patience=None)
     with steady(job.speed):
-        Loop(job, plan, make_engine(experiment.settings.run.engine, job), None, [stop_after_two]).go()
-    a_step = (moments[1] - moments[0]) / _steps(job, light)  # of all clients of a round
-    a_sample = a_step / _cohort(job, run) / (job.training.batch or _mean_size(job))
+        Loop(job, plan, make_engine(engine, job), None, [stop_after_two]).go()
+    took, (steps, samples) = moments[1] - moments[0], _round(part, full)
     trained_on = sum(map(len, full.fed.train.values()))
     others = sum(len(rows) for split, _, rows in full.fed.groups() if split != "train")
     seen = others + min(plan.evaluate_samples or trained_on, trained_on)
-    return Pace(a_step * _steps(full, run), _FORWARD * a_sample * seen)
+    return Pace(took * _round(experiment, full)[0] / steps, _FORWARD * took * seen / samples)
 
 
-def _cohort(job: Job, run: PlannedRun) -> int:
-    return run.experiment.plan(run.seed).sample or len(job.fed.train)
-
-
-def _mean_size(job: Job) -> float:
-    return fmean(map(len, job.fed.train.values()))
-
-
-def _steps(job: Job, run: PlannedRun) -> float:
-    """Of a client in a round, on average."""
-    training = run.experiment.training
-    most = math.inf if training.steps is None else training.steps
-    batches = (
-        1 if training.batch is None else math.ceil(len(rows) / training.batch) for rows in job.fed.train.values()
-    )
-    return fmean(min(most, training.epochs * count) for count in batches)
+def _round(experiment: Experiment, job: Job) -> tuple[float, float]:
+    """The local steps of a client in a round, on average, and the samples that its cohort trains on."""
+    steps = fmean(client_steps(experiment, job.fed))
+    batch = None if experiment.algorithm.local.full_batch else experiment.training.batch
+    cohort = experiment.first_plan.sample or len(job.fed.train)
+    return steps, cohort * steps * (batch or fmean(map(len, job.fed.train.values())))

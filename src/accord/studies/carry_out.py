@@ -8,7 +8,9 @@ from pathlib import Path
 from accord.core.errors import AccordError
 from accord.core.measure import declared
 from accord.core.metrics import Metric
+from accord.data.cache import Progress
 from accord.data.sources import NoData
+from accord.experiments.data_options import Supply
 from accord.experiments.experiment import Experiment
 from accord.experiments.sweep import PlannedRun
 from accord.studies.budget import batches, with_more_seeds
@@ -87,31 +89,38 @@ def _train(order: Sequence[Sequence[Named]], train: Train) -> tuple[int, bool]:
 def fetched(named: Sequence[Named], tell: Tell) -> list[Named]:
     """The cells, with the data of all that is left to train on this machine. Where data cannot be had, a cell has only
     the runs that are done."""
-    lacking: dict[tuple[str, str | None], NoData] = {}
     told = set[str]()
+    errors: dict[tuple[str, str | None], NoData | None] = {}  # by data set; None once it is here
 
     def progress(label: str, done: int, total: int | None) -> None:
         if label not in told:
             told.add(label)
             tell(label)
 
+    def lacking(run: PlannedRun) -> NoData | None:
+        supply = run.experiment.supply
+        key = supply.data.name, supply.section.source
+        if supply.here or run.done:
+            return None
+        if key not in errors:
+            errors[key] = _fetch(supply, progress)
+        return errors[key]
+
     cells = []
     for one in named:
-        left = [run.experiment.supply for _, run in one.runs if not run.done]
-        for supply in left:
-            key = supply.data.name, supply.section.source
-            if supply.here or key in lacking:
-                continue
-            try:
-                supply.fetch(progress)
-            except NoData as error:
-                lacking[key] = error
-        whys = [why for of in left if (why := lacking.get((of.data.name, of.section.source))) is not None]
-        if whys:
-            finished = [(point, run) for point, run in one.runs if run.done]
-            one = Named(one.cell, finished, str(whys[0]), whys[0].data)
+        error = next(filter(None, (lacking(run) for _, run in one.runs)), None)
+        if error is not None:
+            one = Named(one.cell, [(point, run) for point, run in one.runs if run.done], str(error), error.data)
         cells.append(one)
     return cells
+
+
+def _fetch(supply: Supply, progress: Progress) -> NoData | None:
+    try:
+        supply.fetch(progress)
+    except NoData as error:
+        return error
+    return None
 
 
 def all_runs(named: Sequence[Named], tell: Tell) -> list[PlannedRun]:

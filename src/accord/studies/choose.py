@@ -23,10 +23,9 @@ from accord.experiments.groups import Jobs, PlannedRun
 from accord.rules.masks.votes import threshold
 from accord.studies.budget import MOST_SEEDS
 from accord.studies.carry_out import Tell, Train, all_runs
-from accord.studies.differences import CONTROLS
 from accord.studies.files import FILES, tables_at
 from accord.studies.outcome import check_metric
-from accord.studies.study import Named, Settings, Study
+from accord.studies.study import CONTROLS, Named, Settings, Study
 from accord.studies.study_file import make
 from accord.studies.verdict import SEEDS
 

@@ -130,8 +130,8 @@ def _by_value(claim: Claim, cells: Sequence[Comparison], axis: str) -> Verdict:
     figure = "; ".join(f"{axis} {', '.join(v for v in values if by_value[v] == kind)}: {kind}" for kind in kinds)
     kind = kinds[0] if len(kinds) == 1 else "depends"
     small = kind == "confirmed" and all(part.small for part in parts)
-    over = dict.fromkeys(part.over_control for part in parts)
-    alone = next(iter(over)) if len(over) == 1 and not {*over} - {NO_CONTROL, FEW_CONTROLS} else ""
+    over = {part.over_control for part in parts}
+    alone = over.pop() if over in ({NO_CONTROL}, {FEW_CONTROLS}) else ""
     return Verdict(kind, why, figure, _theirs(cells), small=small, over_control=alone, by_value=by_value)
 
 

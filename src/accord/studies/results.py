@@ -139,7 +139,7 @@ def read(path: Path) -> Results:
     """Results from their file."""
     content = content_of(path, _WHAT, ("study", "analysis"))
     protocol = content.get("protocol")
-    if protocol != PROTOCOL or not isinstance(protocol, int) or isinstance(protocol, bool):
+    if type(protocol) is not int or protocol != PROTOCOL:  # True and 1.0 are equal to 1
         raise AccordError(
             f"{path} has results of protocol {protocol!r}, and this is protocol {PROTOCOL}: they are"
             " not judged together; accord reproduce writes the file again from its runs"

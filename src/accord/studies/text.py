@@ -5,11 +5,11 @@ from typing import Any
 
 from accord.core.metrics import Metric
 from accord.runs.text import Cells, spread
-from accord.studies.differences import CONTROLS, Comparison, Difference
+from accord.studies.differences import Comparison, Difference
 from accord.studies.outcome import Result
 from accord.studies.published import Printed, elsewhere, find
 from accord.studies.statistics import Estimate, holm
-from accord.studies.study import Study, edges
+from accord.studies.study import CONTROLS, Study, edges
 
 ACCURACY = Metric("accuracy")
 
