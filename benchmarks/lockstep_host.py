@@ -33,7 +33,7 @@ CLIENTS, SAMPLED, EVERY = 500, 10, 5
 ALGORITHMS = [
     accord.fedavg(),
     accord.fedavg(mask=accord.gma(0.4)),
-    accord.fedavg(mask=accord.scaled(accord.gma(0.4), "length")),
+    accord.fedavg(mask=accord.scaled(accord.gma(0.4))),
     accord.fedadam(lr=0.01),
 ]
 DEVICE = {"Eager.run", "Evaluation._sums"}  # a device's work, on a device

@@ -18,6 +18,7 @@ from accord.data import CropFlip, Federation, Scale, coloured, deal, shifted
 from accord.engines.vectorised import Vectorised
 from accord.rules.named import ALGORITHMS
 from accord.rules.registry import PARTS
+from accord.rules.servers import adagrad, adam, momentum, step, yogi
 from accord.runs.run import Run
 from accord.training.cohort import Conditions
 from accord.training.engine_choice import ENGINES
@@ -211,6 +212,20 @@ def test_pictures_shifted_and_augmented(model: str) -> None:
     fed = replace(shifted(pictures(), coloured(), 0), augment=CropFlip(2))
     module = getattr(accord.models, model)(channels=3, size=16)
     compare("vectorised", module, fed, accord.fedavg(mask=gma()), epochs=2, sample=None if model == "cnn" else 5)
+
+
+@pytest.mark.parametrize("placement", ["after", "before"])
+@pytest.mark.parametrize("engine", ["sequential", *OTHERS])
+def test_control_takes_a_step_as_long_as_the_masked_one(engine: str, placement: Literal["after", "before"]) -> None:
+    """In the first round, where both start from the same model."""
+    for make in (step, momentum, adagrad, adam, yogi):
+        algorithms = [
+            Algorithm(mask=mask, server=make(placement=placement)) for mask in (gma(0.6), accord.scaled(gma(0.6)), None)
+        ]
+        runs = [fitted(engine, mlp(), blobs(), algorithm, rounds=1) for algorithm in algorithms]
+        masked, control, plain = (run.rows[0]["step_norm"] for run in runs)
+        assert control == pytest.approx(masked, rel=1e-6)
+        assert masked < (1 - 1e-4) * plain
 
 
 @pytest.mark.parametrize("engine", OTHERS)

@@ -494,7 +494,7 @@ def test_runs_of_one_algorithm_are_added_up_and_step_as_one_to_the_bits_of_each_
     fed, stepped = blobs(), []
     real = learning.learn_together
     monkeypatch.setattr(learning, "learn_together", lambda turns: stepped.append(len(turns)) or real(turns))
-    masks = (None, gma(), gma(0.6, memory=0.5), accord.scaled(gma(), by="length"), accord.and_mask(0.6))
+    masks = (None, gma(), gma(0.6, memory=0.5), accord.scaled(gma()), accord.and_mask(0.6))
     cases = [
         Case(f"{at}-{seed}", accord.fedyogi(lr=0.05, mask=mask), fed, mlp(seed=seed), plan={"seed": seed})
         for at, mask in enumerate(masks)

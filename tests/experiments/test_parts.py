@@ -94,8 +94,8 @@ def test_a_name_takes_the_place_of_the_presets_part() -> None:
     assert algorithm('server = "yogi"').server == yogi()
     assert algorithm('name = "fedyogi"\nserver = { name = "adam", lr = 0.1 }').server == adam(0.1)
     assert algorithm('server = { name = "momentum", beta = 0.5 }\nlocal = "prox"').server == momentum(beta=0.5)
-    nested = 'mask = { name = "scaled", by = "length", mask = { name = "and", tau = 0.6 } }'
-    assert algorithm(nested).mask == accord.scaled(accord.and_mask(0.6), "length")
+    nested = 'mask = { name = "scaled", by = "mean", mask = { name = "and", tau = 0.6 } }'
+    assert algorithm(nested).mask == accord.scaled(accord.and_mask(0.6), "mean")
     assert algorithm('mask = { name = "gma", tau = { from = 0.8, to = 0.4, over = 50 } }').mask == accord.gma(
         ramp(0.8, 50, 0.4)
     )

@@ -644,7 +644,7 @@ def test_sums_lifted_by_clients_are_the_same_sums(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mask", "votes"), [(accord.gma(0.4), "mask.votes"), (accord.scaled(accord.gma(0.4), "length"), "mask.mask.votes")]
+    ("mask", "votes"), [(accord.gma(0.4), "mask.votes"), (accord.scaled(accord.gma(0.4)), "mask.votes")]
 )
 def test_a_client_has_one_vote(mask: Mask, votes: str) -> None:
     fed, algorithm = blobs(clients=3, unseen=0), accord.fedavg(mask=mask)

@@ -165,6 +165,7 @@ def test_a_record_on_the_driver_s_device_still_says_what_its_fields_are() -> Non
     "algorithm",
     [
         pytest.param(accord.fedadam(mask=accord.gma(0.4)), id="sums"),
+        pytest.param(accord.fedadam(mask=accord.scaled(accord.gma(0.4))), id="control of a mask"),
         pytest.param(accord.scaffold(mask=accord.gma(0.4)), id="clients that remember"),
         pytest.param(accord.fedavg(average=accord.median()), id="rows"),
         pytest.param(accord.fedavg(average=accord.corrective(0.2, passes=2)), id="asked twice"),

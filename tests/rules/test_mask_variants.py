@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import accord
-from accord import and_mask, gma, magnitude, mean, sand, scaled
+from accord import Algorithm, and_mask, gma, magnitude, mean, sand, scaled
 from accord.core.layout import Layout
+from accord.core.protocols import Server
 from accord.core.record import State, total
 from accord.core.reports import Reports
 from accord.core.round import Round
@@ -21,6 +22,7 @@ from accord.experiments.experiment import parse
 from accord.rules.combine import combine
 from accord.rules.label import label_of
 from accord.rules.masks import Mask
+from accord.rules.servers import adagrad, adam, momentum, step, yogi
 from accord.runs.fingerprint import describe
 from conftest import blobs, mlp, sentence
 
@@ -40,6 +42,14 @@ def lowered(
     layout = layout or Layout.flat(deltas.shape[-1])
     state = rule.init(layout, 10) if state is None else state
     return rule.lower(rule.lift(reports_of(deltas), state), state, Round(number, layout, 10))
+
+
+def stepped(
+    algorithm: Algorithm, reports: Reports, memory: dict[str, State], round: Round
+) -> tuple[Tensor, dict[str, State]]:
+    """The server's step after these reports, and what the parts remember then."""
+    lowered, _, memory = algorithm.lower(algorithm.lift(reports, memory), memory, round)
+    return algorithm.step(lowered, memory)
 
 
 # ------------------------------------------------------------------------------------------------------- sand
@@ -117,37 +127,69 @@ def test_clients_of_equal_reach_make_magnitude_the_net_vote() -> None:
 # ---------------------------------------------------------------------------------------------------- control
 
 
-@pytest.mark.parametrize("inner", [gma(0.4), and_mask(0.4), and_mask(0.4, rescale=True), sand(0.2), magnitude(0.4)])
-def test_the_control_has_the_masks_mean_everywhere(inner: Mask) -> None:
+CHOOSING = [
+    gma(0.4),
+    gma(0.4, scope="layer"),
+    gma(0.4, memory=0.5),
+    and_mask(0.4),
+    and_mask(0.4, rescale=True),
+    sand(0.2),
+    magnitude(0.4),
+]
+SERVERS = [
+    server(lr=0.7, placement=placement, **more)
+    for placement in ("after", "before")
+    for server, more in (
+        (step, {}),
+        (momentum, {}),
+        (adagrad, {}),
+        (adam, {}),
+        (adam, {"eps_inside": True}),
+        (yogi, {}),
+    )
+]
+
+
+@pytest.mark.parametrize("inner", CHOOSING, ids=repr)
+def test_control_by_mean_scales_the_step_by_the_mean_of_the_mask(inner: Mask) -> None:
     torch.manual_seed(0)
-    deltas = torch.randn(7, 500)
-    mask, control = combine(inner, deltas).mask, combine(scaled(inner), deltas).mask
-    assert control.shape == mask.shape and control.unique().numel() == 1
-    assert control[0].item() == pytest.approx(mask.double().mean().item())
+    made, control = combine(inner, torch.randn(7, 500)), scaled(inner, by="mean")
+    assert torch.allclose(control.apply(made.mask, made.update), made.mask.mean() * made.update, rtol=1e-6)
 
 
-def test_the_control_by_hand() -> None:
-    assert combine(scaled(gma(0.4)), THREE).mask.tolist() == pytest.approx([(1 + 1 / 3 + 1 / 3 + 0) / 4] * 4)
+def test_controls_by_hand() -> None:
     # Two clients at odds on the second coordinate: gma leaves (3, 0) of their mean (3, 4).
-    deltas = torch.tensor([[3.0, 9.0], [3.0, -1.0]])
-    assert combine(scaled(gma(0.4), by="length"), deltas).mask.tolist() == pytest.approx([0.6, 0.6])
+    mask, update = torch.tensor([1.0, 0.0]), torch.tensor([3.0, 4.0])
+    assert gma(0.4).apply(mask, update).tolist() == [3.0, 0.0]
+    assert scaled(gma(0.4)).apply(mask, update).tolist() == pytest.approx([3.0 * 0.6, 4.0 * 0.6])
+    assert scaled(gma(0.4), by="mean").apply(mask, update).tolist() == [1.5, 2.0]
+    assert scaled(gma(0.4)).apply(mask, torch.zeros(2)).tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("inner", [gma(0.4), and_mask(0.4), sand(0.2), magnitude(0.4), gma(0.4, scope="layer")])
-def test_a_control_by_length_takes_a_step_as_long_as_the_masks(inner: Mask) -> None:
+@pytest.mark.parametrize("server", SERVERS, ids=repr)
+@pytest.mark.parametrize("inner", CHOOSING, ids=repr)
+def test_control_takes_a_step_as_long_as_the_masked_one(inner: Mask, server: Server) -> None:
+    """The same round, from the same memory, with and without the choice of coordinates; over several rounds, in which
+    the server's moments and remembered votes fill up."""
     torch.manual_seed(0)
-    deltas, weights = torch.randn(7, 500), torch.arange(1.0, 8.0)
-    chosen, control = combine(inner, deltas, weights), combine(scaled(inner, by="length"), deltas, weights)
-    lengths = [(made.mask * made.update).norm().item() for made in (chosen, control)]
-    assert lengths[0] == pytest.approx(lengths[1]) and control.mask.unique().numel() == 1
-    nothing = combine(scaled(inner, by="length"), torch.zeros(3, 4))
-    assert (nothing.mask * nothing.update).tolist() == [0.0] * 4
+    layout = Layout.of(nn.Sequential(nn.Linear(24, 20), nn.Linear(20, 8)))
+    common = torch.where(torch.arange(layout.size) < 400, 0.2, 0.6) * torch.randn(layout.size)  # layers differ
+    plain, masked, control = (Algorithm(mask=mask, server=server) for mask in (None, inner, scaled(inner)))
+    memory = control.init(layout, 7, torch.zeros(layout.size))
+    for number in range(1, 5):
+        reports, round = reports_of(1e-3 * (torch.randn(7, layout.size) + common)), Round(number, layout, 7)
+        wanted, _ = stepped(masked, reports, memory, round)
+        unmasked, _ = stepped(plain, reports, memory, round)
+        change, memory = stepped(control, reports, memory, round)
+        assert change.norm().item() == pytest.approx(wanted.norm().item(), rel=1e-6)
+        assert torch.cosine_similarity(change.double(), unmasked.double(), dim=0).item() == pytest.approx(1.0, abs=1e-9)
+        assert not torch.allclose(change, wanted)  # the mask chooses, its control does not
 
 
 def test_only_a_mask_that_chooses_has_a_control() -> None:
     with sentence("mask must be the mask that scaled is the control of", "got 0.4"):
         scaled(0.4)
-    with sentence("by must be 'mean' or 'length', got 'size'"):
+    with sentence("by must be", "got 'size'"):
         scaled(gma(), by="size")
 
 
@@ -271,7 +313,7 @@ ALL = [
     magnitude(0.3),
     scaled(gma(0.3)),
     scaled(magnitude(0.3)),
-    scaled(gma(0.3, memory=0.5), by="length"),
+    scaled(gma(0.3, memory=0.5), by="mean"),
 ]
 cohorts = st.integers(1, 8).flatmap(
     lambda k: st.lists(st.lists(st.integers(-3, 3).map(float), min_size=4, max_size=4), min_size=k, max_size=k)
@@ -330,7 +372,7 @@ def test_records_of_parts_of_a_cohort_add_up(rule: Mask) -> None:
         magnitude(0.0),
         magnitude(1.0),
         scaled(gma(0.0)),
-        scaled(gma(0.0), by="length"),
+        scaled(gma(0.0), by="mean"),
         scaled(magnitude(1.0)),
         sand(0.0, k=1e18),
     ],
@@ -365,8 +407,8 @@ def test_what_a_round_tells_is_what_the_mask_sees() -> None:
 
 
 def test_labels() -> None:
-    assert label_of(accord.fedavg(mask=scaled(and_mask(0.8)))) == "fedavg + scaled(and_mask(0.8))"
-    assert label_of(accord.fedavg(mask=scaled(gma(0.4), by="length"))) == "fedavg + scaled(gma(0.4), length)"
+    assert label_of(accord.fedavg(mask=scaled(and_mask(0.8)))) == "fedavg + scaled(and_mask(0.8), length)"
+    assert label_of(accord.fedavg(mask=scaled(gma(0.4), by="mean"))) == "fedavg + scaled(gma(0.4), mean)"
     assert label_of(accord.fedadam(mask=sand())) == "fedadam + sand(0.4)"
     assert label_of(accord.fedavg(mask=gma(ramp(0.8, over=9)))) == "fedavg + gma(0.8 ramp)"
 
@@ -385,7 +427,7 @@ def test_masks_of_a_file() -> None:
     assert mask_of("mask=sand", "mask.tau=0.3", "mask.k=5.0", "mask.rescale=true") == sand(0.3, 5.0, rescale=True)
     assert mask_of("mask=magnitude") == magnitude()
     assert mask_of("mask=scaled", "mask.mask.tau=0.6") == scaled(gma(0.6))
-    assert mask_of("mask=scaled", "mask.by=length") == scaled(gma(), by="length")
+    assert mask_of("mask=scaled", "mask.by=mean") == scaled(gma(), by="mean")
     assert mask_of("mask=scaled", "mask.mask=and", "mask.mask.rescale=true") == scaled(and_mask(0.4, rescale=True))
     assert mask_of("mask=gma", "mask.scope=layer", "mask.memory=0.9") == gma(scope="layer", memory=0.9)
     assert mask_of("mask=gma", "mask.tau={ from = 0.0, to = 0.4, over = 50 }") == gma(ramp(0.0, over=50, end=0.4))

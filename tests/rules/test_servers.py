@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from accord import AccordError, Algorithm
+from accord import AccordError, Algorithm, gma
 from accord.core.protocols import Server
 from accord.core.record import State
 from accord.rules.algorithm import Lowered
@@ -15,7 +15,7 @@ from accord.rules.servers import adagrad, adam, momentum, step, yogi
 
 def stepped(server: Server, state: State, update: Tensor, mask: Tensor | None) -> tuple[State, Tensor]:
     """The server's next state and what it adds to the model."""
-    change, memory = Algorithm(server=server).step(Lowered(update, mask), {"server": state})
+    change, memory = Algorithm(mask=gma(), server=server).step(Lowered(update, mask), {"server": state})
     return memory["server"], change
 
 

@@ -121,6 +121,17 @@ class Mask(Protocol):
         """The mask `[..., P]` that the total comes to, and what is remembered now."""
         ...
 
+    def apply(self, mask: Tensor, direction: Tensor) -> Tensor:
+        """The direction under the mask, `[..., P]`."""
+        return mask * direction
+
+    def direction(self, mask: Tensor, server: "Server", state: State, update: Tensor) -> tuple[State, Tensor]:
+        """`server.direction` with the mask where the server's `placement` puts it."""
+        if server.placement == "before":
+            return server.direction(state, self.apply(mask, update))
+        state, direction = server.direction(state, update)
+        return state, self.apply(mask, direction)
+
     def agreement(self, total: Record, state: State, round: Round) -> tuple[Tensor, Tensor] | None:
         """For the record of a round: the clients' agreement on every coordinate `[..., P]`, from 0 to 1, and where it
         suffices to pass whole. `state` is what `lower` gave. None if it knows no such thing."""

@@ -90,7 +90,7 @@ class Rule(Postprocessor):
             metrics[StringMetricName("accord: share of the update that passes")] = Weighted.from_unweighted(
                 float(lowered.mean())
             )
-        changed: Tensor = total * lowered if self.masks else lowered * stats.weight
+        changed: Tensor = self.rule.apply(lowered, total) if isinstance(self.rule, Mask) else lowered * stats.weight
         parameters = {entry.name: arrays[entry.name] for entry in layout.parameters}
         for name, value in unpacked(changed, buffers, layout, parameters).items():
             stats[name] = value

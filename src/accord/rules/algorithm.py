@@ -222,12 +222,9 @@ class Algorithm:
         return Lowered(update, mask), moved, {**memory, "local": local, "average": average, "mask": mask_memory}
 
     def step(self, lowered: Lowered, memory: Memory) -> tuple[Tensor, Memory]:
-        """What the server adds to the model, lr times its direction, with the mask where `placement` puts it; and the
-        memory after it."""
-        update, mask, before = lowered.update, lowered.mask, self.server.placement == "before"
-        state, direction = self.server.direction(
-            memory["server"], update if mask is None or not before else mask * update
-        )
-        if mask is not None and not before:
-            direction = mask * direction
+        """What the server adds to the model, lr times its direction under the mask; and the memory after it."""
+        if self.mask is None or lowered.mask is None:
+            state, direction = self.server.direction(memory["server"], lowered.update)
+        else:
+            state, direction = self.mask.direction(lowered.mask, self.server, memory["server"], lowered.update)
         return self.server.lr * direction, {**memory, "server": state}

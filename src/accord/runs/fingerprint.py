@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from accord.core.errors import AccordError
 from accord.engines.contract import Job
 
-SCHEMA = 1  # of run folders; a change that gives old settings another meaning raises it
+SCHEMA = 2  # of run folders; a change that gives old settings another meaning raises it
 _PLAIN = (str, int, float, bool, type(None))
 # Where functions of accord's own lived when runs began to be named after them. A folder's name must not change when a
 # file moves, so they keep that spelling for good; what is defined since goes by the module it is in.

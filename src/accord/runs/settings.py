@@ -118,8 +118,7 @@ def label_of_0_1(algorithm: Mapping[str, Any]) -> str:
 def _mask_of_0_1(mask: Mapping[str, Any]) -> str:
     kind = mask.get("name", "gma")
     if kind == "scaled":
-        by = f", {mask['by']}" if mask.get("by", "mean") != "mean" else ""
-        return f"scaled({_mask_of_0_1(mask.get('mask', {}))}{by})"
+        return f"scaled({_mask_of_0_1(mask.get('mask', {}))}, {mask.get('by', 'mean')})"
     tau = mask.get("tau", 0.4)
     if isinstance(tau, Mapping):
         first = tau.get("lr", tau.get("from", 0.4))

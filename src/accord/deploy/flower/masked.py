@@ -218,17 +218,17 @@ class Masked(FlowerStrategy):
         )
 
     def _stepped(self, arrays: ArrayRecord, layout: Layout, trust: Tensor) -> ArrayRecord:
-        masks = {name: part.numpy().reshape(self._sent[name].shape) for name, part in layout.layers(trust)}
-        made = {}
-        for name, array in arrays.items():
-            new, old = array.numpy(), self._sent[name]
+        new = {name: array.numpy() for name, array in arrays.items()}
+        whole = self._flat(
+            {entry.name: new[entry.name] - self._sent[entry.name] for entry in layout.parameters}, layout
+        )
+        masked = dict(layout.layers(self.mask.apply(trust, whole)))
+        for name, part in layout.layers(whole):
+            old = self._sent[name]
+            step, taken = (each.numpy().reshape(old.shape) for each in (part, masked[name]))
             # Where a coordinate passes whole it is what the strategy within made it, to the last bit.
-            made[name] = (
-                np.where(masks[name] == 1.0, new, old + masks[name] * (new - old)).astype(new.dtype)
-                if name in masks
-                else new
-            )
-        return ArrayRecord({name: Array(np.asarray(value)) for name, value in made.items()})
+            new[name] = np.where(taken == step, new[name], old + taken).astype(new[name].dtype)
+        return ArrayRecord({name: Array(np.asarray(value)) for name, value in new.items()})
 
 
 def GMA(

@@ -1,6 +1,6 @@
 """What the server does with the averaged update (docs/explanation/mathematics.md, "Server steps"; Reddi et al., 2021).
 
-Each class turns an update `[P]` into a direction `[P]` and remembers moments. `Algorithm.step` places the mask: on the
+Each class turns an update `[P]` into a direction `[P]` and remembers moments. `Mask.direction` puts the mask on the
 direction, which is what the papers do (algorithm 2 of the TMLR paper), or on the update before it is normalised.
 """
 
