@@ -16,7 +16,7 @@ import accord
 from accord import AccordError
 from accord.core.files import plain, write_whole
 from accord.runs.environment import OtherEnvironment, changes, environment
-from accord.runs.fingerprint import describe
+from accord.runs.fingerprint import SCHEMA, describe
 from accord.runs.folder import RunFolder
 from accord.runs.rows import read_rows
 from accord.training.plan import Plan
@@ -55,7 +55,7 @@ def test_a_finished_run_has_its_files_and_no_clock_in_the_metrics(tmp_path) -> N
     rows = read_rows(run.folder)
     assert [row["round"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert not any("second" in key or "time" in key for row in rows for key in row)
-    assert json.loads((run.folder / "experiment.json").read_text())["schema"] == 1
+    assert json.loads((run.folder / "experiment.json").read_text())["schema"] == SCHEMA
     environment = json.loads((run.folder / "environment.json").read_text())[0]
     assert environment["torch"] == torch.__version__ and environment["threads"] == torch.get_num_threads()
     assert environment["engine"] == "sequential" and environment["cpu"]
@@ -299,7 +299,7 @@ def test_damage_is_a_sentence_that_names_the_file(tmp_path) -> None:
     with pytest.raises(AccordError, match="state.json is damaged"):
         train(tmp_path)
     (run.folder / "state.json").write_text('{"schema": 99}')
-    with pytest.raises(AccordError, match="written with schema 99, this accord reads schema 1"):
+    with pytest.raises(AccordError, match="written with schema 99, this accord reads schema"):
         train(tmp_path)
 
 

@@ -10,6 +10,7 @@ import accord
 from accord.core.errors import AccordError
 from accord.experiments.execute import Interrupt, execute_seed
 from accord.experiments.experiment import parse
+from accord.runs.fingerprint import SCHEMA
 from accord.runs.reader import load
 from accord.runs.settings import RunSettings
 from conftest import blobs, mlp, without_checksums
@@ -78,7 +79,7 @@ def test_the_command_and_python_write_the_same(tmp_path: Path) -> None:
     assert called.history[-1] == commanded.history[-1], "and it was the same run"
     for form, run in ((ours, called), (theirs, commanded)):
         again = RunSettings.from_json(form, run.folder.name)
-        assert {"schema": 1, **again.to_json()} == form
+        assert {"schema": SCHEMA, **again.to_json()} == form
 
 
 def test_what_a_file_cannot_name_is_told_by_what_it_holds(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from accord.engines.vectorised import Vectorised
 from accord.experiments.experiment import parse
 from accord.experiments.lockstep import together
 from accord.rules.local import Training
-from accord.runs.fingerprint import fingerprint
+from accord.runs.fingerprint import SCHEMA, fingerprint
 from accord.runs.folder import RunFolder
 from accord.runs.reader import load
 from accord.runs.rows import RoundRow
@@ -94,7 +94,7 @@ def test_a_flat_run_is_the_beginning_of_the_straight_one(fed: Federation, tmp_pa
     assert f"round {end} (flat since round {since})" in str(run)
     assert run.folder is not None
     done = json.loads((run.folder / "done").read_text())
-    assert (done["schema"], done["rounds"], done["flat_since"]) == (1, end, since)
+    assert (done["schema"], done["rounds"], done["flat_since"]) == (SCHEMA, end, since)
     read = load(run.folder)
     assert (read.status, read.rounds, read.flat, read.ending) == ("done", end, since, f"done, flat since round {since}")
 

@@ -88,11 +88,13 @@ def by_round_cells(rows: Sequence[ByRound], against: str) -> Cells:
 
 
 def medians_by_round(rows: Sequence[ByRound], rivals: Sequence[str]) -> Cells:
-    """For each of these rivals how many places it has, its median over them after each share, and in how many it is
-    ahead; then the same for the places where it chose the same rates as the one that it is measured by."""
+    """For each of these rivals, over the places that have all of them: how many there are, its median after each share,
+    and in how many it is ahead; then the same for the places where it chose the same rates as the one that it is
+    measured by."""
+    shared = set.intersection(*({str(row.where) for row in rows if row.rival == rival} for rival in rivals))
     cells = []
     for rival in rivals:
-        all_rates = [row for row in rows if row.rival == rival]
+        all_rates = [row for row in rows if row.rival == rival and str(row.where) in shared]
         same_rates = [row for row in all_rates if row.same_rates]
         for label, some in ((rival, all_rates), (f"{rival}, at the same rates", same_rates)):
             if len(some) > 1 and (some is all_rates or len(some) < len(all_rates)):

@@ -31,6 +31,7 @@ from accord.studies.verdict import (
     Verdict,
     called,
     control_name,
+    in_cells,
     lacking_control,
     matrix,
     over_control,
@@ -145,7 +146,7 @@ def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:
     small = kind == "confirmed" and bool(remark)
     controls = [c.controls.get("length") for c in cells]
     gap = pooled(controls, level)
-    over = interval_text(gap) if gap else lacking_control(controls)
+    over = interval_text(gap) + in_cells(gap.cells, len(controls)) if gap else lacking_control(controls)
     why = f"{text}{remark}" + _control(claim, gap, controls) * (kind != "open")
     return Verdict(kind, why, figure, theirs, small=small, over_control=over)
 
@@ -191,5 +192,4 @@ def _control(claim: Claim, gap: Estimate | None, controls: Sequence[Difference |
     if gap is None:
         count = sum(control is not None for control in controls)
         return f", with {lacking_control(controls)}" + f" (in {count} of {len(controls)} cells)" * bool(count)
-    few = f" (in {gap.cells} of {len(controls)} cells)" * (gap.cells < len(controls))
-    return f", {over_control(gap, control_name(claim))}{few}"
+    return f", {over_control(gap, control_name(claim))}{in_cells(gap.cells, len(controls))}"

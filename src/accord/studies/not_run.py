@@ -46,7 +46,10 @@ def _unfinished(one: StudyResults) -> list[str]:
     if partly:
         done, runs = sum(result.done for result in partly), sum(result.runs for result in partly)
         lines.append(f"- {name}: {len(partly)} cells not finished, {done} of their {runs} runs done")
-    have = {result.cell.key for result in one.results}
+    for why in dict.fromkeys(result.superseded for result in one.superseded):
+        again = [result.cell for result in one.superseded if result.superseded == why]
+        lines.append(f"- {name}: {len(again)} cells to be run again{_by_data(again)}: {why}")
+    have = {result.cell.key for result in (*one.results, *one.superseded)}
     left = [cell for cell in _cells(name) if cell.key not in have]
     if left:
         lines.append(f"- {name}: {len(left)} cells that no command has asked for{_by_data(left)}")

@@ -51,6 +51,7 @@ class Result:
     rounds: tuple[int, int] | None = None  # fewest and most of the runs that are done
     flat: int = 0  # runs that ended because held-out data rose no more
     missing: str | None = None  # why there are no runs, where data are not here
+    superseded: str | None = None  # why it must be run again: such a result is shown, and nothing is judged by it
 
     @property
     def complete(self) -> bool:

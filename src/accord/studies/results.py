@@ -30,6 +30,7 @@ class StudyResults:
     file: Path
     changed: tuple[str, ...] = ()  # settings that the command changed: its runs are then not those of the study
     runs: tuple[str, ...] = ()  # their names, as far as the file has them
+    superseded: tuple[Result, ...] = ()  # cells that must be run again
 
     @property
     def name(self) -> str:
@@ -181,8 +182,15 @@ def _study(content: Mapping[str, Any], path: Path) -> StudyResults:
         axes=axes,
         grids={},
     )
-    changed, runs = (tuple(content.get(key, ())) for key in ("changed", "runs"))
-    return StudyResults(study, results, content["command"], path, changed, runs)
+    return StudyResults(
+        study,
+        [result for result in results if result.superseded is None],
+        content["command"],
+        path,
+        changed=tuple(content.get("changed", ())),
+        runs=tuple(content.get("runs", ())),
+        superseded=tuple(result for result in results if result.superseded is not None),
+    )
 
 
 def result_of(content: Mapping[str, Any]) -> Result:
@@ -197,6 +205,7 @@ def result_of(content: Mapping[str, Any]) -> Result:
         rounds=tuple(content["rounds"]) if content.get("rounds") else None,
         flat=content.get("flat", 0),
         missing=content.get("missing"),
+        superseded=content.get("superseded"),
     )
 
 

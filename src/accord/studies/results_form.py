@@ -115,6 +115,7 @@ class Cell(BaseModel):
     rounds: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None  # the fewest and most of its runs
     flat: int = 0
     missing: str | None = None
+    superseded: Line | None = None  # why the cell must be run again
     figures: dict[str, Figures]
     grid: dict[str, list[Setting]] = {}
     printed: list[Printed]

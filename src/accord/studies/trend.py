@@ -9,7 +9,17 @@ from accord.studies.claim import Claim
 from accord.studies.differences import Comparison, Difference
 from accord.studies.statistics import Estimate, estimate
 from accord.studies.text import interval_text
-from accord.studies.verdict import MARGIN, SEEDS, Verdict, called, control_name, lacking_control, matrix, size_remark
+from accord.studies.verdict import (
+    MARGIN,
+    SEEDS,
+    Verdict,
+    called,
+    control_name,
+    in_cells,
+    lacking_control,
+    matrix,
+    size_remark,
+)
 
 
 def trend(claim: Claim, cells: Sequence[Comparison], total: int) -> Verdict:
@@ -26,11 +36,11 @@ def trend(claim: Claim, cells: Sequence[Comparison], total: int) -> Verdict:
     controls = [(c, of) for c, of in zip(cells, known, strict=True) if of is not None and of.seeds >= SEEDS]
     over, _ = _change(claim, controls, len(cells))
     lacking = lacking_control(known) * bool(claim.rival)  # what has no rival has nothing to control for
+    few = in_cells(len(controls), len(cells))
     if kind != "open":
-        few = f" (in {len(controls)} of {len(cells)} cells)" * (len(controls) < len(cells))
         text += _control(claim, over, few) if over else f", with {lacking}" * bool(lacking)
     small = kind == "confirmed" and bool(remark)
-    figure = interval_text(over) if over else lacking
+    figure = interval_text(over) + few if over else lacking
     return Verdict(kind, text, interval_text(change), small=small, over_control=figure)
 
 

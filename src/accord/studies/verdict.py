@@ -85,6 +85,11 @@ def control_name(claim: Claim) -> str:
     return f"`{claim.control.replace('{rival}', '...')}`" if claim.control else "a shorter step"
 
 
+def in_cells(count: int, cells: int) -> str:
+    """Of an estimate from fewer cells than the claim's own: how many."""
+    return f" (in {count} of {cells} cells)" * (count < cells)
+
+
 def lacking_control(controls: Sequence[Difference | None]) -> str:
     """Of cells whose controls cannot be judged: why not."""
     return FEW_CONTROLS if any(control is not None for control in controls) else NO_CONTROL
