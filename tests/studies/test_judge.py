@@ -12,7 +12,7 @@ import pytest
 from accord.studies import load
 from accord.studies.analysis_claims import judge_analysis
 from accord.studies.claim import Claim
-from accord.studies.differences import Comparison, Difference, compare, measured
+from accord.studies.differences import Comparison, Difference, best_of, beyond, compare, measured
 from accord.studies.judge import judge
 from accord.studies.outcome import PROTOCOL, Figures, Result
 from accord.studies.page import page
@@ -87,8 +87,62 @@ def test_a_pooled_verdict_by_hand() -> None:
 def test_whether_the_same_rates_are_best_is_a_share_of_cells(alike: int, kind: str, told: str) -> None:
     cells = [replace(cell(around(0, 1), dataset=str(n)), same_point=n < alike) for n in range(10)]
     verdict = judge(replace(AHEAD, expects="same rates"), cells)
-    assert (verdict.kind, verdict.why) == (kind, f"both do best at the same rates in {told}")
-    assert verdict.figure == f"the same in {told.split(', ')[1]}" and verdict.cells == "10"
+    assert verdict.kind == kind and verdict.why.endswith(told)
+    assert verdict.figure.endswith(told.split(", ")[1]) and verdict.cells == "10"
+
+
+@pytest.mark.parametrize(
+    ("ahead", "said", "kind"),
+    [  # the intervals of the test above: 55 to 100, 0 to 45, 44 to 97 %
+        (9, 0.9, "confirmed"),
+        (1, 0.9, "refuted"),
+        (8, 0.9, "open"),
+        (8, 0.98, "refuted"),
+    ],
+)
+def test_mostly_ahead_is_a_share_of_cells(ahead: int, said: float, kind: str) -> None:
+    cells = [cell(around(1 if n < ahead else -1, 0.1), dataset=str(n)) for n in range(10)]
+    assert judge(replace(AHEAD, expects="mostly ahead", share=said), cells).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("expects", "mean", "kind"),
+    [  # points; the interval reaches 0.12 to either side: 0.05 * 4.303 / sqrt(3)
+        ("equal", 0.0, "confirmed"),
+        ("equal", 0.5, "refuted"),
+        ("equal", -0.5, "refuted"),
+        ("equal", 0.2, "open"),
+        ("not ahead", -1.0, "confirmed"),
+        ("not ahead", 0.0, "confirmed"),
+        ("not ahead", 0.2, "open"),
+        ("not ahead", 1.0, "refuted"),
+    ],
+)
+def test_claims_of_no_difference(expects: str, mean: float, kind: str) -> None:
+    assert judge(replace(AHEAD, expects=expects), [cell(around(mean, 0.05))]).kind == kind
+
+
+def test_best_of_an_axis_is_chosen_on_heldout_data_and_by_oracle_on_the_test_set() -> None:
+    """Two algorithms: one is best on held-out data, the other on the test set. A second place lacks one of them."""
+    study = load("tmlr-table2")
+
+    def of(algorithm: str, heldout: float, test: float, clients: str = "10") -> Result:
+        values = {"clients": clients, "algorithm": algorithm, "aggregation": "gma"}
+        figures = Figures({}, {seed: {"heldout": heldout, "test": test} for seed in range(3)})
+        return Result(Cell(values, {}, {}), {"held-out": figures, "oracle": figures}, [], 3, 3)
+
+    results = [of("fedavg", 0.9, 0.5), of("fedadam", 0.8, 0.6), of("fedavg", 0.9, 0.5, clients="50")]
+    for rule, test in (("held-out", 0.5), ("oracle", 0.6)):
+        (best,) = best_of(study, results, "algorithm", rule)
+        assert best.cell.values == {"clients": "10", "aggregation": "gma"}
+        assert best.figures[rule].of("test") == [test] * 3
+
+
+def test_how_much_more_a_gain_is_by_one_rule_than_by_another() -> None:
+    early, late = [cell([0.5, 0.6, 0.7])], [cell([0.1, 0.3, 0.2])]
+    (gone,) = beyond(early, late)
+    assert gone.difference is not None
+    assert gone.difference.by_seed == pytest.approx({0: 0.004, 1: 0.003, 2: 0.005})
 
 
 def test_a_verdict_by_value_by_hand() -> None:

@@ -472,8 +472,10 @@ def test_every_claim_is_about_cells_that_exist(claim: Claim) -> None:
         assert bool(claim.against) == bool(claim.control) == (claim.expects in ("ahead", "behind"))
         return
     assert claim.metric in METRICS
-    assert claim.rival in study.axes[study.compare] and claim.rival != study.against
-    named = {study.compare: [claim.rival], **claim.only}
+    compared, against = claim.compare or study.compare, claim.against or study.against
+    assert {claim.rival, against} <= {*study.axes[compared]} and claim.rival != against
+    assert not claim.best_over or claim.best_over in study.axes
+    named = {compared: [claim.rival], **claim.only}
     about = [cell for cell in study.cells if all(cell.values[axis] in values for axis, values in named.items())]
     assert about, "there is a cell"
     for axis, values in named.items():

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -97,6 +97,44 @@ def compare(study: Study, results: Sequence[Result], metric: str, rule: str) -> 
                 )
             )
     return comparisons
+
+
+def best_of(study: Study, results: Sequence[Result], axis: str, rule: str) -> list[Result]:
+    """The results without an axis: in each place the best of its values, chosen as the rule chooses rates. Places that
+    lack a value are left out."""
+    groups: dict[frozenset[tuple[str, str]], list[Result]] = {}
+    for result in results:
+        if rule in result.figures:
+            groups.setdefault(result.cell.key - {(axis, result.cell.values[axis])}, []).append(result)
+    values = {result.cell.values[axis] for result in results}
+    best = []
+    for group in groups.values():
+        if len(group) == len(values):
+            split = "test" if rule == "oracle" else "heldout"
+            chosen = max(group, key=lambda result: statistics.fmean(result.figures[rule].of(split) or [-math.inf]))
+            numbers = [number for result in group for number in result.printed]
+            left = {name: value for name, value in chosen.cell.values.items() if name != axis}
+            printed = [max(numbers, key=lambda number: number.value)] if numbers else []
+            best.append(replace(chosen, cell=replace(chosen.cell, values=left), printed=printed))
+    return best
+
+
+def beyond(first: Sequence[Comparison], second: Sequence[Comparison]) -> list[Comparison]:
+    """How much farther each rival is ahead in the first than in the second, which has the same rivals in the same
+    places by another rule."""
+    return [
+        replace(
+            one,
+            difference=_minus(one.difference, other.difference),
+            printed=None if one.printed is None or other.printed is None else one.printed - other.printed,
+            controls={kind: _minus(of, other.controls[kind]) for kind, of in one.controls.items()},
+        )
+        for one, other in zip(first, second, strict=True)
+    ]
+
+
+def _minus(one: Difference | None, other: Difference | None) -> Difference | None:
+    return None if one is None or other is None else paired(one.by_seed, other.by_seed)
 
 
 def _printed_gap(study: Study, result: Result, base: Result, metric: str, rule: str) -> float | None:

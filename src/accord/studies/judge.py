@@ -4,8 +4,10 @@ A claim pools its cells: a random-effects estimate of the paired difference with
 (`statistics.estimate`), which `verdict.called` judges. A trend is judged by its change (`trend.py`), an analysis's
 table by what is true of its rows (`analysis_claims.py`).
 
-    same rates  of how often both do best at the same point of the grid, with the 95 % interval of Clopper and Pearson:
-                confirmed: the interval lies above one half. Refuted: it lies below.
+    same rates    of how often both do best at the same point of the grid, with the 95 % interval of Clopper and
+                  Pearson: confirmed: the interval lies above one half. Refuted: it lies below.
+    mostly ahead  the same of how often the rival's mean is the higher one. Refuted: the interval lies below the share
+                  of cells that the paper says.
 
 Cells need three seeds to count, and a claim about several cells needs two that count. Where cells differ by more than
 their seeds explain, and an axis tells them apart, each of its values has a verdict of its own and the pool has none.
@@ -70,6 +72,9 @@ def _judged(claim: Claim, cells: Sequence[Comparison], total: int) -> Verdict:
         return _with_notes(verdict, _held_back(verdict.kind, cells))
     if claim.expects == "same rates":
         return _with_notes(_same_rates(cells), notes)
+    if claim.expects == "mostly ahead":
+        ahead = [c.difference.mean > 0 for c in cells if c.difference is not None]
+        return _with_notes(_share(ahead, "ahead", claim.share), notes)
     spread = heterogeneity(matrix([c.difference for c in cells]))
     differ = spread is not None and spread.p < 0.05
     axis = _telling_axis(cells) if differ else ""
@@ -139,11 +144,13 @@ def _by_value(claim: Claim, cells: Sequence[Comparison], axis: str) -> Verdict:
 def _pooled(claim: Claim, cells: Sequence[Comparison], level: float) -> Verdict:
     pooled_difference = estimate(matrix([c.difference for c in cells]), level=level)
     kind = called(claim.expects, pooled_difference)
-    remark = "" if claim.expects == "not behind" else size_remark(kind, pooled_difference)
+    remark = size_remark(kind, pooled_difference) if claim.expects in ("ahead", "behind") else ""
     count = f"{pooled_difference.cells} cell{'s' * (pooled_difference.cells > 1)}"
     theirs, figure = _theirs(cells), interval_text(pooled_difference)
     text = f"{figure} points in {count}" + f" (printed there: {theirs})" * bool(theirs)
     small = kind == "confirmed" and bool(remark)
+    if not claim.has_control:
+        return Verdict(kind, text + remark, figure, theirs, small=small)
     controls = [c.controls.get("length") for c in cells]
     gap = pooled(controls, level)
     over = interval_text(gap) + in_cells(gap.cells, len(controls)) if gap else lacking_control(controls)
@@ -175,15 +182,19 @@ def _same_rates(cells: Sequence[Comparison]) -> Verdict:
     same = [c.same_point for c in cells if c.same_point is not None]
     if len(same) < 2:
         return Verdict("open", "fewer than two cells were tuned over a grid")
-    interval = scipy_stats().binomtest(sum(same), len(same)).proportion_ci(0.95, "exact")
+    return _share(same, "the same rates are best")
+
+
+def _share(cells: Sequence[bool], what: str, said: float = 0.5) -> Verdict:
+    """Whether something is so in most cells; `said` is the share that a paper says, which may be larger."""
+    interval = scipy_stats().binomtest(sum(cells), len(cells)).proportion_ci(0.95, "exact")
     kind = "open"
-    if interval.low > 0.5:
-        kind = "confirmed"
-    elif interval.high < 0.5:
+    if interval.high < said:
         kind = "refuted"
-    share = f"{100 * sum(same) / len(same):.0f} % ({100 * interval.low:.0f} to {100 * interval.high:.0f})"
-    text = f"both do best at the same rates in {sum(same)} of {len(same)} cells, {share}"
-    return Verdict(kind, text, f"the same in {share}")
+    elif interval.low > 0.5:
+        kind = "confirmed"
+    share = f"{100 * sum(cells) / len(cells):.0f} % ({100 * interval.low:.0f} to {100 * interval.high:.0f})"
+    return Verdict(kind, f"{what} in {sum(cells)} of {len(cells)} cells, {share}", f"{what} in {share}")
 
 
 def _control(claim: Claim, gap: Estimate | None, controls: Sequence[Difference | None]) -> str:

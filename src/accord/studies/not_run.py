@@ -46,9 +46,9 @@ def _unfinished(one: StudyResults) -> list[str]:
     if partly:
         done, runs = sum(result.done for result in partly), sum(result.runs for result in partly)
         lines.append(f"- {name}: {len(partly)} cells not finished, {done} of their {runs} runs done")
-    for why in dict.fromkeys(result.superseded for result in one.superseded):
-        again = [result.cell for result in one.superseded if result.superseded == why]
-        lines.append(f"- {name}: {len(again)} cells to be run again{_by_data(again)}: {why}")
+    for reason in dict.fromkeys(result.superseded for result in one.superseded):
+        again = [result.cell for result in one.superseded if result.superseded == reason]
+        lines.append(f"- {name}: {len(again)} cells to be run again{_by_data(again)}: {reason}")
     have = {result.cell.key for result in (*one.results, *one.superseded)}
     left = [cell for cell in _cells(name) if cell.key not in have]
     if left:

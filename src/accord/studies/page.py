@@ -3,6 +3,7 @@ run."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from accord.analyses.output import cells as analysis_cells
 from accord.studies import everything
@@ -11,7 +12,7 @@ from accord.studies.bundled import answering, changes
 from accord.studies.by_round import TARGET_MARGIN, TITLES, by_round, by_round_cells, medians_by_round
 from accord.studies.claim import Claim, claims
 from accord.studies.claims_text import Judged, claims_in_full, claims_in_short
-from accord.studies.differences import compare
+from accord.studies.differences import Comparison, best_of, beyond, compare
 from accord.studies.judge import judge
 from accord.studies.map import drawn, is_map
 from accord.studies.map_text import choice_cells, pooled_cells, sentence
@@ -128,9 +129,19 @@ def _verdicts(claim: Claim, results: Results | None) -> dict[str, Verdict]:
         return {MAIN_RULE: judge_analysis(claim, results)}
     verdicts, table_rule = {}, results.study.rules[0] if results else MAIN_RULE
     for rule in dict.fromkeys((claim.rule,) if claim.rule else (MAIN_RULE, table_rule)):
-        comparisons = compare(results.study, results.complete, claim.metric, rule) if results else []
+        comparisons = _comparisons(claim, results, rule) if results else []
         verdicts[rule] = judge(claim, comparisons, claim.places() if comparisons else None)
     return verdicts
+
+
+def _comparisons(claim: Claim, results: StudyResults, rule: str) -> list[Comparison]:
+    """What the claim compares: its study's rivals, unless it names others."""
+    study, cells = results.study, results.complete
+    study = replace(study, compare=claim.compare or study.compare, against=claim.against or study.against)
+    if claim.best_over:
+        cells = best_of(study, cells, claim.best_over, rule)
+    found = compare(study, cells, claim.metric, rule)
+    return beyond(found, compare(study, cells, claim.metric, claim.less)) if claim.less else found
 
 
 def _title(title: str, one: Results, changes: Sequence[str]) -> list[str]:

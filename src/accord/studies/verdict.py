@@ -2,7 +2,8 @@
 
     ahead       confirmed: the interval lies above 0. Refuted: it lies below 0, or within the margin around 0.
     not behind  confirmed: it lies above minus the margin. Refuted: it lies below minus the margin.
-    behind      as ahead, with the sign turned.
+    behind      as ahead, with the sign turned; not ahead: as not behind, with the sign turned.
+    equal       confirmed: it lies within the margin around 0. Refuted: it lies beyond the margin.
     grows       as ahead, for the change of the difference from the axis's smallest value to its largest; falls: with
                 the sign turned.
 
@@ -51,8 +52,11 @@ def called(expects: str, estimate: Estimate, margin: float = MARGIN) -> str:
         if estimate.low > -margin:
             return "confirmed"
         return "refuted" if estimate.high < -margin else "open"
-    if expects == "behind":
-        return called("ahead", _turned(estimate), margin)
+    if expects in ("behind", "not ahead"):
+        return called("ahead" if expects == "behind" else "not behind", _turned(estimate), margin)
+    if expects == "equal":
+        beyond = estimate.low > margin or estimate.high < -margin
+        return "confirmed" if estimate.within(margin) else "refuted" if beyond else "open"
     if estimate.low > _ROUNDING:
         return "confirmed"
     return "refuted" if estimate.high < -_ROUNDING or estimate.within(margin) else "open"
