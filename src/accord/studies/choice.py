@@ -179,7 +179,11 @@ def _votes(choice: Choice) -> str:
 def _control(choice: Choice) -> str:
     """Of a mask that is the answer: whether a plain step of its length does the same."""
     estimate = choice.controls.get(choice.answer)
-    return "" if estimate is None else f"Its control: {over_control(estimate, 'a plain step as short', choice.metric)}."
+    return (
+        ""
+        if estimate is None
+        else f"Its control: {over_control(estimate, 'a plain step of the same length', choice.metric)}."
+    )
 
 
 def _others(choice: Choice) -> str:

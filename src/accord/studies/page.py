@@ -30,10 +30,9 @@ _HEAD = f"""# Replication
 Written by `accord verdicts` from the results of `accord reproduce`. Each claim of the papers has a verdict and one
 figure: usually the difference in test accuracy between a rule and the one it is compared with, in points, pooled over
 cells, with its 95 % interval; of a trend the change from one end to the other; of theory the rows in which it holds.
-Rates and round are chosen on data that clients hold back. *Ahead of its control* is the difference from a rule that
-takes as long a step, usually averaging with a shorter step: a gain that is not clear of 0 there is not shown to be more
-than the shorter step's.
-*Printed* is what the papers have for the same cells.
+Rates and round are chosen on data that clients hold back. *Ahead of its control* is the difference from
+[the control](../docs/explanation/masks.md#the-control), a plain step of the same length: a gain that is not clear of 0
+there is not shown to be more than a shorter step's. *Printed* is what the papers have for the same cells.
 
 **Confirmed** and **refuted** are settled: the interval lies on one side of 0, or a claimed gain is within a margin of
 {100 * MARGIN:g} points of 0; that a rule is not behind is confirmed where the interval lies above minus the margin.
@@ -62,7 +61,7 @@ _WORDS = f"""## Verdicts in detail
 - **(edge)**, in the tables: the chosen rate is the smallest or the largest that was tried, so a better one may lie
   beyond it; of two rates that were tried either is. Rivals were tried with the same rates, and with all of those that
   one of them alone has.
-- **A shorter step**: the mask's control, a plain averaged step as long as the masked one.
+- **A shorter step**: the mask's [control](../docs/explanation/masks.md#the-control).
 - **Q p**, **tau**, **I2**: whether cells differ by more than their seeds explain (p under 0.05), by how many points,
   and which share of the spread that is. (In a claim, tau is the mask's threshold.)
 """
