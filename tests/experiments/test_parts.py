@@ -71,6 +71,11 @@ class lion(adam):
 @dataclass(frozen=True)
 class far(prox):
     pass
+
+@dataclass(frozen=True)
+class misspelled(prox):
+    def drfit(self, sent, client_state):
+        return -sent["h"]
 """
 
 
@@ -208,6 +213,12 @@ def test_a_class_beside_the_file_is_a_part(here: Path) -> None:
     again = read(here / "file.toml")
     assert again.resolved()["algorithm"]["mask"] == {"name": "mine_for_parts:half", "share": 1.0, "words": ["a"]}
     assert again.identity["code"] == {"algorithm.mask": "mine_for_parts:half"}
+
+
+def test_a_misspelled_method_of_a_class_in_a_file_is_an_error(here: Path) -> None:
+    (here / "file.toml").write_text('[algorithm]\nlocal = "mine_for_parts:misspelled"\n')
+    with sentence("algorithm.local: misspelled", "'drfit'", "'drift'"):
+        read(here / "file.toml")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,6 @@ class and_mask(OfVotes):
     memory: Memory = 0.0
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        state = self.remembered(total, state)
+        state = self._remembered(total, state)
         mask = self.agreement(total, state, round)[1].to(total["votes"].dtype)
         return rescaled(mask, round.layout) if self.rescale else mask, state

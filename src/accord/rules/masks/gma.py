@@ -20,6 +20,6 @@ class gma(OfVotes):
     memory: Memory = 0.0
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        state = self.remembered(total, state)
+        state = self._remembered(total, state)
         share, whole = self.agreement(total, state, round)
         return share.masked_fill_(whole, 1.0).to(total["votes"].dtype), state

@@ -130,7 +130,7 @@ class OfVotes(Mask):
     def lift(self, reports: Reports, sent: State) -> Record:
         return Record(count=reports.count, votes=reports.votes)
 
-    def remembered(self, total: Record, state: State) -> State:
+    def _remembered(self, total: Record, state: State) -> State:
         """What is remembered after a round: nothing, or the votes and voters so far."""
         return {name: self.memory * state[name] + total[name] for name in ("votes", "count")} if self.memory else {}
 
