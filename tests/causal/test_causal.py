@@ -34,6 +34,7 @@ from accord.causal import (
     talk,
 )
 from accord.causal.engine import Causal
+from accord.causal.rule import penalty_at
 from accord.causal.traffic import traffic
 from accord.core.losses import cross_entropy
 from accord.data import Federation
@@ -68,8 +69,8 @@ def own_objective(z: Tensor, y: Tensor, split: split_network, round: int = 1) ->
     the derivative of a sample's loss by a scale on its logits z is (softmax(z) - onehot(y)) . z."""
     slopes = ((F.softmax(z, 1) - F.one_hot(y, z.shape[1])) * z).sum(1)
     if split.reduction == "mean":
-        return F.cross_entropy(z, y) + split.penalty_at(round) * slopes.mean() ** 2
-    return F.cross_entropy(z, y, reduction="sum") + split.penalty_at(round) * slopes.sum() ** 2
+        return F.cross_entropy(z, y) + penalty_at(split, round) * slopes.mean() ** 2
+    return F.cross_entropy(z, y, reduction="sum") + penalty_at(split, round) * slopes.sum() ** 2
 
 
 def objective(module: nn.Module, fed: Federation, rows: list[Tensor], split: split_network, round: int = 1) -> Tensor:
@@ -568,4 +569,4 @@ def test_settings_that_make_no_sense(settings: dict, parts: tuple[str, ...]) -> 
 
 def test_warm_up() -> None:
     rule = split_network(penalty=5.0, warmup=3, warmup_penalty=0.5)
-    assert [rule.penalty_at(round) for round in (1, 3, 4)] == [0.5, 0.5, 5.0]
+    assert [penalty_at(rule, round) for round in (1, 3, 4)] == [0.5, 0.5, 5.0]

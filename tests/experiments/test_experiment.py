@@ -297,7 +297,7 @@ def test_weights_to_start_from_count_by_content(tmp_path: Path) -> None:
         ),
         (
             "algorithm.mask=gma algorithm.mask.tau=nan",
-            "algorithm.mask.tau must be a finite number or a table { from, to, over }, got nan",
+            "algorithm.mask.tau must be a finite number",
         ),
         ("algorithm.server.lr=-1", "algorithm.server.lr must be a number of 0 or more for the server, got -1.0"),
         (

@@ -71,6 +71,11 @@ class lion(adam):
 @dataclass(frozen=True)
 class far(prox):
     pass
+
+@dataclass(frozen=True)
+class misspelled(prox):
+    def drfit(self, sent, client_state):
+        return -sent["h"]
 """
 
 
@@ -210,6 +215,12 @@ def test_a_class_beside_the_file_is_a_part(here: Path) -> None:
     assert again.identity["code"] == {"algorithm.mask": "mine_for_parts:half"}
 
 
+def test_a_misspelled_method_of_a_class_in_a_file_is_an_error(here: Path) -> None:
+    (here / "file.toml").write_text('[algorithm]\nlocal = "mine_for_parts:misspelled"\n')
+    with sentence("algorithm.local: misspelled", "'drfit'", "'drift'"):
+        read(here / "file.toml")
+
+
 @pytest.mark.parametrize(
     ("mask", "told"),
     [
@@ -265,7 +276,7 @@ def test_a_class_that_complains_in_its_own_way_is_blamed_once(here: Path) -> Non
 def test_a_callable_without_a_hash_is_a_constructor(here: Path) -> None:
     assert of(here, '"mine_for_parts:maker"').mask == accord.gma(0.7)
     assert of(here, '{ name = "mine_for_parts:maker", tau = 0.2 }').mask == accord.gma(0.2)
-    with sentence("algorithm.mask.tau must be a number"):
+    with sentence("algorithm.mask.tau must be"):
         of(here, '{ name = "mine_for_parts:maker", tau = "x" }')
 
 

@@ -178,6 +178,16 @@ def test_one_key_that_varies_makes_a_row_for_each_family() -> None:
     assert grid["cells"] == [[0, 0, 0], [1, 0, 1], [0, 1, 2], [1, 1, 3]]
 
 
+def test_fractions_stand_among_numbers_in_order() -> None:
+    def masked(tau: float | str) -> Recorded:
+        form = {"seed": 0, "label": f"fedavg + gma({tau})", "algorithm": {"mask": {"name": "gma", "tau": tau}}}
+        return Recorded(Path(f"{tau}-s0"), RunSettings.from_json({"data": {}, **form}, "a-s0"), [], 5, "done")
+
+    (grid,) = grids([masked(0.8), masked("5/7"), masked(0.4)])
+    assert (grid["columns"], grid["rows"]) == (["0.4", "5/7", "0.8"], ["fedavg + gma"])
+    assert grids([masked(0.8), masked("a/b")]) == [], "no number"
+
+
 def test_algorithms_with_rates_of_their_own_are_no_grid() -> None:
     assert grids([recorded("a", mask="none", lr=0.1), recorded("b", mask="none", algorithm="fedadam", lr=0.02)]) == []
 

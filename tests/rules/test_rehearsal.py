@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import accord
 from accord.core.layout import Layout
@@ -82,6 +83,11 @@ class Swapped(Server):
         return update, state
 
 
+class ShortApply(Votes):
+    def apply(self, mask: Tensor, direction: Tensor) -> Tensor:
+        return (mask * direction)[:3]
+
+
 class Keepless(Local):
     remembers = ("h",)
 
@@ -105,6 +111,7 @@ class ShortDrift(Local):
         ({"mask": accord.scaled(Short())}, "mask scaled: lower must return (tensor, state) with a tensor [6]"),
         ({"mask": accord.scaled(ShortByField())}, "mask scaled: lower must return"),
         ({"mask": Alone()}, "got a tensor [6] of float32"),
+        ({"mask": ShortApply()}, "mask ShortApply: apply must return a tensor [6]"),
         ({"mask": Forgets()}, "mask Forgets: lower must keep the state {'h': '[6] of float32'}, and gave {}"),
         ({"mask": Table()}, "mask Table: lift must return a Record of sums"),
         ({"mask": Mean()}, "mask Mean: votes of lift is no sum over clients"),

@@ -20,6 +20,7 @@ from accord.core.round import Round
 from accord.experiments.cost import as_text
 from accord.experiments.experiment import parse
 from accord.rules.averages import AVERAGES
+from accord.rules.averages.krum import scores as krum_scores
 from accord.rules.combine import combine
 from accord.rules.label import label_of
 from accord.runs.fingerprint import describe
@@ -65,7 +66,7 @@ def test_krum_by_hand() -> None:
     # One dimension: 0, 1, 2, 4, 50. With one attacker each counts its 5 - 1 - 2 = 2 nearest: 1 + 4, 1 + 1, 1 + 4, 4 +
     # 9, ...
     line = torch.tensor([[0.0], [1.0], [2.0], [4.0], [50.0]])
-    assert krum(1).scores(line).tolist() == [5.0, 2.0, 5.0, 13.0, 46.0**2 + 48.0**2]
+    assert krum_scores(line, 1).tolist() == [5.0, 2.0, 5.0, 13.0, 46.0**2 + 48.0**2]
     assert update(krum(1), line).item() == 1.0
     assert update(krum(1, keep=3), line).item() == 1.0  # 0, 1 and 2
     assert update(krum(1, keep=4), line).item() == pytest.approx(7 / 4)
@@ -119,7 +120,7 @@ def test_krum_against_the_smallest_of_all_sums(rows: list[list[float]], attacker
     for i, row in enumerate(rows):
         others = [sum((a - b) ** 2 for a, b in zip(row, other, strict=True)) for j, other in enumerate(rows) if j != i]
         scores.append(min(sum(chosen) for chosen in combinations(others, near)))
-    assert krum(attackers).scores(torch.tensor(rows)).tolist() == pytest.approx(scores, rel=1e-6, abs=1e-6)
+    assert krum_scores(torch.tensor(rows), attackers).tolist() == pytest.approx(scores, rel=1e-6, abs=1e-6)
     assert update(krum(attackers), torch.tensor(rows)).tolist() in [
         rows[i] for i, s in enumerate(scores) if s <= min(scores) * (1 + 1e-6) + 1e-9
     ]

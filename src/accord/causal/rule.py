@@ -49,9 +49,10 @@ class split_network(Local):
         if self.reduction not in ("mean", "sum"):
             raise AccordError(f"reduction must be 'mean' or 'sum', got {self.reduction!r}")
 
-    def penalty_at(self, round: int) -> float:
-        """The penalty's weight in a round (from 1)."""
-        return self.penalty if round > self.warmup else self.warmup_penalty
+
+def penalty_at(rule: split_network, round: int) -> float:
+    """The penalty's weight in a round (from 1)."""
+    return rule.penalty if round > rule.warmup else rule.warmup_penalty
 
 
 def rule_of(algorithm: Algorithm) -> split_network:

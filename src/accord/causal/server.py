@@ -10,6 +10,7 @@ from torch import Tensor
 from accord.causal.halved import Halved, naming
 from accord.causal.messages import Extractor, Gradient, Representation, Share
 from accord.causal.objective import risk_and_penalty
+from accord.causal.rule import penalty_at
 from accord.core.errors import AccordError
 from accord.rules.local.step import Piece, Steps, clipping
 
@@ -90,7 +91,7 @@ class Server:
             vector, buffers, features, "dropout at the server", self.round, sent.client, self.step
         )
         risk, penalty = risk_and_penalty(job.loss, output, labels, split.reduction)
-        weight = split.penalty_at(self.round)
+        weight = penalty_at(split, self.round)
         objective = risk + weight * penalty if weight else risk
         back, front = torch.autograd.grad(objective, (vector, features), materialize_grads=True)
         return back, front, (risk.detach(), penalty.detach())

@@ -69,11 +69,11 @@ class _ByRank(_ByScikitLearn):
     needs = "it needs samples of two classes"
     pooled_from = f"a histogram of {BINS:,} bins of the clients' scores by class"
 
-    def by_rank(self) -> Callable[[np.ndarray, np.ndarray], float]:
+    def _by_rank(self) -> Callable[[np.ndarray, np.ndarray], float]:
         """scikit-learn's function of (positive, score)."""
         raise NotImplementedError
 
-    def binned(self, others: np.ndarray, positive: np.ndarray) -> float:
+    def _binned(self, others: np.ndarray, positive: np.ndarray) -> float:
         """The same of two histograms, lowest scores first."""
         raise NotImplementedError
 
@@ -82,7 +82,7 @@ class _ByRank(_ByScikitLearn):
         there = np.unique(predicted.target)
         if len(there) < 2:
             return None
-        by_rank, chosen = self.by_rank(), [1] if predicted.binary else there
+        by_rank, chosen = self._by_rank(), [1] if predicted.binary else there
         with _unchecked():
             return float(np.mean([by_rank(*predicted.ranked(of)) for of in chosen]))
 
@@ -96,7 +96,7 @@ class _ByRank(_ByScikitLearn):
 
     def lower(self, total: Tensor) -> float | None:
         defined = [(others, of_class) for others, of_class in total.numpy() if others.any() and of_class.any()]
-        return float(np.mean([self.binned(*counts) for counts in defined])) if defined else None
+        return float(np.mean([self._binned(*counts) for counts in defined])) if defined else None
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Auc(_ByRank):
     """The area under the receiver operating characteristic: how often a sample of the class is ranked before another
     one."""
 
-    def by_rank(self) -> Callable[[np.ndarray, np.ndarray], float]:
+    def _by_rank(self) -> Callable[[np.ndarray, np.ndarray], float]:
         metrics = sklearn_metrics()
 
         def area(positive: np.ndarray, score: np.ndarray) -> float:
@@ -114,7 +114,7 @@ class Auc(_ByRank):
 
         return area
 
-    def binned(self, others: np.ndarray, positive: np.ndarray) -> float:
+    def _binned(self, others: np.ndarray, positive: np.ndarray) -> float:
         below = np.cumsum(others) - others / 2  # samples in one bin are a tie
         return float(positive @ below / (positive.sum() * others.sum()))
 
@@ -123,11 +123,11 @@ class Auc(_ByRank):
 class AveragePrecision(_ByRank):
     """The precision at each sample of the class, averaged: the area under the precision-recall curve."""
 
-    def by_rank(self) -> Callable[[np.ndarray, np.ndarray], float]:
+    def _by_rank(self) -> Callable[[np.ndarray, np.ndarray], float]:
         score: Callable[[np.ndarray, np.ndarray], float] = sklearn_metrics().average_precision_score
         return score
 
-    def binned(self, others: np.ndarray, positive: np.ndarray) -> float:
+    def _binned(self, others: np.ndarray, positive: np.ndarray) -> float:
         hits, passed = np.cumsum(positive[::-1]), np.cumsum(others[::-1])
         precision = hits / np.maximum(hits + passed, 1)
         return float(positive[::-1] @ precision / positive.sum())

@@ -9,13 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from accord.core.errors import AccordError
+from accord.core.members import check_members, has_own_call, members_of
 
 PerSample = Callable[[Tensor, Tensor], Tensor]  # (output, target) -> [B], one number per sample
 EVERY_NUMBER = (-math.inf, math.inf)
 SLACK = 1e-6  # of sums of many shares, which are rounded
+_MARKS = ("smaller_is_better", "nan_counts_as", "range", "fits", "computed_by")  # that a plain function may carry
 _NOT_POOLED = "this metric cannot be pooled over the clients of a deployment"
 
 
@@ -131,6 +133,21 @@ def declared(metric: PerSample | Measure) -> Measure:
         getattr(metric, "fits", _fits_anything),
         EVERY_NUMBER if wraps_another else getattr(metric, "range", EVERY_NUMBER),
     )
+
+
+def check_custom_metric(name: str, metric: PerSample | Measure) -> None:
+    """Raises an error for a public member of a custom metric that no evaluation uses. Functions and modules of PyTorch
+    are called as they are."""
+    if isinstance(metric, nn.Module) or not has_own_call(metric):
+        return
+    inherits = isinstance(metric, Measure)
+    for member in members_of(Measure):
+        if not inherits and member not in _MARKS and hasattr(metric, member):
+            raise AccordError(
+                f"metric {name}: {type(metric).__name__} has {member!r}, which accord uses only if the class inherits"
+                " from accord.metrics.Measure."
+            )
+    check_members(f"metric {name}", metric, [Measure] if inherits else [], also=() if inherits else _MARKS)
 
 
 def in_range(values: Tensor, bounds: tuple[float, float], samples: Tensor) -> bool:

@@ -8,7 +8,7 @@ from accord.core.class_metrics import F1, Auc, AveragePrecision, BalancedAccurac
 from accord.core.errors import AccordError, did_you_mean
 from accord.core.language_metrics import Perplexity
 from accord.core.losses import accuracy, default_metrics
-from accord.core.measure import Measure, Metrics, PerSample, group, per_sample
+from accord.core.measure import Measure, Metrics, PerSample, check_custom_metric, group, per_sample
 from accord.core.number_metrics import R2, Mae
 
 auc = Auc()
@@ -59,4 +59,5 @@ def chosen_metrics(metrics: Metrics | Sequence[str] | str | None, y: Tensor, own
     for name, metric in metrics.items():
         if not callable(metric):
             raise AccordError(f"the metric {name} must be a function of (output, target), got {metric!r}")
+        check_custom_metric(name, metric)
     return metrics

@@ -3,7 +3,8 @@
 A part is a small frozen dataclass; its fields are its settings. It says what clients add up (`lift`) and what a total
 comes to (`lower`); engines only ever add. What a part can do it declares (`needs`, `passes`, `remembers`, ...): nobody
 asks for its class or its name. Inherit from the protocol, as accord's own rules do, and what you leave out has the
-default written here; or write every member out.
+default written here; or write every member out. Begin the names of helpers with an underscore: a public member that no
+protocol knows is an error.
 
 Shapes: K clients (engines call `lift` with one client, with a shard, or with a whole cohort), P parameters, B buffers.
 Leading dimensions `...` are runs in lockstep. `State` is a dictionary of tensors; records and reports are
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
+from accord.core.members import check_members, members_of
 from accord.core.record import NOTHING, Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
@@ -270,16 +272,18 @@ PROTOCOLS = {"local": Local, "average": Average, "mask": Mask, "server": Server}
 
 
 def check_part(what: str, part: Any, example: str) -> None:
-    """Refuses, once and in a sentence, what does not satisfy the protocol of that part or needs what no engine
-    reports."""
+    """Refuses, once and in a sentence, what does not satisfy the protocol of that part, has public members that no
+    protocol knows, or needs what no engine reports."""
     protocol = PROTOCOLS[what]
     if isinstance(part, type):
         raise AccordError(f"{what} must be {example}, got the class {part.__name__}: call it")
-    if protocol not in type(part).__mro__ and not isinstance(part, protocol):
-        members = [name for name in (*protocol.__annotations__, *vars(protocol)) if not name.startswith("_")]
+    if not _satisfies(part, protocol):
+        members = members_of(protocol)
         missing = [name for name in members if not hasattr(part, name)]
         why = f": it has no {missing[0]}" if len(missing) < len(members) else ""
         raise AccordError(f"{what} must be {example}, got {part!r}{why}")
+    # one object may be two parts, such as a mask and an average
+    check_members(what, part, [one for one in PROTOCOLS.values() if _satisfies(part, one)])
     needs = part.needs if what != "server" else frozenset()
     if not isinstance(needs, frozenset | set):
         raise AccordError(
@@ -290,3 +294,7 @@ def check_part(what: str, part: Any, example: str) -> None:
         raise AccordError(
             f"{what} needs {unknown[0]!r}, which no engine reports: choose one of {', '.join(sorted(NEEDS))}"
         )
+
+
+def _satisfies(part: Any, protocol: type) -> bool:
+    return protocol in type(part).__mro__ or isinstance(part, protocol)

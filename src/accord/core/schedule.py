@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from accord.core.errors import AccordError
 
 
+def _check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise AccordError(f"{name} must be a number, got {value!r}")
+
+
 def _check_lr(lr: float) -> None:
+    _check_number("lr", lr)
     if not (lr > 0.0 and math.isfinite(lr)):
         raise AccordError(f"lr must be above 0, got {lr}")
 
@@ -95,6 +101,7 @@ class ramp:
 
     def __post_init__(self) -> None:
         for name in ("lr", "end"):
+            _check_number(name, getattr(self, name))
             if not (getattr(self, name) >= 0.0 and math.isfinite(getattr(self, name))):
                 raise AccordError(f"{name} must be 0 or more, got {getattr(self, name)}")
         if self.over < 1:

@@ -1,6 +1,9 @@
 """Which of the settings make a grid: tau against a learning rate, or one of them alone, with all else equal."""
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
@@ -41,8 +44,20 @@ def grids(runs: Sequence[Recorded], first: int = 0) -> list[dict[str, Any]]:
 
 
 def _is_axis(key: str, settings: Sequence[Flat]) -> bool:
-    numbers = [of_run[key] for of_run in settings if key in of_run]
-    return key.rpartition(".")[2] in _AXES and all(isinstance(value, int | float) for value in numbers)
+    values = [of_run[key] for of_run in settings if key in of_run]
+    return key.rpartition(".")[2] in _AXES and not any(math.isnan(_number(value)) for value in values)
+
+
+def _number(value: Any) -> float:
+    """The value of a setting as a number, or NaN; tau may be a fraction such as "5/7"."""
+    if isinstance(value, str) and "/" in value:
+        with suppress(ValueError, ArithmeticError):
+            return float(Fraction(value))
+    return value if isinstance(value, int | float) else math.nan
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _families(settings: Sequence[Flat], free: set[str]) -> list[list[int]]:
@@ -62,13 +77,11 @@ def _varies(key: str, family: Sequence[int], settings: Sequence[Flat]) -> bool:
 def _values(key: str, family: Sequence[int], settings: Sequence[Flat]) -> list[str]:
     """The values of a key in order, as the axis writes them."""
     there = {settings[run].get(key) for run in family}
-    return [_DEFAULT] * (None in there) + [
-        f"{value:g}" for value in sorted(value for value in there if value is not None)
-    ]
+    return [_DEFAULT] * (None in there) + [_text(value) for value in sorted(there - {None}, key=_number)]
 
 
 def _place(key: str, values: Sequence[str], of_run: Flat) -> int:
-    return values.index(f"{of_run[key]:g}" if key in of_run else _DEFAULT)
+    return values.index(_text(of_run[key]) if key in of_run else _DEFAULT)
 
 
 def _names(
@@ -79,7 +92,7 @@ def _names(
     for of in families:
         name = runs[of[0]].label
         tau = next((settings[of[0]].get(key, 0.4) for key in free if key.rpartition(".")[2] == "tau"), None)
-        names.append(name if tau is None else name.replace(f"({tau:g})", ""))
+        names.append(name if tau is None else name.replace(f"({_text(tau)})", ""))
     return told_apart(
         names, [{key: value for key, value in settings[of[0]].items() if key not in free} for of in families]
     )

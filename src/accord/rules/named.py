@@ -13,6 +13,7 @@ from accord.rules.algorithm import Algorithm
 from accord.rules.averages import masked_gradient, mean
 from accord.rules.local import control_variates, own_model, prox, sgd
 from accord.rules.local import ditto as ditto_rule
+from accord.rules.masks import Share
 from accord.rules.servers import Placement, adagrad, adam, momentum, step, yogi
 
 Weighting = Literal["samples", "uniform"]
@@ -125,7 +126,7 @@ def fedyogi(
 
 
 def fedgma(
-    p: float = 0.8,
+    p: Share = 0.8,
     eta_s: float = 0.1,
     gradient: Literal["last", "start"] = "last",
     variant: Literal["workshop", "poster"] = "workshop",

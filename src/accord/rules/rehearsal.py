@@ -56,6 +56,10 @@ def rehearse(algorithm: Algorithm, layout: Layout, clients: int) -> None:
         tried[name].check_alike("lower", state, memory[name])
     state = server.state("init", vector)
     server.check_alike("direction", server.pair("direction", vector, state, reports.delta[0], state_first=True), state)
+    if "mask" in tried:
+        ones, delta = torch.ones_like(vector), reports.delta[0]
+        tried["mask"].tensor("apply", vector, ones, delta)
+        tried["mask"].pair("direction", vector, ones, algorithm.server, state, delta, state_first=True)
 
 
 def drawn_reports(

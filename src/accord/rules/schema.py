@@ -4,6 +4,7 @@ they are for; and a part as such a table."""
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from fractions import Fraction
 from functools import cache, cached_property
 from types import FunctionType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -14,7 +15,13 @@ from accord.core.schedule import Schedule, ramp
 from accord.rules.algorithm import Algorithm
 from accord.rules.registry import PARTS
 
-_KINDS = {int: "a whole number", float: "a number", str: "text in quotes", bool: "true or false"}
+_KINDS = {
+    int: "a whole number",
+    float: "a number",
+    Fraction: 'a fraction such as "5/7"',
+    str: "text in quotes",
+    bool: "true or false",
+}
 _BOUNDS = {"ge": "of at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
@@ -33,7 +40,8 @@ class Setting:
 
     def __str__(self) -> str:
         """What it takes, in words."""
-        words = [takes(kind) for kind in self.kinds if kind is not type(None) and kind not in get_args(Schedule)]
+        hidden = (type(None), *get_args(Schedule), *([str] if Fraction in self.kinds else []))
+        words = [takes(kind) for kind in self.kinds if kind not in hidden]
         return " or ".join([*words, *(["a table { from, to, over }"] if self.moves else [])])
 
     @cached_property

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
+from fractions import Fraction
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -33,6 +34,8 @@ def describe(value: Any) -> Any:
         return int(value)  # 1.0 and 1 are one setting
     if isinstance(value, _PLAIN):
         return value
+    if isinstance(value, Fraction):
+        return f"{value.numerator}/{value.denominator}"  # as a file spells it: 1/1 too
     if is_dataclass(value) and not isinstance(value, type):
         changed = {
             f.name: describe(getattr(value, f.name)) for f in fields(value) if getattr(value, f.name) != _default(f)

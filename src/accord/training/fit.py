@@ -31,7 +31,8 @@ from accord.runs.run import Run
 from accord.training.cohort import Conditions
 from accord.training.engine_choice import make_engine, with_kernel
 from accord.training.evaluation_schedule import schedules
-from accord.training.loop import Hook, Loop
+from accord.training.hooks import Hook, check_hooks
+from accord.training.loop import Loop
 from accord.training.plan import Plan, identity
 from accord.training.progress_line import narrator, say, say_once
 from accord.training.run_settings import run_settings
@@ -122,6 +123,7 @@ def fit(
     if flat_margin is not None:
         old_spelling.tell({"flat_margin": "min_delta"})
         min_delta = flat_margin
+    check_hooks(hooks)
     plan = Plan(
         rounds,
         sample,

@@ -28,7 +28,7 @@ from accord.deploy.flower.npy import numpy_in
 from accord.deploy.flower.replies import MOST_SAMPLES, one_line
 from accord.deploy.flower.turns import UPDATE, Lengths, check_norm_ratio, lengths_of, too_long
 from accord.rules.algorithm import Algorithm, Memory
-from accord.rules.masks import gma
+from accord.rules.masks import Tau, gma
 
 # how BatchNorm's statistics are called; buffers are never masked
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
@@ -233,7 +233,7 @@ class Masked(FlowerStrategy):
 
 def GMA(
     inner: FlowerStrategy,
-    tau: float = 0.4,
+    tau: Tau = 0.4,
     unmasked: Sequence[str] = BUFFERS,
     max_norm_ratio: float | None = 1000.0,
 ) -> Masked:

@@ -13,7 +13,7 @@ from accord.core.record import Record, State, tally, total, votes
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.rules.averages.mean import Weighting, mean
-from accord.rules.masks import enough
+from accord.rules.masks import Share, as_share, enough
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class masked_gradient(Average):
     printed it climbs.
     """
 
-    p: Annotated[float, "net agreement that a gradient needs to count"] = 0.8
+    p: Annotated[Share, "net agreement that a gradient needs to count"] = 0.8
     eta_s: Annotated[float, "rate of the step along the masked gradients"] = 0.1
     gradient: Annotated[Literal["last", "start"], "of a client's last local step, or where the round started"] = "last"
     variant: Annotated[Literal["workshop", "poster"], "as the workshop paper has it, or as its poster prints it"] = (
@@ -35,10 +35,8 @@ class masked_gradient(Average):
     weighting: Weighting = "samples"
 
     def __post_init__(self) -> None:
-        if isinstance(self.p, bool) or not isinstance(self.p, int | float) or not 0.0 <= self.p <= 1.0:
-            raise AccordError(
-                f"p must be between 0 and 1, got {self.p!r}: it is the share of net agreement a gradient needs to count"
-            )
+        p = as_share("p", self.p, "the share of net agreement a gradient needs to count")
+        object.__setattr__(self, "p", p)
         if not isinstance(self.eta_s, int | float) or not 0.0 <= self.eta_s < math.inf:
             raise AccordError(
                 f"eta_s must be a number of 0 or more, got {self.eta_s!r}: it is the rate of the masked step"

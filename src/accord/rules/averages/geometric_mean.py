@@ -12,7 +12,7 @@ from accord.core.record import Record, State, exact_total
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.rules.averages.mean import Weighting
-from accord.rules.masks import enough
+from accord.rules.masks import Share, as_share, enough
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,12 @@ class geometric_mean(Average):
     are equal that is the mean; elsewhere each side pulls less than in the mean.
     """
 
-    agree: Annotated[float, "net agreement below which a coordinate is set to 0"] = 1.0
+    agree: Annotated[Share, "net agreement below which a coordinate is set to 0"] = 1.0
     weighting: Weighting = "samples"
 
     def __post_init__(self) -> None:
-        if isinstance(self.agree, bool) or not isinstance(self.agree, int | float) or not 0.0 <= self.agree <= 1.0:
-            raise AccordError(
-                f"agree must be between 0 and 1, got {self.agree!r}: it is the net agreement below which a coordinate"
-                " is set to 0"
-            )
+        agree = as_share("agree", self.agree, "the net agreement below which a coordinate is set to 0")
+        object.__setattr__(self, "agree", agree)
         if self.weighting not in ("samples", "uniform"):
             raise AccordError(f"weighting must be 'samples' or 'uniform', got {self.weighting!r}")
 

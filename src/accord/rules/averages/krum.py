@@ -36,19 +36,9 @@ class krum(OfEveryUpdate):
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
         deltas = total["deltas"]
         self.check_cohort(deltas.shape[-2])
-        best = self.scores(deltas).argsort(dim=-1, stable=True)[..., : self.keep]
+        best = scores(deltas, self.attackers).argsort(dim=-1, stable=True)[..., : self.keep]
         chosen = best.unsqueeze(-1).expand(*best.shape, deltas.shape[-1])
         return deltas.gather(-2, chosen).mean(-2), state
-
-    def scores(self, deltas: Tensor) -> Tensor:
-        """Each client's score, `[..., K, P] -> [..., K]`, in float64. Distances are taken of differences: the usual
-        detour over inner products loses those that are small beside the updates."""
-        blocks = (part.double() for part in deltas.split(BLOCK, -1))
-        squares = torch.stack(
-            [torch.cdist(part, part, compute_mode="donot_use_mm_for_euclid_dist").square() for part in blocks]
-        ).sum(0)
-        others = deltas.shape[-2] - self.attackers - 2
-        return squares.sort(-1).values[..., 1 : others + 1].sum(-1)  # the nearest of all is the client itself
 
     def check_cohort(self, clients: int) -> None:
         """Refuses a cohort that is too small for it."""
@@ -58,3 +48,14 @@ class krum(OfEveryUpdate):
                 f"attackers must leave krum enough others, got {self.attackers}: it needs {why} = {self.least} clients"
                 f" in a round, and there are {clients}"
             )
+
+
+def scores(deltas: Tensor, attackers: int) -> Tensor:
+    """Each client's score, `[..., K, P] -> [..., K]`, in float64. Distances are taken of differences: the usual detour
+    over inner products loses those that are small beside the updates."""
+    blocks = (part.double() for part in deltas.split(BLOCK, -1))
+    squares = torch.stack(
+        [torch.cdist(part, part, compute_mode="donot_use_mm_for_euclid_dist").square() for part in blocks]
+    ).sum(0)
+    others = deltas.shape[-2] - attackers - 2
+    return squares.sort(-1).values[..., 1 : others + 1].sum(-1)  # the nearest of all is the client itself

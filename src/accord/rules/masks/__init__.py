@@ -9,15 +9,19 @@ from accord.rules.masks.control import By, scaled
 from accord.rules.masks.gma import gma
 from accord.rules.masks.magnitude import magnitude
 from accord.rules.masks.sand import sand
-from accord.rules.masks.votes import check_tau, enough, net_share, tau_at, threshold
+from accord.rules.masks.votes import Share, Tau, as_share, as_tau, as_written, enough, net_share, tau_at, threshold
 
 __all__ = [
     "CHOOSING",
     "MASKS",
     "By",
     "Mask",
+    "Share",
+    "Tau",
     "and_mask",
-    "check_tau",
+    "as_share",
+    "as_tau",
+    "as_written",
     "enough",
     "gma",
     "magnitude",
@@ -33,6 +37,6 @@ CHOOSING: dict[str, Callable[..., Mask]] = {"gma": gma, "and": and_mask, "sand":
 MASKS: dict[str, Callable[..., Mask]] = {**CHOOSING, "scaled": scaled}
 
 
-def masked(tau: float = 0.4, soft: bool = True) -> gma | and_mask:
+def masked(tau: Tau = 0.4, soft: bool = True) -> gma | and_mask:
     """Both masks of votes under one name: the soft one (`gma`) or the hard one (`and_mask`)."""
     return gma(tau) if soft else and_mask(tau)

@@ -13,8 +13,8 @@ from accord.rules.masks.votes import Memory, OfVotes, Scope, Tau, rescaled
 @dataclass(frozen=True)
 class and_mask(OfVotes):
     """The AND-mask: a coordinate passes when the net vote on its sign reaches tau, and is dropped where it does not
-    (Parascandolo et al., 2021). `rescale` divides each parameter tensor by the share of it that was kept. The rest as
-    for `gma`."""
+    (Parascandolo et al., 2021). tau may be a fraction such as "5/7". `rescale` divides each parameter tensor by the
+    share of it that was kept. The rest as for `gma`."""
 
     tau: Tau = 0.4
     rescale: Annotated[bool, "divide each parameter tensor by the share of it that is kept"] = False
@@ -22,6 +22,6 @@ class and_mask(OfVotes):
     memory: Memory = 0.0
 
     def lower(self, total: Record, state: State, round: Round) -> tuple[Tensor, State]:
-        state = self.remembered(total, state)
+        state = self._remembered(total, state)
         mask = self.agreement(total, state, round)[1].to(total["votes"].dtype)
         return rescaled(mask, round.layout) if self.rescale else mask, state

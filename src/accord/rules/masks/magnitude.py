@@ -10,7 +10,7 @@ from accord.core.protocols import Mask
 from accord.core.record import Record, State, total
 from accord.core.reports import Reports
 from accord.core.round import Round
-from accord.rules.masks.votes import Tau, check_tau, tau_at
+from accord.rules.masks.votes import Tau, as_tau, tau_at
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class magnitude(Mask):
     the average.
 
     A client that hardly moves a coordinate then hardly has a say in it. It is 1 where all pull one way and 0 where they
-    cancel out; a coordinate that nobody moves has no agreement.
+    cancel out; a coordinate that nobody moves has no agreement. tau may be a fraction such as "5/7".
     """
 
     tau: Tau = 0.4
 
     def __post_init__(self) -> None:
-        check_tau(self.tau)
+        object.__setattr__(self, "tau", as_tau(self.tau))
 
     def lift(self, reports: Reports, sent: State) -> Record:
         # Added up in one order, so that where all signs agree both sums have the same bits and their ratio is 1.
@@ -38,4 +38,4 @@ class magnitude(Mask):
     def agreement(self, total: Record, state: State, round: Round) -> tuple[Tensor, Tensor]:
         gross = total["gross"]
         share = torch.where(gross > 0, total["net"].abs() / gross, 0.0)
-        return share, share >= tau_at(self.tau, round.number)
+        return share, share >= float(tau_at(self.tau, round.number))
