@@ -260,7 +260,7 @@ def test_a_hostile_node_is_excluded_after_three_replies_and_harms_nobody(federat
     assert [who] == [f"{node}, evaluation" for node in first["excluded"]] and second["excluded"] == first["excluded"]
     assert second["left_out"] == dict.fromkeys(mine, "its node is excluded: 3 of its replies could not be read")
     assert log.read_text().count("Receiving: ") - before == 4  # hello, two tasks and an evaluation
-    assert "is excluded for the rest of the run, after 3 bad replies" in "".join(heard)
+    assert "is excluded for the rest of the run: 3 of its replies could not be read" in "".join(heard)
     assert second["evaluation"]["splits"]["heldout"]["clients"] == 4
     others = replace(fed, train={client: rows for client, rows in fed.train.items() if client not in mine})
     expected = accord.fit(
