@@ -311,7 +311,10 @@ def test_an_evaluation_whose_histogram_does_not_match_is_none() -> None:
     for node in (1, 2):
         gathered.add(node, answer(f"c0{node}", histogram(4)))
     gathered.add(3, answer("c03", histogram(4), smaller=["auc", "loss"]))
-    assert gathered.settle() == ([0, 3], False)  # two of four: left out, and not held against them
+    out = gathered.settle()
+    assert list(out) == [0, 3] and not any(
+        counted for _, counted in out.values()
+    )  # two of four: left out, and not held against them
     assert gathered.table().samples.tolist() == [0, 3, 3, 0] and gathered.table().smaller == {"loss"}
 
 

@@ -43,7 +43,7 @@ from accord.training.plan import Plan
 from conftest import blobs, mlp, sentence
 
 NODES, CULPRIT, CLIENT = 5, 8993, "c01"
-METRICS = ["accuracy", "auc", "f1", "calibration_error"]
+METRICS = ["accuracy", "auc", "f1", "calibration_error", "perplexity"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -117,7 +117,10 @@ OF_A_ROW = {
     **no_counts("samples"),
     **no_counts("steps"),
     **no_counts("round"),
-    **{f"loss: {name}": raw("loss", value) for name, value in {"inf": "1e999", "text": '"a"', "list": "[1]"}.items()},
+    **{
+        f"loss: {name}": raw("loss", value)
+        for name, value in {"inf": "1e999", "huge": "1e201", "text": '"a"', "list": "[1]"}.items()
+    },
     **{f"norm: {name}": raw("norm", value) for name, value in {"inf": "1e999", "minus": "-1", "flag": "true"}.items()},
     **{f"missing: {key}": without(key) for key in ("client", "round", "samples", "steps", "loss", "left_out_because")},
     "samples: 10^12": words(samples=10**12),
@@ -213,6 +216,12 @@ EVALUATION = {
     "loss: too few entries": within(lambda told: told["sums"]["loss"]["figures"].pop()),
     "loss: not measured": within(lambda told: told["sums"].pop("loss")),
     "loss: infinite": within(lambda told: told["sums"]["loss"].update(figures=[float("inf")] * 2)),
+    "loss: NaN": within(lambda told: told["sums"]["loss"].update(figures=[float("nan")] * 2)),
+    "loss: none": entry("sums", None, "loss"),
+    "loss: below 0": entry("sums", -1.0, "loss"),
+    "loss: 1e201": entry("sums", 1e201, "loss"),
+    "loss: of no kind, and below 0": within(lambda told: told["sums"]["loss"].update(kind=None, figures=[-1e9] * 2)),
+    "loss: of another kind": within(lambda told: told["sums"]["loss"].update(kind="squared_error")),
     "nan: more than samples": entry("nan", 10**6),
     "nan: below 0": entry("nan", -1.0),
     "nan: an entry too few": within(lambda told: told["nan"].pop()),
@@ -248,6 +257,9 @@ EVALUATION = {
         }.items()
     },
     "counts: more right than there": tampered.array("released", "f1", values(lambda old: old + np.array([9, 0, 0]))),
+    "losses: infinite": tampered.array("released", "perplexity", values(lambda old: old + np.array([np.inf, 0]))),
+    "losses: NaN": tampered.array("released", "perplexity", values(lambda old: old * [np.nan, 1])),
+    "losses: 1e201": tampered.array("released", "perplexity", values(lambda old: old + np.array([1e201, 0]))),
     "confidences: above 1": tampered.array("released", "calibration_error", values(lambda old: old * [1, 50, 1])),
     "released: one more": named("released", lambda held: held.update(mine=held["auc"])),
 }  # fmt: skip
@@ -397,6 +409,8 @@ HONEST_FAILURES = {
     "its own sentence": tampered.text('{"error": "the disk is\\u001b[2J gone"}'),
     "NaN": tampered.array("record", "average.delta", values(lambda old: old * np.float32("nan"))),
     "far too long": tampered.array("record", "average.delta", values(lambda old: old * np.float32(1e6))),
+    "a loss that is none": words(loss=None),
+    "a length that is none": words(norm=None),
     "left out by itself": within(lambda told: told.update(left_out_because="no samples", loss=None, norm=None)),
 }
 
@@ -407,6 +421,43 @@ def test_what_may_happen_to_an_honest_node_does_not_exclude_it(kind: str) -> Non
     found = run_with("training", lambda reply: HONEST_FAILURES[kind](reply) if next(count) < 4 else reply, rounds=5)
     assert [list(row["left_out"]) for row in found.rows] == [[CLIENT]] * 4 + [[]]
     assert all(why.isprintable() for row in found.rows for why in row["left_out"].values())
+
+
+def test_an_evaluation_that_is_not_finite_is_left_out_and_excludes_nobody() -> None:
+    """One node's data may make the model diverge. Its figure would be everybody's."""
+    found = run_with("evaluation", entry("sums", None, "loss"), rounds=5)
+    for row in found.rows:
+        assert row["bad_replies"].keys() == {f"node {CULPRIT} ({CLIENT}), evaluation"} and "excluded" not in row
+        assert row["evaluation"]["splits"]["train"]["loss"]["by_sample"] is not None
+    same_for_the_others(found, run_with("evaluation", lambda reply: None, rounds=5))
+
+
+def test_a_model_that_diverged_on_most_nodes_has_no_loss() -> None:
+    grid = grid_of(fed := blobs(clients=4, unseen=1))
+    none = entry("sums", None, "loss")
+    diverged = {9000, 8993, 8986}
+    grid.spoil = lambda asked, reply: (
+        none(reply) if asked.metadata.dst_node_id in diverged and _is(asked, asked.metadata.dst_node_id, "evaluate")
+        else reply
+    )  # fmt: skip
+    strategy = Strategy(accord.fedavg(), mlp(), clients=fed.clients, plan=Plan(rounds=1), timeout=0.5, wait=5.0)
+    strategy.start(grid)
+    assert strategy.run is not None
+    (row,) = strategy.run.rows
+    train = row["evaluation"]["splits"]["train"]
+    assert train["loss"]["by_sample"] is None and train["clients"] == 4 and "bad_replies" not in row
+
+
+def test_no_figure_of_a_client_damages_the_record(tmp_path: Path) -> None:
+    """A record's figures are at most 1e300, and a sum of large ones would be beyond."""
+    fed = blobs(clients=4, unseen=1)
+    grid = grid_of(fed)
+    huge = within(lambda told: told["sums"]["loss"].update(figures=[1e308] * 2))
+    grid.spoil = lambda asked, reply: huge(reply) if _is(asked, CULPRIT, "evaluate") else reply
+    options = {"plan": Plan(rounds=1), "folder": tmp_path, "timeout": 0.5, "wait": 5.0}
+    strategy = Strategy(accord.fedavg(), mlp(), clients=fed.clients, **options)
+    strategy.start(grid)
+    assert accord.load(tmp_path, model=mlp()).history[-1][1].splits["train"].clients == 3
 
 
 # ------------------------------------------------------------------------------------ a node's own clients only
@@ -728,10 +779,11 @@ def test_without_a_bound_it_counts() -> None:
     assert found.rows[0]["left_out"] == {} and float(found.last.vector.norm()) > 1000
 
 
-def test_a_client_with_features_of_1e30_is_named_and_the_honest_ones_are_not() -> None:
+@pytest.mark.parametrize(("size", "said"), [(1e15, "cohort's median"), (1e30, "its loss")])
+def test_a_client_with_huge_features_is_named_and_the_honest_ones_are_not(size: float, said: str) -> None:
     fed = blobs(clients=9, unseen=0)
     x = fed.x.clone()
-    x[fed.train["c01"]] *= 1e30
+    x[fed.train["c01"]] *= size
     odd = owned(replace(fed, x=x), 1, 9)
     model = torch.nn.Linear(6, 4)
     apps = {n: client_app(model, odd if n == 1 else owned(fed, n, 9)) for n in range(9)}
@@ -741,7 +793,7 @@ def test_a_client_with_features_of_1e30_is_named_and_the_honest_ones_are_not() -
     strategy.start(DirectGrid({node: (app, {}) for node, app in apps.items()}))
     assert strategy.run is not None
     for row in strategy.run.rows:
-        assert list(row["left_out"]) == ["c01"] and "cohort's median" in row["left_out"]["c01"]
+        assert list(row["left_out"]) == ["c01"] and said in row["left_out"]["c01"]
     others = replace(fed, train={client: rows for client, rows in fed.train.items() if client != "c01"})
     expected = accord.fit(model, others, rounds=3, lr=0.05, engine="sequential")
     assert torch.equal(strategy.run.last.vector, expected.last.vector)
