@@ -111,7 +111,9 @@ def test_the_deployed_run_is_the_simulated_one(federation: Loopback, tmp_path: P
     in."""
     pids = {name: process.pid for name, process in federation.processes.items()}
     assert len({os.getpid(), *pids.values()}) == 5 and len({federation.port, *federation.node_ports.values()}) == 4
-    number = federation.submit({"rounds": 2, "algorithm": "scaffold", "evaluate-every": 2, "folder": str(tmp_path)})
+    keys = ",".join(map(str, federation.public_keys.values()))  # names are bound to them
+    settings = {"rounds": 2, "algorithm": "scaffold", "evaluate-every": 2, "folder": str(tmp_path), "keys": keys}
+    number = federation.submit(settings)
     stranger, _ = make_node_key(federation.folder / "keys", "stranger")
     other, *_ = make_certificates(federation.folder / "others")
     federation.start_node(7, key=stranger)
