@@ -1,6 +1,7 @@
 # The app as a deployment on this machine: a SuperLink with TLS and three SuperNodes with registered keys, each a
-# process of its own. Certificates, keys, logs and the run's records go to the folder `deployment`. Ctrl-C stops
-# everything. Run it with: python examples/flower/deploy.py [--rounds 5] [--port 9092] [--algorithm scaffold]
+# process of its own. Every owner's name is bound to the key of its node. Certificates, keys, logs and the run's records
+# go to the folder `deployment`. Ctrl-C stops everything. Run it with:
+# python examples/flower/deploy.py [--rounds 5] [--port 9092] [--algorithm scaffold]
 
 import argparse
 import sys
@@ -26,7 +27,8 @@ def main() -> int:
                 f"SuperLink at {where} with TLS, three SuperNodes with keys; logs in {asked.folder / 'logs'}",
                 flush=True,
             )
-            settings = {"rounds": asked.rounds, "algorithm": asked.algorithm, "folder": str(records)}
+            keys = ",".join(map(str, federation.public_keys.values()))
+            settings = {"rounds": asked.rounds, "algorithm": asked.algorithm, "folder": str(records), "keys": keys}
             federation.run(settings, tell=lambda text: print(text, end="", flush=True))
     except AccordError as error:
         print(error, file=sys.stderr)

@@ -1,5 +1,5 @@
-# The app in Flower's simulation: three nodes in one process pool, no network. Run it with: python
-# examples/flower/simulate.py
+# The app in Flower's simulation: three nodes in one process pool, no network. Nodes have no registered keys here: it is
+# a test on one machine. Run it with: python examples/flower/simulate.py
 
 import os
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from accord.core.losses import accuracy, smaller_is_better
+from accord.core.losses import LOSSES, accuracy, smaller_is_better
 from accord.core.measure import EVERY_NUMBER, declared, figure_of, group, in_range, per_sample
 from accord.core.metric_names import METRICS
 
@@ -102,3 +102,10 @@ def test_what_is_not_that_of_so_many_samples(name: str) -> None:
 def test_sums_of_ten_samples(name: str, value: float, fits: bool) -> None:
     bounds = declared(METRICS[name]).range
     assert in_range(torch.tensor([value]).double(), bounds, torch.tensor([10.0]).double()) == fits
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize(("value", "samples", "fits"), [(-1.0, 10.0, False), (1e9, 10.0, True), (1e9, 0.0, False)])
+def test_a_loss_is_not_below_0_and_over_no_samples_it_is_0(loss: Any, value: float, samples: float, fits: bool) -> None:
+    bounds = declared(loss).range
+    assert in_range(torch.tensor([value]).double(), bounds, torch.tensor([samples]).double()) == fits

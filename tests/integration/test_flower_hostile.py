@@ -43,7 +43,7 @@ from accord.training.plan import Plan
 from conftest import blobs, mlp, sentence
 
 NODES, CULPRIT, CLIENT = 5, 8993, "c01"
-METRICS = ["accuracy", "auc", "f1", "calibration_error"]
+METRICS = ["accuracy", "auc", "f1", "calibration_error", "perplexity"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -117,7 +117,10 @@ OF_A_ROW = {
     **no_counts("samples"),
     **no_counts("steps"),
     **no_counts("round"),
-    **{f"loss: {name}": raw("loss", value) for name, value in {"inf": "1e999", "text": '"a"', "list": "[1]"}.items()},
+    **{
+        f"loss: {name}": raw("loss", value)
+        for name, value in {"inf": "1e999", "huge": "1e201", "text": '"a"', "list": "[1]"}.items()
+    },
     **{f"norm: {name}": raw("norm", value) for name, value in {"inf": "1e999", "minus": "-1", "flag": "true"}.items()},
     **{f"missing: {key}": without(key) for key in ("client", "round", "samples", "steps", "loss", "left_out_because")},
     "samples: 10^12": words(samples=10**12),
@@ -213,6 +216,12 @@ EVALUATION = {
     "loss: too few entries": within(lambda told: told["sums"]["loss"]["figures"].pop()),
     "loss: not measured": within(lambda told: told["sums"].pop("loss")),
     "loss: infinite": within(lambda told: told["sums"]["loss"].update(figures=[float("inf")] * 2)),
+    "loss: NaN": within(lambda told: told["sums"]["loss"].update(figures=[float("nan")] * 2)),
+    "loss: none": entry("sums", None, "loss"),
+    "loss: below 0": entry("sums", -1.0, "loss"),
+    "loss: 1e201": entry("sums", 1e201, "loss"),
+    "loss: of no kind, and below 0": within(lambda told: told["sums"]["loss"].update(kind=None, figures=[-1e9] * 2)),
+    "loss: of another kind": within(lambda told: told["sums"]["loss"].update(kind="squared_error")),
     "nan: more than samples": entry("nan", 10**6),
     "nan: below 0": entry("nan", -1.0),
     "nan: an entry too few": within(lambda told: told["nan"].pop()),
@@ -248,6 +257,9 @@ EVALUATION = {
         }.items()
     },
     "counts: more right than there": tampered.array("released", "f1", values(lambda old: old + np.array([9, 0, 0]))),
+    "losses: infinite": tampered.array("released", "perplexity", values(lambda old: old + np.array([np.inf, 0]))),
+    "losses: NaN": tampered.array("released", "perplexity", values(lambda old: old * [np.nan, 1])),
+    "losses: 1e201": tampered.array("released", "perplexity", values(lambda old: old + np.array([1e201, 0]))),
     "confidences: above 1": tampered.array("released", "calibration_error", values(lambda old: old * [1, 50, 1])),
     "released: one more": named("released", lambda held: held.update(mine=held["auc"])),
 }  # fmt: skip
@@ -397,6 +409,8 @@ HONEST_FAILURES = {
     "its own sentence": tampered.text('{"error": "the disk is\\u001b[2J gone"}'),
     "NaN": tampered.array("record", "average.delta", values(lambda old: old * np.float32("nan"))),
     "far too long": tampered.array("record", "average.delta", values(lambda old: old * np.float32(1e6))),
+    "a loss that is none": words(loss=None),
+    "a length that is none": words(norm=None),
     "left out by itself": within(lambda told: told.update(left_out_because="no samples", loss=None, norm=None)),
 }
 
@@ -407,6 +421,43 @@ def test_what_may_happen_to_an_honest_node_does_not_exclude_it(kind: str) -> Non
     found = run_with("training", lambda reply: HONEST_FAILURES[kind](reply) if next(count) < 4 else reply, rounds=5)
     assert [list(row["left_out"]) for row in found.rows] == [[CLIENT]] * 4 + [[]]
     assert all(why.isprintable() for row in found.rows for why in row["left_out"].values())
+
+
+def test_an_evaluation_that_is_not_finite_is_left_out_and_excludes_nobody() -> None:
+    """One node's data may make the model diverge. Its figure would be everybody's."""
+    found = run_with("evaluation", entry("sums", None, "loss"), rounds=5)
+    for row in found.rows:
+        assert row["bad_replies"].keys() == {f"node {CULPRIT} ({CLIENT}), evaluation"} and "excluded" not in row
+        assert row["evaluation"]["splits"]["train"]["loss"]["by_sample"] is not None
+    same_for_the_others(found, run_with("evaluation", lambda reply: None, rounds=5))
+
+
+def test_a_model_that_diverged_on_most_nodes_has_no_loss() -> None:
+    grid = grid_of(fed := blobs(clients=4, unseen=1))
+    none = entry("sums", None, "loss")
+    diverged = {9000, 8993, 8986}
+    grid.spoil = lambda asked, reply: (
+        none(reply) if asked.metadata.dst_node_id in diverged and _is(asked, asked.metadata.dst_node_id, "evaluate")
+        else reply
+    )  # fmt: skip
+    strategy = Strategy(accord.fedavg(), mlp(), clients=fed.clients, plan=Plan(rounds=1), timeout=0.5, wait=5.0)
+    strategy.start(grid)
+    assert strategy.run is not None
+    (row,) = strategy.run.rows
+    train = row["evaluation"]["splits"]["train"]
+    assert train["loss"]["by_sample"] is None and train["clients"] == 4 and "bad_replies" not in row
+
+
+def test_no_figure_of_a_client_damages_the_record(tmp_path: Path) -> None:
+    """A record's figures are at most 1e300, and a sum of large ones would be beyond."""
+    fed = blobs(clients=4, unseen=1)
+    grid = grid_of(fed)
+    huge = within(lambda told: told["sums"]["loss"].update(figures=[1e308] * 2))
+    grid.spoil = lambda asked, reply: huge(reply) if _is(asked, CULPRIT, "evaluate") else reply
+    options = {"plan": Plan(rounds=1), "folder": tmp_path, "timeout": 0.5, "wait": 5.0}
+    strategy = Strategy(accord.fedavg(), mlp(), clients=fed.clients, **options)
+    strategy.start(grid)
+    assert accord.load(tmp_path, model=mlp()).history[-1][1].splits["train"].clients == 3
 
 
 # ------------------------------------------------------------------------------------ a node's own clients only
@@ -473,6 +524,7 @@ class Registered(DirectGrid):
         super().__init__(*args)
         begin = datetime.now(UTC) - timedelta(minutes=5)
         self.since = dict.fromkeys(self.apps, begin)
+        self.key = {node: b"%d" % node for node in self.apps}
         self.away: Any = lambda rounds: set()
 
     def get_node_ids(self) -> Iterable[int]:
@@ -481,7 +533,7 @@ class Registered(DirectGrid):
 
     def get_nodes(self) -> Iterable[NodeInfo]:
         return [
-            NodeInfo(node_id=node, registered_at=self.since[node].isoformat(), public_key=b"%d" % node)
+            NodeInfo(node_id=node, registered_at=self.since[node].isoformat(), public_key=self.key[node])
             for node in self.get_node_ids()
         ]
 
@@ -507,11 +559,15 @@ def late(grid: DirectGrid, node: int, claims: dict[str, int], slow: int | None =
 
 
 def left_out(fed: Any, grid: DirectGrid, rounds: int = 3, **options: Any) -> list[dict[str, str]]:
+    return [row["left_out"] for row in rows_of(fed, grid, rounds, **options)]
+
+
+def rows_of(fed: Any, grid: DirectGrid, rounds: int = 3, **options: Any) -> list[dict[str, Any]]:
     options = {"plan": Plan(rounds=rounds, evaluate_every=1), "timeout": 0.2, "wait": 5.0, **options}
     strategy = Strategy(accord.fedavg(), mlp(), clients=fed.clients, **options)
     strategy.start(grid)
     assert strategy.run is not None
-    return [row["left_out"] for row in strategy.run.rows]
+    return list(strategy.run.rows)
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["slow", "gone"])
@@ -541,19 +597,103 @@ def restarting(fed: Any, at: int) -> Registered:
     """c00's node goes after so many rounds; the round after, it is there with another id and key, made since."""
     grid = Registered(grid_of(fed).apps)
     grid.apps[77] = grid.apps[9000]
-    grid.since[77] = datetime.now(UTC) + timedelta(minutes=1)
+    grid.since[77], grid.key[77] = datetime.now(UTC) + timedelta(minutes=1), b"77"
     grid.away = lambda rounds: {9000} if rounds > at else {77} if rounds < at else {9000, 77}
     return grid
 
 
-def test_a_node_that_restarts_without_a_key_has_its_clients_back() -> None:
+@pytest.mark.parametrize("same_key", [True, False])
+def test_a_node_that_restarts_has_its_clients_back_by_its_key(same_key: bool) -> None:
+    """Without a registered key the restart has a new one, and nobody can tell it from a stranger."""
     fed = blobs(clients=4, unseen=1)
-    assert left_out(fed, restarting(fed, at=1)) == [{}, {"c00": "its node is not connected"}, {}]
+    grid = restarting(fed, at=1)
+    grid.key[77] = grid.key[9000] if same_key else b"77"
+    away = {"c00": "its node is not connected"}
+    assert left_out(fed, grid) == [{}, away, {} if same_key else away]
 
 
-def test_a_restart_does_not_end_an_exclusion() -> None:
+def test_a_node_that_comes_back_has_its_clients_though_another_claimed_them() -> None:
+    """c00's node misses the second round, in which a new node, with a key of its own, says that c00 lives on it."""
+    fed = blobs(clients=4, unseen=1)
+    grid = restarting(fed, at=1)
+    grid.away = lambda rounds: {0: {77}, 1: {9000}}.get(rounds, set())
+    rows = rows_of(fed, grid, rounds=4)
+    away = {"c00": "its node is not connected"}
+    assert [row["left_out"] for row in rows] == [{}, away, {}, {}]
+    assert rows[-1]["excluded"] == ["node 77"]
+
+
+def rejected(row: dict[str, Any], node: int) -> bool:
+    """Whether the row names the node as excluded, and the name that it claimed."""
+    why = row["bad_replies"].get(f"node {node}, hello", "")
+    return row["excluded"][:1] == [f"node {node}"] and "it claims client c00" in why and why.isprintable()
+
+
+@pytest.mark.parametrize("first", [9000, 8972])
+def test_of_two_claims_to_a_name_the_first_stays(first: int) -> None:
+    """The other one's hello comes once the first round has begun. Neither ends the run, nor takes part."""
+    fed = blobs(clients=4, unseen=1)
+    grid = Registered(grid_of(fed).apps)
+    other, held = ({9000, 8972} - {first}).pop(), dict[str, Any]()
+    impostor = words(train={"c00": 30}, heldout={}, unseen={})
+
+    def spoil(asked: Message, reply: Message | None) -> Message | None:
+        if any(_is(m, m.metadata.dst_node_id, "train") for m in grid.sent):
+            grid.replies |= held
+            held.clear()
+        reply = impostor(reply) if _is(asked, 8972, "query") else reply
+        if _is(asked, other, "query"):
+            held[asked.metadata.message_id] = deflated(reply)
+            return None
+        return reply
+
+    grid.spoil = spoil
+    rows = rows_of(fed, grid)
+    assert rejected(rows[0], other)
+    asked = {m.metadata.dst_node_id for m in grid.sent if m.metadata.message_type == "train"}
+    assert asked == {first, 8993, 8986, 8979}
+    for row in rows:
+        assert row["accepted"] == (4 if first == 9000 else 3)  # the impostor's app has no data of c00
+
+
+@pytest.mark.parametrize("early", [9000, 8972])
+def test_of_two_claims_that_arrive_together_that_of_the_node_registered_first_counts(early: int) -> None:
+    fed = blobs(clients=4, unseen=1)
+    grid = Registered(grid_of(fed).apps)
+    grid.since[early] -= timedelta(minutes=1)
+    impostor = words(train={"c00": 30}, heldout={}, unseen={})
+    grid.spoil = lambda asked, reply: impostor(reply) if _is(asked, 8972, "query") else reply
+    assert rejected(rows_of(fed, grid, rounds=1)[0], ({9000, 8972} - {early}).pop())
+
+
+def test_a_node_that_claims_one_name_too_many_gets_none() -> None:
+    """Its other name is free for the node that it belongs to, which comes later. All figures are those of a run in
+    which it was silent."""
+    fed = blobs(clients=4, unseen=1)
+
+    def run_of(hello: Any) -> Run:
+        grid = Registered({**grid_of(fed).apps, 8965: grid_of(fed).apps[CULPRIT]})
+        grid.since[9000] -= timedelta(minutes=1)
+        late(grid, 8965, {"c01": 28})
+        keep = grid.spoil
+        grid.spoil = lambda asked, reply: hello(reply) if _is(asked, CULPRIT, "query") else keep(asked, reply)
+        options = {"plan": Plan(rounds=3, evaluate_every=1), "timeout": 0.5, "wait": 5.0}
+        strategy = Strategy(accord.fedavg(), mlp(), clients=["c00", "c02", "c03"], **options)
+        strategy.start(grid)
+        assert strategy.run is not None
+        return strategy.run
+
+    greedy = run_of(words(train={"c00": 30, "c01": 28}, heldout={}, unseen={}))
+    assert rejected(greedy.rows[0], CULPRIT)
+    assert all("bad_replies" not in row for row in greedy.rows[1:])  # 8965 was let in, with c01
+    same_for_the_others(greedy, run_of(lambda reply: None))
+
+
+@pytest.mark.parametrize("same_key", [True, False])
+def test_a_restart_does_not_end_an_exclusion(same_key: bool) -> None:
     fed = blobs(clients=4, unseen=1)
     grid = restarting(fed, at=3)
+    grid.key[77] = grid.key[9000] if same_key else b"77"
     bad = tampered.text("{")
     grid.spoil = lambda asked, reply: bad(reply) if _is(asked, 9000, "train") else reply
     out = left_out(fed, grid, rounds=6)
@@ -584,7 +724,7 @@ def test_a_name_with_a_key_is_that_keys_node_s_alone(tmp_path: Path) -> None:
     assert left_out(fed, grid, keys={"c00": file}) == [{}, {}, {}]
     asked = {m.metadata.dst_node_id for m in grid.sent if m.metadata.message_type == "train"}
     assert asked == {9000, 8993, 8986, 8979}
-    with sentence("did not show up", "client c00 belongs to a node with another key"):
+    with sentence("did not show up", "client c00, which belongs to a node with another key"):
         left_out(fed, Registered(grid_of(fed).apps), keys={"c00": file}, wait=0.5)
     for bad in (tmp_path / "none.pub", tmp_path / "node"):
         with sentence("keys:", "of client c00 is no public key"):
@@ -639,10 +779,11 @@ def test_without_a_bound_it_counts() -> None:
     assert found.rows[0]["left_out"] == {} and float(found.last.vector.norm()) > 1000
 
 
-def test_a_client_with_features_of_1e30_is_named_and_the_honest_ones_are_not() -> None:
+@pytest.mark.parametrize(("size", "said"), [(1e15, "cohort's median"), (1e30, "its loss")])
+def test_a_client_with_huge_features_is_named_and_the_honest_ones_are_not(size: float, said: str) -> None:
     fed = blobs(clients=9, unseen=0)
     x = fed.x.clone()
-    x[fed.train["c01"]] *= 1e30
+    x[fed.train["c01"]] *= size
     odd = owned(replace(fed, x=x), 1, 9)
     model = torch.nn.Linear(6, 4)
     apps = {n: client_app(model, odd if n == 1 else owned(fed, n, 9)) for n in range(9)}
@@ -652,7 +793,7 @@ def test_a_client_with_features_of_1e30_is_named_and_the_honest_ones_are_not() -
     strategy.start(DirectGrid({node: (app, {}) for node, app in apps.items()}))
     assert strategy.run is not None
     for row in strategy.run.rows:
-        assert list(row["left_out"]) == ["c01"] and "cohort's median" in row["left_out"]["c01"]
+        assert list(row["left_out"]) == ["c01"] and said in row["left_out"]["c01"]
     others = replace(fed, train={client: rows for client, rows in fed.train.items() if client != "c01"})
     expected = accord.fit(model, others, rounds=3, lr=0.05, engine="sequential")
     assert torch.equal(strategy.run.last.vector, expected.last.vector)

@@ -143,6 +143,19 @@ def test_a_private_run_learns() -> None:
     assert last.privacy["epsilon"] > first.privacy["epsilon"]
 
 
+def test_no_round_of_a_private_run_is_chosen_by_clients_data() -> None:
+    """A deployment has no test set: the oracle would read the data of nodes that never train."""
+    fed, algorithm = blobs(clients=4, unseen=2), private()
+    grid = grid_of(fed, 6, sums=SUMS, algorithm=algorithm)
+    plan = Plan(rounds=2, evaluate_every=1)
+    run = finished(Strategy(algorithm, mlp(), clients=fed.clients, plan=plan, sums=SUMS), grid)
+    assert "unseen" in run.history[-1][1].splits
+    for rule in ("oracle", "held-out"):
+        with sentence("select", rule, "epsilon"):
+            run.select(rule)
+    assert run.select("last10").rounds == [1, 2]
+
+
 def test_draws_are_whole_and_of_their_scale() -> None:
     drawn = discrete_gaussian(70_000, 20.0)
     assert drawn.dtype == np.int64 and float(drawn.std()) == pytest.approx(20.0, rel=4 / math.sqrt(2 * 70_000))

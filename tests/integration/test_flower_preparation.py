@@ -16,6 +16,7 @@ pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: 
 
 from direct_grid import DirectGrid
 from flwr.app import Array, Message
+from tampered import words
 from torch import nn
 
 import accord
@@ -253,6 +254,23 @@ def test_who_comes_later_gets_the_same_preparation_and_who_does_not_fit_is_refus
     told = [json.loads(str(m.content["accord"]["json"])) for m in grid.sent if m.metadata.dst_node_id == 9000 - 21]
     assert told and told[0]["preparation"] == json.loads(json.dumps(found.preparation.to_json()))  # type: ignore
     assert grid.asked("query.statistics") == 3
+
+
+def test_a_node_that_claims_another_s_client_when_it_is_told_the_preparation_does_not_end_the_run() -> None:
+    """East says first that it has east, and then that it has north too."""
+    grid = grid_of(tables())
+    claims = words(train={"east": 1, "north": 1})
+
+    def spoil(asked: Message, reply: Message | None) -> Any:
+        meta = asked.metadata
+        told = meta.message_type == "query" and "preparation" in json.loads(str(asked.content["accord"]["json"]))
+        return claims(reply) if told and meta.dst_node_id == 9000 else reply  # type: ignore[arg-type]
+
+    grid.spoil = spoil
+    found = finished(strategy_of(2, wait=20.0), grid)
+    for row in found.rows:
+        assert list(row["left_out"]) == ["east"] and "it claims client north" in row["left_out"]["east"]
+        assert row["accepted"] == 2 and row["excluded"] == ["node 9000 (east)"]
 
 
 def test_what_is_sent_in_clear_is_said_and_declared_levels_are_not(caplog: pytest.LogCaptureFixture) -> None:

@@ -111,7 +111,9 @@ def test_the_deployed_run_is_the_simulated_one(federation: Loopback, tmp_path: P
     in."""
     pids = {name: process.pid for name, process in federation.processes.items()}
     assert len({os.getpid(), *pids.values()}) == 5 and len({federation.port, *federation.node_ports.values()}) == 4
-    number = federation.submit({"rounds": 2, "algorithm": "scaffold", "evaluate-every": 2, "folder": str(tmp_path)})
+    keys = ",".join(map(str, federation.public_keys.values()))  # names are bound to them
+    settings = {"rounds": 2, "algorithm": "scaffold", "evaluate-every": 2, "folder": str(tmp_path), "keys": keys}
+    number = federation.submit(settings)
     stranger, _ = make_node_key(federation.folder / "keys", "stranger")
     other, *_ = make_certificates(federation.folder / "others")
     federation.start_node(7, key=stranger)
@@ -260,7 +262,7 @@ def test_a_hostile_node_is_excluded_after_three_replies_and_harms_nobody(federat
     assert [who] == [f"{node}, evaluation" for node in first["excluded"]] and second["excluded"] == first["excluded"]
     assert second["left_out"] == dict.fromkeys(mine, "its node is excluded: 3 of its replies could not be read")
     assert log.read_text().count("Receiving: ") - before == 4  # hello, two tasks and an evaluation
-    assert "is excluded for the rest of the run, after 3 bad replies" in "".join(heard)
+    assert "is excluded for the rest of the run: 3 of its replies could not be read" in "".join(heard)
     assert second["evaluation"]["splits"]["heldout"]["clients"] == 4
     others = replace(fed, train={client: rows for client, rows in fed.train.items() if client not in mine})
     expected = accord.fit(

@@ -666,7 +666,7 @@ def test_words_are_strict() -> None:
     with sentence("a message of accord's protocol"):
         messages.AskKeys.read(words, words.keys(), messages.BESIDE)
     words["accord"]["protocol"] = 4  # of another version
-    with sentence("a message of accord's protocol 5 was expected, got 4: do both sides run the same accord?"):
+    with sentence("a message of accord's protocol 6 was expected, got 4: do both sides run the same accord?"):
         messages.AskKeys.read(words)
 
 

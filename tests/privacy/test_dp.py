@@ -21,6 +21,7 @@ from accord.core.record import Record, total
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.experiments.experiment import parse
+from accord.experiments.selection_check import rehearse
 from accord.privacy import Privacy, epsilon
 from accord.rules.algorithm import Algorithm
 from accord.runs.fingerprint import describe
@@ -381,13 +382,27 @@ def test_a_round_without_a_sound_report_gets_its_noise_all_the_same(engine: str)
     assert run.history[-1][1].privacy is not None
 
 
+def test_a_private_run_is_chosen_by_a_test_set_that_is_no_client_s() -> None:
+    private = accord.fedavg(weighting="uniform").with_privacy(clip=1.0, noise=2.0)
+    fed = accord.data.digits(clients=4, unseen=1)
+    model = accord.models.logistic(features=784, classes=10)
+    run = accord.fit(model, fed, private, rounds=2, evaluate_every=1, verbose=False)
+    assert run.select("oracle").values.keys() == {"train", "heldout", "unseen", "test"}
+    settings = ["algorithm.average.weighting=uniform", "privacy.clip=1.0", "privacy.noise=2.0"]
+    rehearse("oracle", parse("", settings))
+    with sentence("select", "held-out", "epsilon"):
+        rehearse("held-out", parse("", settings))
+
+
 def test_no_model_and_no_figure_is_chosen_by_private_held_out_data(tmp_path: Path) -> None:
     private = accord.fedavg(weighting="uniform").with_privacy(clip=1.0, noise=2.0)
     run = accord.fit(mlp(), blobs(), private, rounds=3, evaluate_every=1, folder=tmp_path, verbose=False)
     assert run.best is None and run.folder is not None and not (run.folder / "best.safetensors").exists()
     with sentence("there is no model that is best on held-out data", "privacy"):
         run.model("held-out")
-    with sentence("held-out chooses a round by clients' own data, which epsilon does not count"):
-        run.select("held-out")
+    for rule in ("held-out", "oracle"):  # there is no test set, so the oracle would read the unseen clients' data
+        with sentence("select", rule, "epsilon"):
+            run.select(rule)
+    assert "oracle" not in str(run)
     assert rule_for([run.history], None) == "last10"
     assert accord.load(run.folder, model=mlp()).best is None

@@ -9,7 +9,7 @@ from accord.experiments.options import unknown
 from accord.rules.local import Training
 from accord.rules.named import ALGORITHMS
 from accord.training.plan import Plan
-from digits.task import everybody, model
+from digits.task import everybody, keys, model
 
 # As in pyproject.toml, for a simulation that does not read it.
 DEFAULTS = {
@@ -20,6 +20,7 @@ DEFAULTS = {
     "lr": 0.05,
     "evaluate-every": 1,
     "folder": "",
+    "keys": "",
     "timeout": 120.0,
 }
 
@@ -45,6 +46,7 @@ def main(grid: Grid, context: Context) -> None:
         ),
         folder=chosen["folder"] or None,
         timeout=chosen["timeout"],
+        keys=keys(chosen["keys"]),
         name="digits",
     )
     strategy.start(grid)

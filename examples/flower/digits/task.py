@@ -23,5 +23,13 @@ def mine(context: Context) -> Federation:
     return owned(everybody(), int(context.node_config["partition-id"]), int(context.node_config["num-partitions"]))
 
 
+def keys(files: str) -> dict[str, str]:
+    """The public key that each owner's name is bound to: its node's. `files` has the nodes' by partition-id, separated
+    by commas."""
+    nodes = [file.strip() for file in files.split(",") if file.strip()]
+    homes = {file: owned(everybody(), number, len(nodes)) for number, file in enumerate(nodes)}
+    return {owner: file for file, home in homes.items() for owner in (*home.clients, *home.unseen)}
+
+
 def model() -> nn.Module:
     return accord.models.shaped("mlp", everybody().shape, everybody().outputs, seed=0)

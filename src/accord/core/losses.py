@@ -3,6 +3,7 @@
 import copy
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,12 @@ def dense_cross_entropy(output: Tensor, target: Tensor) -> Tensor:
 def squared_error(output: Tensor, target: Tensor) -> Tensor:
     """For numbers: the squared error, averaged over whatever a sample has more than one of."""
     return (output.reshape(target.shape) - target).square().reshape(len(target), -1).mean(1)
+
+
+# accord's own, by name; none can be below 0
+LOSSES: dict[str, PerSample] = {of.__name__: of for of in (cross_entropy, dense_cross_entropy, squared_error)}
+for _loss in LOSSES.values():
+    vars(_loss).update(range=(0.0, math.inf))
 
 
 def accuracy(output: Tensor, target: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from accord.core.errors import AccordError
@@ -160,7 +161,8 @@ def in_range(values: Tensor, bounds: tuple[float, float], samples: Tensor) -> bo
 
 
 def _times(bound: float, samples: Tensor) -> Tensor:
-    return samples * bound if math.isfinite(bound) else samples * 0 + bound  # infinity times 0 is NaN
+    # infinity times 0 is NaN; over no samples every sum is 0
+    return samples * bound if math.isfinite(bound) else torch.where(samples > 0, bound, 0.0)
 
 
 def are_counts(lifted: Tensor) -> bool:

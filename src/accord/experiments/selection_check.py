@@ -10,10 +10,8 @@ from accord.runs.selection import select
 
 def rehearse(rule: str, experiment: Experiment) -> None:
     """Refuses a selection rule that could choose nothing, before a run spends time on it."""
-    data = experiment.settings.data
-    tested = experiment.supply.data.kept is not None  # of the user's own data nobody knows before it is read
-    may_be = {"train": True, "heldout": data.heldout, "unseen": data.unseen or not tested, "test": tested}
-    splits = [split for split, there in may_be.items() if there]
+    # a test set of the user's own may be missing, which nobody knows before the data is read
+    splits = ["train", *(["heldout"] if experiment.settings.data.heldout else []), "test"]
     groups, count = [(split, split) for split in splits], len(splits)
     spent: dict[str, float] | None = {} if experiment.algorithm.privacy else None
     blank = summarise(Table(groups, np.ones(count, dtype=np.int64), {"loss": np.zeros(count)}), privacy=spent)

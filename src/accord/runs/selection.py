@@ -33,15 +33,15 @@ def _last10(history: History) -> History:
     return [(number, evaluation) for number, evaluation in history if number > history[-1][0] - 10]
 
 
-def _best(*splits: str) -> Callable[[History], History]:
+def _best(name: str, *splits: str) -> Callable[[History], History]:
     def choose(history: History) -> History:
         split = next((s for s in splits if any(s in evaluation.splits for _, evaluation in history)), None)
         if split is None:
             raise AccordError(f"there is no {' or '.join(TITLES[s] for s in splits)} data to choose a round by")
-        if split == "heldout" and history[0][1].privacy is not None:
+        if split != "test" and history[0][1].privacy is not None:  # a test set is no client's
             raise AccordError(
-                "held-out chooses a round by clients' own data, which epsilon does not count: choose last10 or"
-                " window(a,b) with privacy"
+                f"select: {name} chooses a round by clients' {TITLES[split]} data, which epsilon does not count: choose"
+                " last10 or window(a,b) with privacy"
             )
         metric = history[0][1].metric
         there = [(number, evaluation) for number, evaluation in history if split in evaluation.splits]
@@ -52,8 +52,8 @@ def _best(*splits: str) -> Callable[[History], History]:
 
 _RULES: dict[str, Callable[[History], History]] = {
     "last10": _last10,
-    "held-out": _best("heldout"),
-    "oracle": _best("test", "unseen"),
+    "held-out": _best("held-out", "heldout"),
+    "oracle": _best("oracle", "test", "unseen"),
 }
 RULE_NAMES = ("held-out", "last10", "oracle", "window(a,b)")
 

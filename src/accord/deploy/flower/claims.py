@@ -1,14 +1,12 @@
-"""Whose a client's name is: the node's that registered it first, for the run.
+"""Whose a client's name is: the node's that claims it first, for as long as the run lasts.
 
-Flower knows a node by its public key, and gives a key one node id for as long as the SuperLink keeps its state: a
-SuperNode that restarts with its registered key is the same node, and what is noted of it by id (names, bad replies,
-exclusion) stays. Without registered keys a SuperNode makes a key for itself whenever it starts, and has another id. So
-a name passes to another node only where it looks like that: the first is gone, and the other was registered with the
-SuperLink after the first one's last word. A node that was registered all the while, and kept silent, gets nothing.
+A node is known by its public key. Flower gives a registered key one node id for as long as the SuperLink keeps its
+state: a SuperNode that restarts with its registered key is the same node, and what is noted of it by id (names, bad
+replies, exclusion) stays. Without registered keys a SuperNode makes a key for itself whenever it starts. The restart
+cannot be told from a stranger then, so it does not get the names back.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -18,45 +16,35 @@ from flwr.proto.node_pb2 import NodeInfo
 from accord.core.errors import AccordError
 
 
-class NotYet(AccordError):
-    """A name that is another node's now, and may be free later."""
-
-
 class Claims:
     """`owner[client]` is the node that a name belongs to; `keys[client]` the public key that its node must have."""
 
     def __init__(self, keys: Mapping[str, bytes] | None = None) -> None:
         self.owner: dict[str, int] = {}
         self._keys = keys or {}
-        self._online: dict[int, NodeInfo] = {}
-        self._since: dict[int, datetime] = {}  # when a node was registered
-        self._heard: dict[int, datetime] = {}  # its last word
+        self._nodes: dict[int, NodeInfo] = {}  # all that were ever online
 
     def see(self, nodes: Iterable[NodeInfo]) -> set[int]:
         """Notes who is online, by the SuperLink's word."""
-        self._online = {info.node_id: info for info in nodes}
-        for node, info in self._online.items():
-            if node not in self._since:  # a grid that is no SuperLink's does not say when
-                self._since[node] = datetime.fromisoformat(info.registered_at) if info.registered_at else _now()
-        return set(self._online)
+        online = {info.node_id: info for info in nodes}
+        self._nodes |= online
+        return set(online)
 
-    def hear(self, node: int, asked: float) -> None:
-        """Notes a node's word, whatever it is, by when it was asked for: a node may restart before its answer is
-        fetched."""
-        self._heard[node] = datetime.fromtimestamp(asked, UTC)
+    def rank(self, node: int) -> tuple[str, int]:
+        """Orders claims that arrive together: the node that the SuperLink registered first comes first. A node cannot
+        choose when it was registered, as it can choose when it answers."""
+        return self._nodes[node].registered_at, node
 
     def check(self, client: str, node: int) -> None:
         """Refuses a name that is not this node's."""
-        key = self._online[node].public_key
+        key = self._nodes[node].public_key
         if self._keys.get(client, key) != key:
-            raise AccordError(f"client {client} belongs to a node with another key")
+            raise AccordError(f"it claims client {client}, which belongs to a node with another key")
         owner = self.owner.get(client, node)
-        if owner == node:
-            return
-        if owner in self._online:  # asked again: its twin may be itself, from before it lost the connection
-            raise NotYet(f"client {client} already lives on another node: every client needs a name of its own")
-        if self._since[node] <= self._heard[owner]:
-            raise AccordError(f"client {client} lived on another node before, and is not this one's")
+        if owner != node and not (key and key == self._nodes[owner].public_key):
+            raise AccordError(
+                f"it claims client {client}, which belongs to another node: every client needs a name of its own"
+            )
 
 
 def public_keys(files: Mapping[str, str | Path]) -> dict[str, bytes]:
@@ -69,7 +57,3 @@ def public_keys(files: Mapping[str, str | Path]) -> dict[str, bytes]:
             raise AccordError(f"keys: {file} of client {client} is no public key: {error}") from None
         keys[client] = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return keys
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -186,7 +186,7 @@ class _Node:
                 kept = memory.at(*asked["versions"].get(client, (0, 0))) if client else None
                 personal = {name: t.to(self.device) for name, t in (kept or job.personal_at_first()).items()}
                 tables.append(engine.evaluate(*job.assembled(sent["vector"], sent["buffers"], personal), groups))
-            return evaluation_as(joined(tables), job.metrics)
+            return evaluation_as(joined(tables), job.metrics, job.loss)
 
         return Message(reply_or_error(reply), reply_to=message)
 

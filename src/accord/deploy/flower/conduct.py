@@ -1,4 +1,5 @@
-"""Replies that do not fit, counted by node: a node is excluded after the third, for as long as the server runs.
+"""Replies that do not fit, counted by node: a node is excluded after the third, for as long as the server runs. A claim
+to a client's name that belongs to another node excludes it at once: asked again, it would give the same answer.
 
 What does not count: no answer at all, an app that failed and says so, an update of a client that diverged (NaN, or far
 too long). Those are left out, each time they happen; a node that cannot help it is not shut out for it.
@@ -31,13 +32,25 @@ class Conduct:
         sentence = f"its reply cannot be read: {one_line(why)}"
         _log.warning("bad reply %s%s, %s: %s", f"{count} of " if counted else "of ", who, what, sentence)
         if not in_row:
-            self._news[f"{who}, {what}"] = sentence
-            self._reported.discard(f"{who}, {what}")
+            self._note(who, what, sentence)
         if count == MOST_BAD_REPLIES and node not in self.excluded:
-            self._names[node] = who
-            self.excluded[node] = f"its node is excluded: {count} of its replies could not be read"
-            _log.warning("%s is excluded for the rest of the run, after %s bad replies", who, count)
+            self._exclude(node, who, f"{count} of its replies could not be read")
         return sentence
+
+    def reject(self, node: int, who: str, what: str, why: str) -> str:
+        """Excludes a node at once, and gives the reason."""
+        self._note(who, what, why)
+        self._exclude(node, who, why)
+        return why
+
+    def _note(self, who: str, what: str, why: str) -> None:
+        self._news[f"{who}, {what}"] = why
+        self._reported.discard(f"{who}, {what}")
+
+    def _exclude(self, node: int, who: str, why: str) -> None:
+        self._names[node] = who
+        self.excluded[node] = f"its node is excluded: {why}"
+        _log.warning("%s is excluded for the rest of the run: %s", who, why)
 
     def begin_round(self) -> None:
         """What was reported is in the row of the round before."""
@@ -45,8 +58,8 @@ class Conduct:
         self._reported = set()
 
     def row_fields(self) -> dict[str, Any]:
-        """What the round's row holds of it: who sent what could not be read, since the row before, and who is
-        excluded."""
+        """What the round's row holds of it: who sent what could not be read or was rejected, since the row before, and
+        who is excluded."""
         self._reported = set(self._news)
         fields = {"bad_replies": dict(self._news), "excluded": [self._names[node] for node in self.excluded]}
         return {name: value for name, value in fields.items() if value}

@@ -15,21 +15,23 @@ from flwr.app import RecordDict
 from torch import Tensor
 
 from accord.core.errors import AccordError
-from accord.core.measure import Measure, Metrics, declared, in_range
+from accord.core.losses import LOSSES
+from accord.core.measure import EVERY_NUMBER, Measure, Metrics, PerSample, declared, in_range
 from accord.core.metric_names import METRICS
 from accord.core.record import State
 from accord.deploy.flower.npy import arrays_in
 from accord.deploy.flower.replies import EvaluationReply, Measured
-from accord.deploy.flower.wire import arrays_of, content, finite_or_none
+from accord.deploy.flower.wire import LARGEST_NUMBER, arrays_of, content, finite_or_none
 from accord.engines.contract import Group, Table
 from accord.engines.group_values import Exact, GroupValues, Released
 
 Held = Mapping[tuple[str, str], int]  # (split, client) -> samples, of one node
+_OWN: Metrics = {**METRICS, **LOSSES}  # accord's, whose range is known
 
 
-def evaluation_as(table: Table, metrics: Metrics) -> RecordDict:
+def evaluation_as(table: Table, metrics: Metrics, loss: PerSample) -> RecordDict:
     """What a node sends that measures these."""
-    kinds = {name: _kind(declared(metric)) for name, metric in metrics.items()}
+    kinds = {name: _kind(declared(metric)) for name, metric in {"loss": loss, **metrics}.items()}
     body: dict[str, Any] = {
         "groups": [list(group) for group in table.groups],
         "samples": table.samples.tolist(),
@@ -49,7 +51,7 @@ def evaluation_as(table: Table, metrics: Metrics) -> RecordDict:
 
 def _kind(measure: Measure) -> str | None:
     """What accord knows a metric as; None: it is the user's own, whatever they call it."""
-    return next((known for known, metric in METRICS.items() if declared(metric) == measure), None)
+    return next((known for known, metric in _OWN.items() if declared(metric) == measure), None)
 
 
 def _measured(kind: str | None, values: np.ndarray) -> dict[str, Any]:
@@ -111,6 +113,12 @@ class Answer:
         form = Form(tuple(reply.order), frozenset(reply.smaller), _kinds(reply.sums), _kinds(reply.of_group), shapes)
         return cls(form, reply, released)
 
+    @property
+    def finite(self) -> bool:
+        """Whether all that it adds up is finite, as it is unless the model diverged on some of its data."""
+        figures = [figure for of in self.reply.sums.values() for figure in of.figures]
+        return None not in figures and all(bool(value.isfinite().all()) for value in self.released.values())
+
 
 def _kinds(measured: Mapping[str, Measured]) -> Kinds:
     return tuple((name, of.kind) for name, of in measured.items())
@@ -119,20 +127,25 @@ def _kinds(measured: Mapping[str, Measured]) -> Kinds:
 def _known(measured: Mapping[str, Measured], of_group: bool) -> dict[str, Measure]:
     """Those of the metrics that are accord's."""
     for name, of in measured.items():
-        if of.kind is not None and (of.kind not in METRICS or declared(METRICS[of.kind]).of_group != of_group):
+        if of.kind is not None and (of.kind not in _OWN or declared(_OWN[of.kind]).of_group != of_group):
             what = "of a whole group" if of_group else "per sample"
             raise AccordError(f"there is no metric {what} called {of.kind!r}, as its {name} is said to be")
-    return {name: declared(METRICS[of.kind]) for name, of in measured.items() if of.kind is not None}
+    return {name: declared(_OWN[of.kind]) for name, of in measured.items() if of.kind is not None}
 
 
 def _check(
     reply: EvaluationReply, per_sample: Mapping[str, Measure], of_group: Mapping[str, Measure], released: State
 ) -> None:
-    """Refuses figures of accord's metrics that no data could give. Of other metrics nobody knows what they can be."""
+    """Refuses figures of accord's losses and metrics that no data could give. Of other metrics nobody knows what they
+    can be."""
     samples = torch.tensor(reply.samples, dtype=torch.float64)
-    for name, measure in per_sample.items():
-        if not in_range(_numbers(reply.sums[name].figures), measure.range, samples):
+    for name, of in reply.sums.items():
+        bounds = per_sample[name].range if name in per_sample else EVERY_NUMBER
+        if not in_range(_numbers(of.figures), bounds, samples):
             raise AccordError(f"its {name} is out of range")
+    for name, value in released.items():
+        if bool(((value.abs() > LARGEST_NUMBER) & value.isfinite()).any()):
+            raise AccordError(f"what it adds up for {name} is out of range")
     for name, measure in of_group.items():
         figures = _numbers(reply.of_group[name].figures)
         there = figures[~figures.isnan()]
@@ -154,7 +167,8 @@ def _released(received: RecordDict, reply: EvaluationReply, known: Sequence[str]
 
 
 class Gathered:
-    """Nodes' answers, put together. One that was measured otherwise than most nodes' is left out."""
+    """Nodes' answers, put together. One that was measured otherwise than most nodes', or that is not finite where most
+    are, is left out."""
 
     def __init__(self, groups: Sequence[Group], held: Mapping[int, Held], before: Form | None = None) -> None:
         self.groups, self.held, self.before = groups, held, before
@@ -165,18 +179,29 @@ class Gathered:
         """Takes in a node's answer."""
         self.answers[node] = Answer.read(received, self.held.get(node, {}), self.number)
 
-    def settle(self) -> tuple[list[int], bool]:
-        """Leaves out answers of another form than most have: whose, and whether more than half of the nodes say so. Of
-        as many, the form of the evaluation before counts. A node without samples has nothing to tell."""
+    def settle(self) -> dict[int, tuple[str, bool]]:
+        """Leaves out answers that do not go with most: by node, why, and whether it counts as misconduct. A node
+        without samples has nothing to tell.
+
+        Of as many answers of two forms, the form of the evaluation before counts; nobody can tell then which node is
+        wrong. An honest node's data may make the model diverge. One answer that is not finite would still take the
+        figure from all other clients.
+        """
         self.answers = {node: answer for node, answer in self.answers.items() if any(answer.reply.samples)}
         times = Counter(answer.form for answer in self.answers.values())
         if not times:
-            return [], True
+            return {}
         self.before = max(times, key=lambda form: (times[form], form == self.before))
         odd = [node for node, answer in self.answers.items() if answer.form != self.before]
-        for node in odd:
-            del self.answers[node]
-        return odd, len(self.answers) > len(odd)
+        diverged = [node for node, answer in self.answers.items() if node not in odd and not answer.finite]
+        alike = len(self.answers) - len(odd)
+        if 2 * len(diverged) > alike:  # the model itself diverged: there is no figure
+            diverged = []
+        sure = alike > len(odd)
+        out = dict.fromkeys(odd, ("its metrics are not those of the other nodes", sure))
+        out |= dict.fromkeys(diverged, ("its figures are not finite", False))
+        self.answers = {node: answer for node, answer in self.answers.items() if node not in out}
+        return out
 
     def table(self) -> Table:
         """All answers. Groups that nobody answered for have no samples."""

@@ -7,6 +7,7 @@ No reply is trusted. It is read into a typed message (`replies.py`) and into arr
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -262,10 +263,8 @@ class Fleet:
                 left_out[who] = wrong[who] = str(error)
             except AccordError as error:
                 wrong[who] = self.roster.blame(node, "evaluation", str(error))
-        odd, sure = gathered.settle()
-        for node in odd:  # of two nodes that differ, nobody can tell which is wrong
-            why = "its metrics are not those of the other nodes"
-            self.roster.blame(node, "evaluation", why, counted=sure)
+        for node, (why, counted) in gathered.settle().items():
+            self.roster.blame(node, "evaluation", why, counted=counted)
         self._form = gathered.before
         for who, why in left_out.items():
             _log.warning("an evaluation without %s: %s", who, why)
@@ -287,6 +286,8 @@ def _read(received: RecordDict, client: str, round: int, samples: int | None, wa
     row = TrainReply.read(received, ["record"]).row(client, round)
     if row.left_out_because is not None:
         return row, {}
+    if math.isnan(row.loss) or math.isnan(row.norm):
+        raise Failed("its loss or the length of its update is not finite")
     if samples is not None and row.samples != samples:
         raise AccordError(f"it speaks for {row.samples} samples, and {samples} are registered of {client}")
     return row, arrays_in(received, "record", wanted)

@@ -64,6 +64,7 @@ class Loopback:
         self.certificates = certificates
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.node_ports: dict[int, int] = {}
+        self.public_keys: dict[int, Path] = {}  # of the nodes that are registered
         self._handler: Any = None
 
     # ---------------------------------------------------------------------------------- starting and stopping
@@ -114,8 +115,8 @@ class Loopback:
 
     def register(self, number: int) -> None:
         """Makes a key pair for a node and tells the SuperLink the public one."""
-        _, public = make_node_key(self.folder / "keys", f"node-{number}")
-        self._flwr_json("supernode", "register", str(public), "loopback")
+        _, self.public_keys[number] = make_node_key(self.folder / "keys", f"node-{number}")
+        self._flwr_json("supernode", "register", str(self.public_keys[number]), "loopback")
 
     def start_node(
         self, number: int, *, key: Path | None = None, authority: Path | None = None

@@ -25,7 +25,7 @@ from pydantic_core import from_json
 
 from accord.core.errors import AccordError
 from accord.deploy.flower.exchange import Reply, Unreadable, unanswered
-from accord.deploy.flower.wire import PROTOCOL
+from accord.deploy.flower.wire import LARGEST_NUMBER, PROTOCOL
 from accord.engines.contract import ClientRow
 
 # bytes of JSON: an evaluation of 20,000 clients with ten metrics has about so many, and so have encrypted shares for
@@ -78,6 +78,13 @@ def printable(name: str) -> str:
     return name
 
 
+def sized(number: float) -> float:
+    """A number that can be added up."""
+    if abs(number) > LARGEST_NUMBER:
+        raise ValueError(f"a number must be at most {LARGEST_NUMBER:g} in size, got {number:g}")
+    return number
+
+
 def at_most(most: int) -> WrapValidator:
     """A bound for a mapping. Pydantic compares its length once all entries were looked at, and lists all that are
     wrong; lists have `fail_fast` for that."""
@@ -97,7 +104,7 @@ def at_most(most: int) -> WrapValidator:
 
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]
 Samples = Annotated[int, Field(ge=0, le=MOST_SAMPLES)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False), AfterValidator(sized)]
 # a number that is none, of a model that diverged, is null: JSON has neither NaN nor infinity
 Figures = Annotated[list[Finite | None], Field(fail_fast=True)]
 Counts = Annotated[dict[Name, Samples], at_most(MOST_CLIENTS)]

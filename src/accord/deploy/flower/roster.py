@@ -6,7 +6,7 @@ finds its clients where they were. Whose a name is, `claims.py` says.
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flwr.app import Message, MessageType
@@ -15,9 +15,9 @@ from flwr.serverapp import Grid
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.data.agreement import Form
-from accord.deploy.flower.claims import Claims, NotYet
+from accord.deploy.flower.claims import Claims
 from accord.deploy.flower.conduct import Conduct
-from accord.deploy.flower.exchange import FIRST_PAUSE, LONGEST_PAUSE, K, Pulls, Reply, exchange, unanswered
+from accord.deploy.flower.exchange import FIRST_PAUSE, LONGEST_PAUSE, K, Pulls, Reply, exchange
 from accord.deploy.flower.figures import Held
 from accord.deploy.flower.preparing import form_in
 from accord.deploy.flower.replies import BrokenDown, Failed, Hello, Silent, content_of
@@ -74,7 +74,7 @@ class Roster:
 
     def settle(self, preparation: dict[str, Any], layout: Layout, clients: Sequence[str], wait: float) -> None:
         """Tells every node that is there, and whichever comes later, how samples are prepared, and hears whether it can
-        do so, with the same model."""
+        do so, with the same model. The clients of a node that is excluded meanwhile are absent from the rounds."""
         self.preparation, self.layout = preparation, layout
         asked, end, pause = set(self._known), time.monotonic() + wait, FIRST_PAUSE
         self._known, self.where, self.refused = set(), {}, {}
@@ -85,7 +85,7 @@ class Roster:
             time.sleep(pause)
             pause = min(1.5 * pause, LONGEST_PAUSE)
         for client in clients:
-            if client not in self.where:
+            if client not in self.where and self._claims.owner[client] not in self.conduct.excluded:
                 why = next(iter(self.refused.values()), "its node did not answer")
                 raise AccordError(f"client {client} cannot take part with the preparation of all: {why}")
 
@@ -107,32 +107,21 @@ class Roster:
             for sent in self.grid.push_messages([question]):
                 if sent:
                     self._asked[sent] = question
-        for sent, question in list(self._asked.items()):
-            if (reply := self._pulls.reply(sent)) is not None:
-                del self._asked[sent]
-                self._hear(question, reply)
+        there = {sent: reply for sent in self._asked if (reply := self._pulls.reply(sent)) is not None}
+        heard = [(self._asked.pop(sent), reply) for sent, reply in there.items()]
+        for question, reply in sorted(heard, key=lambda pair: self._claims.rank(pair[0].metadata.dst_node_id)):
+            self._hear(question, reply)
 
     def exchange(self, messages: Mapping[K, Message], timeout: float) -> Iterator[tuple[K, Reply]]:
         """Sends messages to nodes and gives (whose message, reply) in the order of arrival; None where none came."""
-        return self.noted(messages, exchange(self.grid, messages, timeout))
-
-    def noted(self, messages: Mapping[K, Message], replies: Iterable[tuple[K, Reply]]) -> Iterator[tuple[K, Reply]]:
-        """Replies as they come, by whomever they were fetched, with a note that their nodes are there."""
-        for whose, reply in replies:
-            self._heard(messages[whose], reply)
-            yield whose, reply
-
-    def _heard(self, question: Message, reply: Reply) -> None:
-        """Notes that a node was there when it was asked, if this is its word and not the SuperLink's about it."""
-        if not unanswered(reply):
-            self._claims.hear(question.metadata.dst_node_id, question.metadata.created_at)
+        return exchange(self.grid, messages, timeout)
 
     def blame(self, node: int, what: str, why: str, in_row: bool = False, counted: bool = True) -> str:
         """Counts a reply of a node that did not fit, and gives the sentence about it. After three the node's clients
         are there no more."""
         sentence = self.conduct.blame(node, self.named(node), what, why, in_row, counted)
         if node in self.conduct.excluded:
-            self.where = {client: place for client, place in self.where.items() if place != node}
+            self._remove(node)
         return sentence
 
     def _question(self, node: int) -> Message:
@@ -141,14 +130,16 @@ class Roster:
 
     def doubt(self, client: str) -> None:
         """The client did not answer in time: its node counts as gone until it says who lives there once more."""
-        node = self.where.get(client)
-        self._known.discard(node or 0)
-        self.where = {other: place for other, place in self.where.items() if place != node}
+        if (node := self.where.get(client)) is not None:
+            self._known.discard(node)
+            self._remove(node)
+
+    def _remove(self, node: int) -> None:
+        self.where = {client: place for client, place in self.where.items() if place != node}
 
     def _hear(self, question: Message, reply: Reply) -> None:
         node = question.metadata.dst_node_id
         self._known.add(node)
-        self._heard(question, reply)
         try:
             hello = Hello.read(content_of(reply))
             if self.preparation is None:
@@ -178,12 +169,9 @@ class Roster:
         try:
             for client in sorted(hello.clients):
                 self._check_name(client, node)
-        except NotYet as error:
-            self._known.discard(node)
-            self._refuse(node, str(error))
-            return
-        except AccordError as error:
-            self._refuse(node, str(error))
+        except AccordError as error:  # the whole node: none of its other names is registered either
+            self.refused[node] = self.conduct.reject(node, self.named(node), "hello", str(error))
+            self._remove(node)
             return
         for split in SPLITS:
             others = {client: size for client, size in self.sizes[split].items() if client not in hello.clients}
@@ -193,9 +181,9 @@ class Roster:
         self._claims.owner |= dict.fromkeys(hello.clients, node)
 
     def _check_name(self, client: str, node: int) -> None:
-        if self._claims.owner.get(client, node) in self.conduct.excluded:  # whoever comes by that name now
-            raise AccordError(f"client {client} cannot take part: {self.absent(client)}")
         self._claims.check(client, node)
+        if self._claims.owner.get(client) in self.conduct.excluded:  # the same key, and another node id
+            raise AccordError(f"it claims client {client}, and {self.absent(client)}")
 
     def _refuse(self, node: int, why: str) -> None:
         self.refused[node] = why

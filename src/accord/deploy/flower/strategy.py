@@ -47,8 +47,9 @@ class Strategy(FlowerStrategy):
 
     `clients` says who takes part: their names, in the order of the simulated run, or how many there are, by name. The
     run begins when all are there, or fails after `wait` seconds; in a round and an evaluation nodes have `timeout`
-    seconds to answer. `keys` are public keys, by client, in files that `flwr supernode register` reads: a name that has
-    one is that node's, and any other is the node's that registers it first. With a `folder` the run is recorded there
+    seconds to answer. `keys` are public keys, by client, in files that `flwr supernode register` reads: a name belongs
+    to the node with its key. A name without a key belongs to the node that claims it first. Another node that claims it
+    is excluded. Over a network, give every name a key. With a `folder` the run is recorded there
     as any run of accord's, and goes on from its last checkpoint if it is there already. Before the first round nodes
     agree on one preparation of their samples (`accord.data.agreement`).
 
@@ -57,7 +58,8 @@ class Strategy(FlowerStrategy):
     clients send sums, the bound is their own).
 
     >>> algorithm = accord.fedadam(mask=accord.gma(0.4))
-    >>> strategy = Strategy(algorithm, model, clients=3, plan=Plan(rounds=20, sample=2), folder="runs")
+    >>> keys = {"clinic-1": "keys/clinic-1.pub", "clinic-7": "keys/clinic-7.pub"}
+    >>> strategy = Strategy(algorithm, model, clients=list(keys), keys=keys, plan=Plan(rounds=20), folder="runs")
     >>> result = strategy.start(grid)          # inside a Flower ServerApp
     >>> print(strategy.run)                    # train, held-out and unseen figures, as of a simulated run
     """
@@ -228,9 +230,7 @@ class Strategy(FlowerStrategy):
         if asked is None:
             return None, None
         assert isinstance(engine, Fleet)
-        # Flower's own loop has fetched them, and not the roster
-        answers = engine.roster.noted(self._sent, _by_client(self._sent, replies))
-        outcome = engine.outcome(asked.work, asked.cohort, answers, self._sent)
+        outcome = engine.outcome(asked.work, asked.cohort, _by_client(self._sent, replies), self._sent)
         self.loop.absorb(asked, outcome, 0.0)
         self.run = self.loop.result()
         return arrays_of_model(self.run.model()), numbers_of(self.run.recorded[-1])

@@ -6,7 +6,6 @@ Nothing is pickled. What arrives at the server is not trusted: `replies.py` and 
 """
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from dataclasses import fields as dataclass_fields
@@ -25,9 +24,12 @@ from accord.engines.contract import ClientRow
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
 
-PROTOCOL = 5  # a change of what travels raises it
+PROTOCOL = 6  # a change of what travels raises it
 AGAIN = "again"  # what a round's second exchange is called, as an action of Flower's train messages
 SPLITS = ("train", "heldout", "unseen")  # what a node may have of a client
+# of a loss, a metric or a sum of them, in size: what clients' numbers come to is then within the 1e300 that a run's
+# record may hold
+LARGEST_NUMBER = 1e200
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def row_as(row: ClientRow, round: int) -> dict[str, Any]:
 
 def finite_or_none(number: float) -> float | None:
     """As JSON has it, which knows neither NaN nor infinity."""
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= LARGEST_NUMBER else None
 
 
 def layout_as(layout: Layout) -> list[Any]:
