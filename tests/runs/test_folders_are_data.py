@@ -94,7 +94,8 @@ def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     (folder / "trap.py").write_text(TRAP)
     monkeypatch.syspath_prepend(str(folder))
     yield folder
-    assert "trap" not in sys.modules and not (folder / "mark").exists()
+    imported = sys.modules.pop("trap", None)
+    assert imported is None and not (folder / "mark").exists()
 
 
 def forged(run: Path, changes: dict[str, Any]) -> None:
@@ -265,3 +266,33 @@ def test_the_user_names_a_model(here: Path, command: str) -> None:
     after = run_command(here, name, str(folder), *more, "--model", f"nets_to_{command}:net")
     assert (after.returncode, after.stdout) == (0, before.stdout), after.stderr
     assert before.returncode == 0 and before.stdout
+
+
+STUDY = """
+title = "a tiny study"
+compare = "rule"
+against = "mean"
+[settings]
+data = { name = "table", source = "patients.csv", client = "hospital", label = "diagnosis" }
+model = { name = "logistic" }
+train = { rounds = 1 }
+run = { engine = "sequential" }
+[axes.rule]
+mean = { "algorithm.name" = "fedavg" }
+gma = { "algorithm.mask" = { name = "gma", tau = 0.4 } }
+"""
+
+
+def test_sweeps_and_studies_read_finished_runs_as_data(here: Path) -> None:
+    (here / "sweep.toml").write_text(f'{EXPERIMENT}folder = "swept"\n[sweep]\n"train.lr" = [0.1, 0.2]\n')
+    (here / "tiny.toml").write_text(STUDY)
+    sweep, study = ["sweep", "sweep.toml"], ["reproduce", "tiny.toml", "--folder", "studied", "--seeds", "0"]
+    before = [run_command(here, *words).stdout for words in (sweep, study)]
+    runs = [*here.glob("swept/*-s0"), *here.glob("studied/runs/*-s0")]
+    assert len(runs) == 4
+    for run in runs:
+        forged(run, FORGED["mask"] | FORGED["model"] | FORGED["metrics"])
+    assert [run_command(here, *words).stdout for words in (sweep, [*study, "--export", "runs.xz"])] == before
+    assert run_command(here, "verdicts", "studied", "-o", "verdicts.md").returncode == 0
+    taken = run_command(here, *study, "--folder", "elsewhere", "--import", "runs.xz")
+    assert taken.returncode in (0, 2), taken.stderr
