@@ -248,7 +248,7 @@ def test_the_command_attacks_a_run_folder(tmp_path: Path) -> None:
     assert json.loads(as_json.stdout) == json.loads((folder / "membership.json").read_text())
     for words, sentence_ in [
         (["--against", "nobody"], "against must be one of heldout, test for this data, got 'nobody'"),
-        (["--model", "best"], "--model must be last or held-out, got 'best'"),
+        (["--which", "best"], "which must be 'last' or 'held-out', got 'best'"),
     ]:
         refused = run_command(tmp_path, "membership", str(folder), *words)
         assert (
@@ -269,5 +269,13 @@ def test_the_command_refuses_what_it_cannot_rebuild(tmp_path: Path) -> None:
         membership(tmp_path)
     settings = {"schema": 1, "seed": 0, "data": {"name": "digits"}, "model": {"name": "logistic"}}
     (tmp_path / "experiment.json").write_text(json.dumps(settings))
-    with sentence("holds no model.safetensors: the run is not done"):
+    with sentence("preparation.json"):
         membership(tmp_path)
+
+
+def test_the_command_attacks_no_run_that_is_not_done(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text(EXPERIMENT + "[run]\nbudget = 1e-9\n")
+    assert run_command(tmp_path, "run", "my.toml").returncode == 0
+    (folder,) = (tmp_path / "runs").glob("*-s0")
+    refused = run_command(tmp_path, "membership", str(folder))
+    assert refused.returncode == 2 and "is not done" in refused.stderr

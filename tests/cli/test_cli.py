@@ -182,30 +182,6 @@ def test_a_terminal_gets_live_bars_and_a_drawn_table_that_cuts_nothing(
     assert not [word for word in done.stdout.splitlines()[1].split() if word not in table]
 
 
-@pytest.mark.parametrize("kind", ["ImportError", "RuntimeError"])
-@pytest.mark.parametrize(("pressed", "code"), [(True, 130), (False, 1)])
-def test_ctrl_c_within_an_import_is_no_traceback(pressed: bool, code: int, kind: str) -> None:
-    """numpy and torch turn it into an error of their own; without Ctrl-C such an error is one of accord's."""
-    program = f"""
-import os, signal, time
-from accord.cli import main
-
-def app(**words):
-    try:
-        if {pressed}:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(60)
-    except KeyboardInterrupt:
-        pass
-    raise {kind}("cannot load module more than once per process")
-
-main.app = app
-main.main()
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == code and ("Traceback" in done.stderr) == (not pressed)
-
-
 def test_a_shell_completes_commands(env: dict[str, str], here: Path) -> None:
     """The protocol that `accord --install-completion` has bash speak."""
     asks = {**env, "_ACCORD_COMPLETE": "complete_bash", "COMP_WORDS": "accord re", "COMP_CWORD": "1"}

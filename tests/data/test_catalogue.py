@@ -4,6 +4,7 @@ experiment."""
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -95,14 +96,29 @@ def test_cifar100_and_tiny_imagenet(tmp_path: Path) -> None:
     assert torch.equal(mapped, fed.x)
 
 
-def test_a_download_is_checked_by_its_md5(tmp_path: Path) -> None:
-    archive = cifar100.pack(tmp_path / "mirror", cifar100.files())
-    right = hashlib.md5((archive / "cifar-100-binary.tar.gz").read_bytes()).hexdigest()
-    sources._check_md5(archive / "cifar-100-binary.tar.gz", right)
-    with sentence(
-        "cifar-100-binary.tar.gz has other content than it should: its MD5 is", CIFAR100.md5["cifar-100-binary.tar.gz"]
-    ):
-        sources._check_md5(archive / "cifar-100-binary.tar.gz", CIFAR100.md5["cifar-100-binary.tar.gz"])
+@pytest.mark.parametrize("way", ["source", "ACCORD_DATA", "mirror"])
+def test_an_archive_is_checked_by_its_md5_wherever_it_comes_from(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "cifar-100-binary.tar.gz"
+    archive = cifar100.pack(tmp_path / "mine", cifar100.files()) / name
+    monkeypatch.setenv("ACCORD_DATA", str(tmp_path / "mine") if way == "ACCORD_DATA" else "")
+    recipe = replace(CIFAR100, mirrors=((tmp_path / "mine").as_uri() + "/",) if way == "mirror" else ())
+    source = tmp_path / "mine" if way == "source" else None
+
+    def made(recipe: sources.Recipe, number: int) -> Path:
+        return cache.once(f"{way}-{number}", lambda scratch: sources.fetch(recipe, scratch, source))
+
+    with sentence(name, "MD5", CIFAR100.md5[name]):
+        made(recipe, 0)
+    right = replace(recipe, md5={name: hashlib.md5(archive.read_bytes()).hexdigest()})
+    assert len(cache.read(made(right, 1)).y) == 5
+    with archive.open("r+b") as file:  # the time in gzip's head: what the archive holds stays as it was
+        file.seek(4)
+        file.write(b"?")
+    with sentence(name, "MD5"):
+        made(right, 2)
+    assert [cache.path(f"{way}-{number}").exists() for number in range(3)] == [False, True, False]
 
 
 def test_the_users_own_data_is_not_got() -> None:

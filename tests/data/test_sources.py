@@ -27,13 +27,14 @@ from torch import Tensor
 
 import accord.data
 from accord.core.errors import AccordError
-from accord.data import Samples, cache, sources
+from accord.data import Samples, cache, catalogue, sources
 from accord.data.files import Content
 from accord.data.readers import formats
 from accord.data.readers.formats import pack_idx
 from accord.data.recipes import CIFAR10, MNIST
 from accord.data.sources import Checked, Package, Recipe, fetch
 from accord.kernels.paths import cache_folder
+from command import run_command
 
 NO_CLIENT = Package("no-such-client", (), "nothing")
 
@@ -224,6 +225,27 @@ def test_a_spoilt_folder_gets_a_sentence_and_leaves_nothing(
     cache.once("small", lambda scratch: fetch(recipe, scratch, tmp_path / "mine"))
     check_small(cache.read(cache.path("small")))
     assert left_in(own_cache) == ["small.v2.safetensors"]
+
+
+@pytest.mark.parametrize("way", ["--from", "ACCORD_DATA"])
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data + b"?", lambda data: data[:-1] + b"?"])
+def test_the_command_refuses_a_damaged_file_and_keeps_nothing(
+    own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, damage: Callable[[bytes], bytes]
+) -> None:
+    """It names the file and its checksum."""
+    name = "t10k-labels-idx1-ubyte"
+    monkeypatch.setitem(catalogue._RECIPES, "mnist", functools.partial(fetch, small_recipe()))
+    files = small_files()
+    write(tmp_path / "mine", files | {name: damage(files[name])}, zipped=False)
+    right = content(files)[name].sha256
+    more = ["--from", "mine"] if way == "--from" else []
+    env = {} if way == "--from" else {"ACCORD_DATA": str(tmp_path / "mine")}
+    done = run_command(tmp_path, "data", "get", "mnist", *more, env=env)
+    assert done.returncode == 2 and name in done.stderr and right in done.stderr
+    assert left_in(own_cache) == []
+    write(tmp_path / "mine", files, zipped=False)
+    assert run_command(tmp_path, "data", "get", "mnist", *more, env=env).returncode == 0
+    assert left_in(own_cache) == ["mnist.v2.safetensors"]
 
 
 def test_small_files_are_not_taken_for_the_real_mnist(own_cache: Path, tmp_path: Path) -> None:

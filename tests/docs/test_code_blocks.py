@@ -150,7 +150,7 @@ def test_experiment_files(block: Block, tmp_path: Path) -> None:
 
 def parsed(words: list[str]) -> tuple[list[str], dict[str, Any]]:
     """The command's name and what it was given, by the command line's own parser; nothing is run."""
-    from accord.cli.main import app
+    from accord.cli.app import app
 
     command, context, path = typer.main.get_command(app), None, []
     name, rest = "accord", words

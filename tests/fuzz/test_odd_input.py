@@ -176,7 +176,7 @@ def test_any_file_of_a_run(here: Path, data: st.DataObject, age: str, name: str,
         ("analyse", "layers", str(run), "-o", str(here / "layers")),
         ("membership", str(run), "--steps", "5"),
         ("compare", str(place), str(here / "made" / "new")),
-        ("predict", str(run), "rows.csv", "--model", "held-out"),
+        ("predict", str(run), "rows.csv", "--which", "held-out"),
     ]
     answered(here, *commands[command])
 

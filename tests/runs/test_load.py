@@ -16,11 +16,13 @@ import torch
 from torch import nn
 
 import accord
+from accord.core.errors import AccordError
+from accord.core.files import json_bytes
 from accord.data.preparation import Preparation
 from accord.runs.predictor import Predictions
 from accord.runs.run import Run
 from command import run_command
-from conftest import sentence, without_checksums
+from conftest import forge, sentence, without_checksums
 
 PATIENTS = Path(__file__).parents[2] / "examples" / "hospitals" / "patients.csv"
 OPTIONS: dict[str, Any] = {"client": "hospital", "label": "diagnosis", "heldout": 0.2, "unseen": 1}
@@ -219,7 +221,7 @@ class Own(nn.Module):
 def test_a_module_of_the_users_is_handed_in(tmp_path: Path) -> None:
     fed = arrays()
     run = accord.fit(Own(), fed, rounds=2, folder=tmp_path)
-    with sentence("is a module of yours, Own: hand it in, accord.load(", "model=...)"):
+    with sentence("model: ", "'Own'", "--model module:object", "accord.load(model=...)"):
         accord.load(tmp_path)
     again = accord.load(tmp_path, model=Own())
     x = fed.x.numpy()
@@ -237,23 +239,40 @@ def test_a_module_of_the_users_is_handed_in(tmp_path: Path) -> None:
         run.predict({"a": [1]})
 
 
-def test_a_module_by_its_name_is_imported_for_load_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+NETS = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self, outputs=2):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, outputs)
+    def forward(self, x):
+        return self.layer(x)
+def sized(outputs): return Net(outputs)
+def number(): return 3
+net = Net()
+"""
+
+
+def test_the_user_names_the_module_of_a_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = accord.fit(Own(), arrays(), rounds=2, folder=tmp_path / "runs")
-    assert run.folder is not None
-    (tmp_path / "my_nets.py").write_text(
-        "import pathlib, torch\npathlib.Path('imported').touch()\n"
-        "def net(features, classes, seed): return torch.nn.ModuleDict({'layer': torch.nn.Linear(features, classes)})\n"
-    )
-    settings = json.loads((run.folder / "experiment.json").read_text())
-    settings["model"] = {"name": "my_nets:net"}
-    without_checksums(run.folder)
-    (run.folder / "experiment.json").write_text(json.dumps(settings))
-    for command in ("show", "report"):
-        assert run_command(tmp_path, command, str(run.folder)).returncode == 0
-    assert not (tmp_path / "imported").exists()
+    (tmp_path / "users_nets.py").write_text(NETS)
     monkeypatch.chdir(tmp_path)
-    assert torch.equal(accord.load(run.folder).last.vector, run.last.vector)
-    assert (tmp_path / "imported").exists()
+    for model in ("users_nets:Net", "users_nets:net", Own):
+        assert torch.equal(accord.load("runs", model=model).last.vector, run.last.vector)
+    for wrong in ("users_nets", "users_nets:sized", "users_nets:number", "users_nets:missing", "absent:net"):
+        with pytest.raises(AccordError, match="model|users_nets:missing|absent:net"):
+            accord.load("runs", model=wrong)
+
+
+def test_settings_that_make_no_model_are_an_error(tmp_path: Path) -> None:
+    run = accord.fit(accord.models.mlp(features=3, classes=2, hidden=4), arrays(), rounds=1, folder=tmp_path)
+    assert run.folder is not None
+    for odd in ({"hidden": "wide"}, {"hidden": -3}, {"depth": 2}):
+        form = json.loads((run.folder / "experiment.json").read_text())
+        form["model"] |= odd
+        forge(run.folder, {"experiment.json": json_bytes(form)})
+        with sentence("model: ", "mlp", "--model"):
+            accord.load(run.folder)
 
 
 def doubled(x: torch.Tensor) -> torch.Tensor:

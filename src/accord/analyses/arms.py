@@ -4,6 +4,7 @@ stopped goes on."""
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from accord.core.errors import AccordError
@@ -47,7 +48,7 @@ def arm(name: str, base: str, texts: Sequence[str], values: Mapping[str, Any]) -
                 f"{section}.{key} is what this analysis varies: leave it out, or use the command's own option for it"
             )
     settings = [(*key.split(".", 1), value) for key, value in values.items()]
-    experiment = assemble(copy.deepcopy(tables_of(base, "the analysis")), [*overrides, *settings], base)
+    experiment = assemble(copy.deepcopy(tables_of(base, "the analysis")), [*overrides, *settings], base, Path())
     experiment.check_here()
     runs = [
         PlannedRun(experiment, seed, dict(values), experiment.folder(seed)) for seed in experiment.settings.run.seeds

@@ -1,95 +1,130 @@
-"""The command `accord`. Commands import what they need when they run, so that help is quick."""
+"""The entry point of the command. Whatever ends a command becomes an exit code and at most one line:
 
-import atexit
+    0    the command is done
+    1    a bug in accord: any exception that is not listed here; its traceback is in a file
+    2    an error that the user can correct: AccordError, wrong usage, a file of the system, too little memory
+    130  Ctrl-C
+
+This module imports little, and `main` imports the commands, so that Ctrl-C is handled while they are imported.
+"""
+
 import io
+import os
 import signal
 import sys
 import threading
-import warnings
 from types import FrameType
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from accord.cli.analyse import analyse_app
-from accord.cli.choose import choose
-from accord.cli.compare import compare
-from accord.cli.data import data_app
-from accord.cli.demo import demo
-from accord.cli.deploy import deploy_app
-from accord.cli.membership import membership
-from accord.cli.predict import predict
-from accord.cli.report import report
-from accord.cli.reproduce import reproduce
-from accord.cli.run import run
-from accord.cli.settings import settings
-from accord.cli.show import show
-from accord.cli.sweep import sweep
-from accord.cli.verdicts import verdicts
-from accord.core.errors import AccordError, OldSpelling
-
-app = typer.Typer(
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Federated learning whose models hold up on data owners they have never met.
-
-Start here:
-
-* `accord demo` trains four algorithms on MNIST and prints one table
-
-* `accord run experiments/quickstart.toml` trains what a file describes
-
-* `accord run experiments/quickstart.toml --dry-run` prints its settings and what they cost
-
-* `accord sweep experiments/sweep.toml` trains a grid of settings
-
-* `accord choose my.toml` finds out whether a mask or a server rule helps on your data
-
-* `accord show runs` prints the results of all runs in a folder
-
-* `accord predict runs/RUN new.csv` predicts for the rows of a table
-
-* `accord report runs` makes an HTML page of them
-
-* `accord analyse --help` lists analyses: a table and a figure each
-
-* `accord settings` explains every key of an experiment file
-""",
-)
-app.add_typer(data_app, name="data")
-app.add_typer(analyse_app, name="analyse")
-app.add_typer(deploy_app, name="deploy")
+_STOPPED = 128 + signal.SIGINT  # the exit code that a shell gives to a command that Ctrl-C stopped
+_SHOW_CURSOR = "\x1b[?25h"  # progress bars hide it
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
-        from accord.core.version import __version__
+class _CtrlC:
+    """Handler of Ctrl-C: raises KeyboardInterrupt in the command, so that the command cleans up.
 
-        print(f"accord {__version__}")
-        raise typer.Exit
+    It ends the process at once where no cleanup is possible: the second time; outside of the command; and within an
+    import, because numpy and torch turn KeyboardInterrupt into other errors.
+    """
 
+    def __init__(self) -> None:
+        self.pressed = False
+        self.in_command = False
 
-@app.callback()
-def _accord(
-    show_version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    from accord.core.version import check_torch
-
-    check_torch()
-
-
-for command in (run, sweep, choose, reproduce, verdicts, compare, membership, predict, report, demo, show, settings):
-    app.command()(command)
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.pressed or not self.in_command or _importing(frame):
+            cursor = _SHOW_CURSOR if os.isatty(2) else ""
+            os.write(2, f"{cursor}\naccord: stopped by Ctrl-C\n".encode())  # print may be what the signal interrupted
+            os._exit(_STOPPED)
+        self.pressed = True
+        raise KeyboardInterrupt
 
 
-_UsageError: Any = typer.BadParameter.__base__  # click's, wherever this typer keeps it
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    return frame is not None
+
+
+def main() -> None:
+    """Runs the command that was typed, and ends the process."""
+    ctrl_c, ending = _CtrlC(), None
+    default = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a script may have Ctrl-C ignored
+    if default and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, ctrl_c)
+    code: Any = 0
+    try:
+        ctrl_c.in_command = True
+        code = _run()
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        ending = error
+    ctrl_c.in_command = False  # a call before this line would leave a moment in which Ctrl-C raises
+    sys.exit(code if ending is None else _report(ending, ctrl_c.pressed))
+
+
+def _run() -> Any:
+    from accord.cli.app import app
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # a client's name may hold letters that a terminal does not know
+        sys.stdout.reconfigure(errors="backslashreplace")
+    _note_old_spelling_once()
+    return app(args=sys.argv[1:] or ["--help"], prog_name="accord", standalone_mode=False)
+
+
+def _report(error: BaseException, pressed: bool) -> Any:
+    """Prints the line for what ended the command, and returns its exit code."""
+    if isinstance(error, SystemExit):
+        return error.code
+    if pressed or isinstance(error, KeyboardInterrupt):
+        line, code = "stopped by Ctrl-C", _STOPPED
+    elif (message := _correctable(error)) is not None:
+        line, code = message, 2
+    else:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        shown = text if len(text) <= 200 else f"{text[:200]}..."
+        line, code = f"this is a bug in accord: {shown}, traceback in {_traceback_file(error)}", 1
+    print(f"accord: {line}", file=sys.stderr)
+    return code
+
+
+def _correctable(error: BaseException) -> str | None:
+    """The message of an error that the user can correct; None for any other."""
+    import typer
+
+    from accord.core.errors import AccordError
+
+    usage_error: Any = typer.BadParameter.__base__  # click's, wherever this typer keeps it
+    if isinstance(error, AccordError):
+        return str(error)
+    if isinstance(error, usage_error):
+        command = error.ctx.command_path if error.ctx else "accord"
+        return f"{error.format_message().rstrip('.')}: see {command} --help"
+    out_of_memory = "allocate memory" in str(error) or "out of memory" in str(error)  # torch raises RuntimeError
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and out_of_memory):
+        return f"there is not enough memory for this: {' '.join(str(error).split()) or 'it was all taken'}"
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return None
+
+
+def _traceback_file(error: BaseException) -> str:
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="accord-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
+    ) as file:
+        traceback.print_exception(error, file=file)
+    return file.name
 
 
 def _note_old_spelling_once() -> None:
     """Settings of an earlier release are a sentence, however many experiments of a sweep or a study have them."""
+    import warnings
+
+    from accord.core.errors import OldSpelling
+
     show, noted = warnings.showwarning, list[str]()
 
     def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -100,59 +135,3 @@ def _note_old_spelling_once() -> None:
             print(f"accord: {message}", file=sys.stderr)
 
     warnings.showwarning = note
-
-
-def _of_memory(error: Exception) -> bool:
-    """Whether memory ran out; torch says so in words."""
-    return isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error)
-
-
-def _remember_ctrl_c() -> list[int]:
-    """The signals that have been turned into a KeyboardInterrupt."""
-    pressed = list[int]()
-
-    def press(number: int, frame: FrameType | None) -> None:
-        pressed.append(number)
-        signal.default_int_handler(number, frame)
-
-    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a script may have it ignored
-    if ours and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, press)
-    return pressed
-
-
-def _end_if(pressed: list[int]) -> None:
-    """Ctrl-C within an import of numpy or torch comes out as an error of theirs."""
-    if pressed:
-        sys.exit(130)
-
-
-def main() -> None:
-    """The command's entry point: what a user can put right becomes one sentence and exit code 2."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # a client's name may hold letters that a terminal does not know
-        sys.stdout.reconfigure(errors="backslashreplace")
-    _note_old_spelling_once()
-    pressed = _remember_ctrl_c()
-    try:
-        sys.exit(app(args=sys.argv[1:] or ["--help"], prog_name="accord", standalone_mode=False))
-    except AccordError as error:
-        sentence = str(error)
-    except _UsageError as error:
-        sentence = (
-            f"{error.format_message().rstrip('.')}: see {error.ctx.command_path if error.ctx else 'accord'} --help"
-        )
-    except (MemoryError, RuntimeError) as error:
-        if not _of_memory(error):
-            _end_if(pressed)
-            raise
-        sentence = f"there is not enough memory for this: {' '.join(str(error).split()) or 'it was all taken'}"
-    except OSError as error:
-        sentence = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    except Exception:
-        _end_if(pressed)
-        raise
-    finally:  # registered last, it runs first: one more Ctrl-C while Python ends would be a traceback about nothing
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
-    print(f"accord: {sentence}", file=sys.stderr)
-    sys.exit(2)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from accord.cli.shared import AsJson, print_table, tell
+from accord.cli.shared import AsJson, OwnModel, Which, print_table, tell
 from accord.core.errors import AccordError
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from accord.audit.membership import Train
     from accord.data import Federation
     from accord.experiments.experiment import Experiment
-
-_MODELS = {"last": "model.safetensors", "held-out": "best.safetensors"}
 
 
 def membership(
@@ -31,9 +29,8 @@ def membership(
             help="Non-members: heldout, unseen or test; left out, the first there is.",
         ),
     ] = None,
-    which: Annotated[
-        str, typer.Option("--model", metavar="WHICH", help="The model: `last`, or best on `held-out` data.")
-    ] = "last",
+    which: Which = "last",
+    model: OwnModel = None,
     shadows: Annotated[
         int, typer.Option("--shadows", metavar="N", min=0, help="Models to train for the likelihood-ratio attack.")
     ] = 0,
@@ -56,24 +53,22 @@ def membership(
     """
     from accord.audit.membership import attack
     from accord.core.files import plain, write_json
-    from accord.models import warm_start
-    from accord.runs.checksums import read_done, read_model
+    from accord.runs.load import load
 
-    if which not in _MODELS:
-        raise AccordError(f"--model must be last or held-out, got {which!r}")
-    experiment, seed = _recorded(folder)
-    weights = folder / _MODELS[which]
-    if not weights.exists():
-        raise AccordError(f"{folder} holds no {weights.name}: the run is not done, or it trained no such model")
+    experiment, seed = _recorded(folder, shadows > 0)
+    run = load(folder, model)
+    if run.stopped is not None:
+        raise AccordError(f"{folder} is not done: {run.stopped}")
+    module = run.model(which)
     console = Console(stderr=True)
     fed = experiment.federation(seed)
     outcome = attack(
-        warm_start(experiment.module(fed, seed), read_model(weights)),
+        module,
         fed,
         against=against,
         steps=steps,
         shadows=shadows,
-        train=_trainer(experiment, read_done(folder / "done")["rounds"]),
+        train=_trainer(experiment, run.rounds),
         seed=seed,
         device=experiment.settings.run.device,
         tell=lambda text: tell(console, text),
@@ -87,8 +82,9 @@ def membership(
     print("\n".join([*outcome.notes(), str(folder / "membership.json")]))
 
 
-def _recorded(folder: Path) -> "tuple[Experiment, int]":
-    """The experiment of a run folder of the command line, and the run's seed."""
+def _recorded(folder: Path, trains: bool) -> "tuple[Experiment, int]":
+    """The experiment of a run folder of the command line, and the run's seed. Only shadow models need more of it than
+    its data."""
     from accord.experiments.experiment import assemble
     from accord.experiments.settings import SECTIONS
     from accord.runs.checksums import read_json
@@ -101,7 +97,13 @@ def _recorded(folder: Path) -> "tuple[Experiment, int]":
             " there"
         )
     assert settings.seed is not None, "the command always writes it"
-    return assemble({name: settings[name] for name in SECTIONS if name in settings}, [], ""), settings.seed
+    if not trains:
+        every = {"train": {"sample": "all", "min_clients": 1}}
+        return assemble({"data": dict(settings.data), "run": dict(settings.run), **every}, [], ""), settings.seed
+    try:
+        return assemble({name: settings[name] for name in SECTIONS if name in settings}, [], ""), settings.seed
+    except AccordError as error:
+        raise AccordError(f"--shadows trains models as {folder} did: {error}; use accord.audit.attack") from None
 
 
 def _trainer(experiment: "Experiment", rounds: int) -> "Train":

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from accord.cli.shared import OwnModel, Which
+
 
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)],
@@ -16,10 +18,7 @@ def predict(
         Path | None,
         typer.Option("-o", "--out", metavar="FILE", help="The CSV file to write; left out: standard output."),
     ] = None,
-    which: Annotated[
-        str,
-        typer.Option("--model", metavar="last|held-out", help="The last round's model, or the best on held-out data."),
-    ] = "last",
+    which: Which = "last",
     client: Annotated[
         str | None,
         typer.Option(
@@ -28,6 +27,7 @@ def predict(
             show_default=False,
         ),
     ] = None,
+    model: OwnModel = None,
 ) -> None:
     """Predict labels and probabilities for the rows of a table, one row out for each row in.
 
@@ -39,6 +39,8 @@ def predict(
     * `accord predict runs/table-fedavg-1f0c2d3e4b-s0 new-patients.csv -o predicted.csv`
 
     * `accord predict runs/table-local_only-1f0c2d3e4b-s0 new-patients.csv --client north`
+
+    * `accord predict runs/table-fedavg-1f0c2d3e4b-s0 new-patients.csv --model mynets:make_net`
     """
     from accord.core.errors import AccordError
     from accord.core.files import write_text
@@ -46,7 +48,7 @@ def predict(
 
     if out is not None and out.resolve() == data.resolve():
         raise AccordError(f"{out} holds the rows to predict for: name another file to write")
-    predictions = load(run).predict(data, which, client)
+    predictions = load(run, model).predict(data, which, client)
     if predictions.ignored:
         print(f"columns that the model does not read: {', '.join(predictions.ignored)}", file=sys.stderr)
     for note in predictions.notes:

@@ -46,6 +46,22 @@ Overrides = Annotated[
     ),
 ]
 
+Which = Annotated[
+    str, typer.Option("--which", metavar="last|held-out", help="The last round's model, or the best on held-out data.")
+]
+OwnModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="MODULE:OBJECT",
+        show_default=False,
+        help=(
+            "The run's model, where neither accord nor an installed package registers it: a module, or a callable"
+            " without arguments that makes one. It is imported; run folders import nothing."
+        ),
+    ),
+]
+
 
 def finite(value: float | None) -> float | None:
     """Refuses NaN and infinities, which an option's bounds let pass."""

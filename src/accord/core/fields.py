@@ -16,6 +16,9 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 
+# by name: a preparation.json is data, and getattr(torch, name) would import some of torch's modules
+_KINDS = {str(kind).removeprefix("torch."): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
+
 
 @dataclass(frozen=True)
 class Input:
@@ -31,8 +34,7 @@ class Input:
 
     @property
     def kind(self) -> torch.dtype:
-        kind: torch.dtype = getattr(torch, self.dtype)
-        return kind
+        return _KINDS[self.dtype]
 
     def __str__(self) -> str:
         shape = " x ".join(map(str, self.shape)) or "one"
@@ -99,6 +101,10 @@ class Fields:
 
     @staticmethod
     def from_json(form: Sequence[Mapping[str, Any]]) -> "Fields":
+        """As `to_json` writes it; a type that torch does not have is a ValueError."""
+        for field in form:
+            if field["dtype"] not in _KINDS:
+                raise ValueError(f"{field['dtype']!r} is no type of torch's")
         return Fields(tuple(Input(field["name"], tuple(field["shape"]), field["dtype"]) for field in form))
 
     def __str__(self) -> str:

@@ -26,9 +26,14 @@ def flat(table: Mapping[str, Any], prefix: str = "", without: Collection[str] = 
 
 
 def check_plain(path: Path) -> None:
-    """Refuses a pipe, a socket or a device: to read one may wait for ever, or never end."""
+    """Refuses a pipe, a socket or a device: to read one may wait for ever, or never end. Refuses a name that is not
+    text, because no file or page that names it could be written."""
     if "\0" in str(path):
         raise AccordError(f"a path has no NUL characters, got {str(path)!r}")
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise AccordError(f"{str(path)!r} is not a path in UTF-8: rename it") from None
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise AccordError(f"{path} is a pipe, a socket or a device: a plain file belongs there")
 

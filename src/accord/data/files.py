@@ -25,15 +25,13 @@ class Content:
     def complaint(self, data: bytes) -> str:
         """What is wrong with `data`, or nothing."""
         if len(data) < self.size:
-            return f"is cut short: it holds {len(data):,} bytes where {self.size:,} are right"
+            return f"is cut short: it holds {len(data):,} bytes where {self.size:,} are right (SHA-256 {self.sha256})"
         if len(data) > self.size:
-            return f"is too long: {self.size:,} bytes are right"
+            return f"is too long: {self.size:,} bytes are right (SHA-256 {self.sha256})"
         checksum = hashlib.sha256(data).hexdigest()
-        return (
-            ""
-            if checksum == self.sha256
-            else f"has other content: its sha256 is {checksum[:12]}..., {self.sha256[:12]}... is right"
-        )
+        if checksum != self.sha256:
+            return f"has other content: its SHA-256 is {checksum}, {self.sha256} is right"
+        return ""
 
 
 def as_folder(path: str | Path) -> Path:
@@ -61,10 +59,10 @@ def read_folder(folder: Path, wanted: Mapping[str, Content], archives: tuple[str
                 else:
                     good[name] = data
         except (EOFError, OSError, zlib.error, tarfile.TarError) as error:
-            bad.setdefault(
-                place.name.removesuffix(".gz"),
-                f"{place} is damaged and cannot be read: {str(error).partition(chr(10))[0]}",
-            )
+            name = place.name.removesuffix(".gz")
+            right = f" (SHA-256 {wanted[name].sha256} is right)" if name in wanted else ""
+            reason = str(error).partition("\n")[0]
+            bad.setdefault(name, f"{place} is damaged and cannot be read: {reason}{right}")
     if missing := [name for name in wanted if name not in good]:
         others = f", nor {' or '.join(archives)}" if archives else " or .gz of it"
         raise AccordError(next(iter(bad.values()), f"{folder} holds no {missing[0]}{others}"))

@@ -56,7 +56,7 @@ class Recipe:
     downloads: tuple[str, ...]  # its files as they are published, and what to take from a mirror
     mirrors: tuple[str, ...] = ()  # addresses of folders
     package: Package | None = None
-    # of those downloads whose content nobody checks after the download
+    # of archives whose content is not known
     md5: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,11 +86,11 @@ def fetch(recipe: Recipe, scratch: Path, source: str | Path | None = None, progr
     `scratch` is an empty folder to work in; who calls removes it.
     """
     if source is not None:
-        return recipe.read(_folder(source), progress)
+        return _read(recipe, _folder(source), progress)
     tried = []
     for label, gather in _ways(recipe, scratch, progress):
         try:
-            return recipe.read(gather(), progress)
+            return _read(recipe, gather(), progress)
         except AccordError as error:
             tried.append(f"{label}: {error}")
     nowhere = (
@@ -103,6 +103,14 @@ def fetch(recipe: Recipe, scratch: Path, source: str | Path | None = None, progr
         f"{recipe.name} {nowhere}. If you have its files ({', '.join(recipe.downloads)}), "
         f"run `accord data get {recipe.name} --from FOLDER` or set ACCORD_DATA to their folder",
     )
+
+
+def _read(recipe: Recipe, folder: Path, progress: Progress | None) -> Samples:
+    """The data set of a folder, wherever its files came from; any with a known checksum must have it."""
+    for at, _, names in os.walk(folder):
+        for name in recipe.md5.keys() & set(names):
+            _check_md5(Path(at) / name, recipe.md5[name])
+    return recipe.read(folder, progress)
 
 
 def _folder(path: str | Path) -> Path:
@@ -141,16 +149,14 @@ def _download(mirror: str, recipe: Recipe, folder: Path, progress: Progress | No
         except (OSError, HTTPException, ValueError) as error:
             reason = error if isinstance(error, HTTPError) else getattr(error, "reason", error)
             raise AccordError(str(reason) or type(error).__name__) from None
-        _check_md5(folder / name, recipe.md5.get(name))
     return folder
 
 
-def _check_md5(file: Path, right: str | None) -> None:
-    if right is not None:
-        with file.open("rb") as content:
-            checksum = hashlib.file_digest(content, "md5").hexdigest()
-        if checksum != right:
-            raise AccordError(f"{file.name} has other content than it should: its MD5 is {checksum}, {right} is right")
+def _check_md5(file: Path, right: str) -> None:
+    with file.open("rb") as content:
+        checksum = hashlib.file_digest(content, "md5").hexdigest()
+    if checksum != right:
+        raise AccordError(f"{file} has other content than it should: its MD5 is {checksum}, {right} is right")
 
 
 def _answer(address: str) -> HTTPResponse:

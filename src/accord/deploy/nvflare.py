@@ -2,6 +2,7 @@
 "gma"}), ...)`."""
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ class Aggregator(ModelAggregator):
         self._algorithm = (
             algorithm
             if isinstance(algorithm, Algorithm)
-            else assemble({"algorithm": dict(algorithm)}, [], "").algorithm
+            else assemble({"algorithm": dict(algorithm)}, [], "", Path()).algorithm
         )
         local = self._algorithm.local
         if self._algorithm.privacy:

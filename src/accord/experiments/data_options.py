@@ -172,5 +172,7 @@ def digest(key: str, path: str, kind: str = "file") -> str:
             return tree_digest(place)
         with place.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
+    except AccordError as error:
+        raise AccordError(f"{key}: {error}") from None
     except OSError as error:
         raise AccordError(f"{key} must be a {kind} that can be read, got {path!r}: {error.strerror}") from None

@@ -54,6 +54,7 @@ class Interrupt:
     def watching(self) -> Iterator[None]:
         """Within it the first Ctrl-C only sets a flag, so that the round in progress is finished and written."""
         before = signal.signal(signal.SIGINT, self._handle)
+        self._stop_at_once = before if callable(before) else signal.default_int_handler
         try:
             yield
         finally:
@@ -61,7 +62,7 @@ class Interrupt:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._pressed:
-            raise KeyboardInterrupt
+            self._stop_at_once(number, frame)
         self._pressed = True
         # print may be what the signal cut into
         os.write(2, b"\nFinishing this round. Ctrl-C once more stops at once.\n")

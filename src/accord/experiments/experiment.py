@@ -149,9 +149,7 @@ def read(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     return parse(text_of(path), overrides, name=str(path), folder=Path(path).parent)
 
 
-def parse(
-    text: str, overrides: Sequence[str] = (), name: str = "the experiment", folder: Path | None = None
-) -> Experiment:
+def parse(text: str, overrides: Sequence[str] = (), name: str = "the experiment", folder: Path = Path()) -> Experiment:
     """An experiment from TOML text and `section.key=value` overrides."""
     return assemble(tables_of(text, name), [override(one) for one in overrides], text, folder)
 
@@ -185,7 +183,7 @@ def assemble(
     tables: dict[str, Any], overrides: Sequence[Override], text: str, folder: Path | None = None
 ) -> Experiment:
     """An experiment from a file's tables, which are changed by what is given. Modules and files that it names are
-    looked for in `folder` too."""
+    looked for in `folder` too. Tables without a folder are data, such as a run folder's: no module is imported."""
     put_in(tables, as_spelled_now(tables, overrides), folder)
     check_bounds(tables)
     try:

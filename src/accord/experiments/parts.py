@@ -31,9 +31,9 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=T
 _RAMP = {"from": "lr", "to": "end", "over": "over"}  # how a file spells the fields of a ramp
 
 
-def make_algorithm(section: AlgorithmSection, privacy: PrivacySection, folder: Path | None = None) -> Algorithm:
+def make_algorithm(section: AlgorithmSection, privacy: PrivacySection, folder: Path | None) -> Algorithm:
     """The preset with the parts that the section has in the place of its own, and the privacy that is asked for, if any
-    is. Modules of the user's are looked for in `folder` too."""
+    is. Modules of the user's are looked for in `folder` too; without it none is imported."""
     if section.name not in ALGORITHMS:
         raise unknown("algorithm.name", section.name, ALGORITHMS)
     preset = preset_of(section.name)

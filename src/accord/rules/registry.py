@@ -73,11 +73,15 @@ DATA = Names("data set", "accord.data", DATASETS)
 NETWORKS = Names("model", "accord.models", MODELS)
 
 
-def imported(name: str, folder: Path | None = None) -> Callable[..., Any]:
-    """The object that `module:object` names. `folder` and the working directory are searched after what is
-    installed."""
+def imported(name: str, folder: Path | None) -> Callable[..., Any]:
+    """The object that `module:object` names. `folder` and the working directory are searched after what is installed.
+
+    A name without a folder is not the user's: it is part of a run folder or of an export, which are data.
+    """
+    if folder is None:
+        raise AccordError(f"{name} is code, and settings that are read from a run folder or an export import none")
     module_name, _, attribute = name.partition(":")
-    folders = list(dict.fromkeys(str(place.resolve()) for place in (folder, Path.cwd()) if place is not None))
+    folders = list(dict.fromkeys(str(place.resolve()) for place in (folder, Path.cwd())))
     sys.path += [place for place in folders if place not in sys.path]  # for good: workers import what they are sent
     importlib.invalidate_caches()
     try:

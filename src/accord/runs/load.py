@@ -1,9 +1,10 @@
 """`accord.load`: a run from its folder, with its model and all that is needed to use it. The data may be gone.
 
-A model that accord or a package registers is made again from its settings; a `module:object` of the user's is imported
-here, and by nothing else that reads folders; any other is handed in."""
+A model that accord or an installed package registers is made again from its settings. Any other is handed in: a run
+folder is data, and nothing that it names is imported."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,21 +31,33 @@ from accord.runs.run import Run, Snapshot
 from accord.runs.selection import by_rules
 
 
-def load(folder: str | Path, model: nn.Module | None = None, prepare: Prepare | None = None) -> Run:
+def load(
+    folder: str | Path, model: nn.Module | Callable[[], nn.Module] | str | None = None, prepare: Prepare | None = None
+) -> Run:
     """The run in a folder, as `accord.fit` and `accord run` leave it.
 
-    `model` is needed where the run was given a module that is not one of accord's own; its weights are replaced.
-    `prepare` is needed where the run scaled its samples by a function of the user's.
+    Args:
+        folder: A run folder, or a folder that holds one run.
+        model: The run's model, where neither accord nor an installed package registers it: a module, or a callable
+            without arguments that makes one, or the name of either as "module:object". Its weights are replaced.
+        prepare: The function that scaled the run's samples, where it was the user's.
 
-    >>> run = accord.load("runs/patients-fedavg-1f0c2d3e4b-s0")
-    >>> run.predict("new-patients.csv").labels
+    Returns:
+        The run. Nothing that the folder names is imported.
+
+    Raises:
+        AccordError: The folder is damaged, or its model must be given.
+
+    Example:
+        >>> run = accord.load("runs/patients-fedavg-1f0c2d3e4b-s0")
+        >>> run.predict("new-patients.csv").labels
     """
     path = _one_run(Path(folder).expanduser())
     recorded = read(path)
     if recorded.damaged:
         raise AccordError(f"{path} is {recorded.status}")
     preparation = read_preparation(path)
-    module = _made(recorded, preparation) if model is None else model
+    module = _made(recorded, preparation) if model is None else _given(model)
     state, tensors = _checkpoint(path)
     first = {name: tensors[name] for name in PERSONAL if name in tensors}
     module, layout = _with_personal(module, recorded, first)
@@ -98,18 +111,40 @@ def read_preparation(path: Path) -> Preparation | None:
 def _made(recorded: Recorded, preparation: Preparation | None) -> nn.Module:
     """The module that the settings describe, with any weights."""
     options = {key: value for key, value in recorded.settings.model.items() if key not in ("name", "start")}
-    name, hint = str(recorded.settings.model.get("name")), f'accord.load("{recorded.folder}", model=...)'
-    if ":" in name:
-        make = imported(name)
-    elif name in NETWORKS:
-        make = NETWORKS[name]
-    else:
-        raise AccordError(f"the model of {recorded.folder} is a module of yours, {name}: hand it in, {hint}")
+    name = str(recorded.settings.model.get("name"))
+    give = "give it with --model module:object or accord.load(model=...)"
+    if name not in NETWORKS:
+        raise AccordError(
+            f"model: neither accord nor an installed package registers {name!r}, the model of {recorded.folder}: {give}"
+        )
     if "classes" in options:
-        return make(**options)
-    if preparation is None:
-        raise AccordError(f"{recorded.folder} does not say what its model reads (preparation.json): hand it in, {hint}")
-    return shaped(make, preparation.shape, preparation.outputs, seed=0, **options)
+        make = partial(NETWORKS[name], **options)
+    elif preparation is not None:
+        make = partial(shaped, NETWORKS[name], preparation.shape, preparation.outputs, seed=0, **options)
+    else:
+        raise AccordError(f"model: {recorded.folder} does not say what its model reads (preparation.json): {give}")
+    try:
+        return make()
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise AccordError(f"model: the settings of {recorded.folder} make no {name} ({error}): {give}") from None
+
+
+def _given(model: nn.Module | Callable[[], nn.Module] | str) -> nn.Module:
+    """The module that the user gives, or the one that the callable makes."""
+    named = model
+    if isinstance(model, str):
+        if ":" not in model:
+            raise AccordError(f"model must be a module, a callable or the name of one as module:object, got {model!r}")
+        model = imported(model, Path())
+    try:
+        made = model if isinstance(model, nn.Module) else model()
+    except Exception as error:  # the callable is the user's
+        raise AccordError(
+            f"model: {named} cannot be called without arguments: {type(error).__name__}: {error}"
+        ) from None
+    if not isinstance(made, nn.Module):
+        raise AccordError(f"model must be, or make, a torch.nn.Module, got {made!r}")
+    return made
 
 
 def _with_personal(module: nn.Module, recorded: Recorded, first: State) -> tuple[nn.Module, Layout]:
