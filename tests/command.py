@@ -40,10 +40,8 @@ def run_command(cwd: Path, *words: str, env: Mapping[str, str] | None = None) ->
         patch.setattr(sys, "argv", ["accord", *words])
         for name, value in (env or {}).items():
             patch.setenv(name, value)
-        before = signal.getsignal(signal.SIGINT)
         with pytest.raises(SystemExit) as done:
             main()
-        signal.signal(signal.SIGINT, before)  # the command's would end the tests
     return subprocess.CompletedProcess(words, int(done.value.code or 0), out.getvalue(), err.getvalue())
 
 

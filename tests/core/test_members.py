@@ -85,6 +85,10 @@ class DeclaredAsClassVar(accord.Local):
     full_bach: ClassVar[bool] = True
 
 
+class Misspelled(accord.Local):
+    remebers = ("h",)
+
+
 class OtherMask(Votes):
     def agrement(self) -> None: ...
 
@@ -128,6 +132,7 @@ class Module(nn.Module, Votes):  # type: ignore[misc]
         ("local", Inherited(), "drfit", "drift"),
         ("local", Mixed(), "drfit", "drift"),
         ("local", Property(), "remebers", "remembers"),
+        ("local", Misspelled(), "remebers", "remembers"),
         ("local", Cached(), "remebers", "remembers"),
         ("local", Static(), "drfit", "drift"),
         ("local", LruCached(), "drfit", "drift"),

@@ -138,11 +138,17 @@ def test_best_of_an_axis_is_chosen_on_heldout_data_and_by_oracle_on_the_test_set
         assert best.figures[rule].of("test") == [test] * 3
 
 
+def test_superseded_cells_are_not_judged() -> None:
+    sound = Result(Cell({}, {}, {}), {}, [], 3, 3)
+    assert sound.complete and not replace(sound, superseded="of an earlier rule").complete
+
+
 def test_how_much_more_a_gain_is_by_one_rule_than_by_another() -> None:
     early, late = [cell([0.5, 0.6, 0.7])], [cell([0.1, 0.3, 0.2])]
-    (gone,) = beyond(early, late)
+    (gone,) = beyond(early, [replace(late[0], diverged=1)])
     assert gone.difference is not None
     assert gone.difference.by_seed == pytest.approx({0: 0.004, 1: 0.003, 2: 0.005})
+    assert gone.diverged == 1
 
 
 def test_a_verdict_by_value_by_hand() -> None:
@@ -677,7 +683,7 @@ def test_the_two_checks_of_the_old_rule() -> None:
 def test_of_58_comparisons_one_stands_after_holm() -> None:
     results = read(RULES)
     assert isinstance(results, StudyResults)
-    comparisons = compare(results.study, results.results, "test", "held-out")
+    comparisons = compare(results.study, results.complete, "test", "held-out")
     standing = [
         (c.where["algorithm"], c.where["task"], c.rival)
         for c, called in zip(comparisons, after_holm(comparisons), strict=True)

@@ -147,6 +147,17 @@ def test_with_add_a_cell_of_which_more_seeds_are_asked_is_trained_and_replaced(h
     assert "left out" not in err and trained == cell["done"] == 6 and seeds_of(cell) == {"0", "1", "2"}
 
 
+def test_with_add_a_superseded_cell_is_trained_again_and_replaced_even_by_fewer_seeds(
+    here: Path, finished: dict[str, Any]
+) -> None:
+    (cell,) = finished["cells"]
+    write(here / "runs/reproduce/tiny.json", {**finished, "cells": [{**cell, "superseded": "of an earlier rule"}]})
+    assert planned(here, "--add", "--only", "rule=mean").cells == 1
+    _, _, trained = added(here, "--only", "rule=mean", "--seeds", "0")
+    after = cells_of(here)["mean"]
+    assert trained == after["done"] == 2 and "superseded" not in after
+
+
 def test_with_add_a_grid_that_grew_is_in_the_results_and_stays(here: Path) -> None:
     """Rivals' grids grow together; a later command that does not grow them tries as many points."""
     _, err, trained = added(here, "--only", "rule=mean+gma", "--grow", "1")

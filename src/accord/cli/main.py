@@ -120,7 +120,7 @@ def _traceback_file(error: BaseException) -> str:
 
 
 def _note_old_spelling_once() -> None:
-    """Settings of an earlier release are a sentence, however many experiments of a sweep or a study have them."""
+    """Warns once about settings of an earlier release, however many experiments of a sweep or a study have them."""
     import warnings
 
     from accord.core.errors import OldSpelling

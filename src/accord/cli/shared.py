@@ -56,8 +56,8 @@ OwnModel = Annotated[
         metavar="MODULE:OBJECT",
         show_default=False,
         help=(
-            "The run's model, where neither accord nor an installed package registers it: a module, or a callable"
-            " without arguments that makes one. It is imported; run folders import nothing."
+            "The run's model, if neither accord nor an installed package registers it: an nn.Module, or a callable"
+            " without arguments that returns one. accord imports it, and nothing that the run folder names."
         ),
     ),
 ]

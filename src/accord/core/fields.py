@@ -104,7 +104,7 @@ class Fields:
         """As `to_json` writes it; a type that torch does not have is a ValueError."""
         for field in form:
             if field["dtype"] not in _KINDS:
-                raise ValueError(f"{field['dtype']!r} is no type of torch's")
+                raise ValueError(f"{field['dtype']!r} is not a torch dtype")
         return Fields(tuple(Input(field["name"], tuple(field["shape"]), field["dtype"]) for field in form))
 
     def __str__(self) -> str:

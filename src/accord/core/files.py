@@ -33,7 +33,7 @@ def check_plain(path: Path) -> None:
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise AccordError(f"{str(path)!r} is not a path in UTF-8: rename it") from None
+        raise AccordError(f"{str(path)!r} is not valid UTF-8: rename it") from None
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise AccordError(f"{path} is a pipe, a socket or a device: a plain file belongs there")
 

@@ -23,7 +23,8 @@ def check_members(what: str, value: Any, protocols: Collection[type], also: Coll
     """Raises an error for a public method, property or attribute that is neither a setting nor used.
 
     Fields of a dataclass are settings; so are attributes of an instance and, of a class that is no dataclass, plain
-    values. Class methods, which make such objects, and nested classes are free, too.
+    values whose names are not close to a member's. Class methods, which make such objects, and nested classes are free,
+    too.
 
     Args:
         what: What the object is to accord, which begins the message: `mask`.
@@ -42,8 +43,9 @@ def check_members(what: str, value: Any, protocols: Collection[type], also: Coll
     free |= {field.name for field in fields(kind)} if is_dataclass(kind) else set()
     for one in written:
         for sort, name in _members(one):
-            if name not in free and name not in known:
-                close = nearest(name, known)
+            close = nearest(name, known)
+            setting = sort == "attribute" and not is_dataclass(one) and close is None
+            if name not in free and name not in known and not setting:
                 hint = f" Did you mean {close!r}?" if close else ""
                 raise AccordError(
                     f"{what}: {kind.__name__} has a public {sort} {name!r} that accord does not use.{hint} Begin the"
@@ -60,7 +62,7 @@ def _members(kind: type) -> Iterator[tuple[str, str]]:
             yield "property", name
         elif inspect.isfunction(value) or inspect.ismethoddescriptor(value):
             yield "method", name
-        elif "__dataclass_fields__" in vars(kind):
+        else:
             yield "attribute", name
 
 

@@ -272,8 +272,8 @@ PROTOCOLS = {"local": Local, "average": Average, "mask": Mask, "server": Server}
 
 
 def check_part(what: str, part: Any, example: str) -> None:
-    """Refuses, once and in a sentence, what does not satisfy the protocol of that part, has public members that no
-    protocol knows, or needs what no engine reports."""
+    """Raises an error for a part that does not satisfy its protocol, has public members that no protocol knows, or
+    needs what no engine reports."""
     protocol = PROTOCOLS[what]
     if isinstance(part, type):
         raise AccordError(f"{what} must be {example}, got the class {part.__name__}: call it")

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
@@ -40,7 +39,7 @@ class Rule(Postprocessor):
     def __init__(self, rule: "Mask | Average") -> None:
         if not isinstance(rule, Mask | Average):
             raise AccordError(f"rule must be an average or a mask, such as gma(0.4), got {rule!r}")
-        self.rule, self.masks = rule, isinstance(rule, Mask)
+        self.rule = rule
         if rule.needs or (isinstance(rule, Average) and rule.passes == 2):
             raise AccordError(
                 f"pfl's users send their updates and nothing else, and {type(rule).__name__} needs more of them"
@@ -85,12 +84,11 @@ class Rule(Postprocessor):
         total, buffers = packed(arrays, layout)
         round = Round(central_context.current_central_iteration + 1, layout, central_context.cohort_size)
         lowered, self._memory = self.rule.lower(Record(**ours), self._state(layout), round)
-        metrics = Metrics()
-        if self.masks:
-            metrics[StringMetricName("accord: share of the update that passes")] = Weighted.from_unweighted(
-                float(lowered.mean())
-            )
-        changed: Tensor = self.rule.apply(lowered, total) if isinstance(self.rule, Mask) else lowered * stats.weight
+        metrics, changed = Metrics(), lowered * stats.weight
+        if isinstance(self.rule, Mask):
+            changed = self.rule.apply(lowered, total)
+            mean = StringMetricName("accord: mean of the mask")
+            metrics[mean] = Weighted.from_unweighted(float(lowered.mean()))
         parameters = {entry.name: arrays[entry.name] for entry in layout.parameters}
         for name, value in unpacked(changed, buffers, layout, parameters).items():
             stats[name] = value

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
+from accord.rules.masks import as_written
 from accord.runs.comparison import flat, told_apart
 from accord.runs.reader import Recorded
 
@@ -52,7 +52,7 @@ def _number(value: Any) -> float:
     """The value of a setting as a number, or NaN; tau may be a fraction such as "5/7"."""
     if isinstance(value, str) and "/" in value:
         with suppress(ValueError, ArithmeticError):
-            return float(Fraction(value))
+            return float(as_written(value))
     return value if isinstance(value, int | float) else math.nan
 
 

@@ -223,8 +223,9 @@ class Algorithm:
 
     def step(self, lowered: Lowered, memory: Memory) -> tuple[Tensor, Memory]:
         """What the server adds to the model, lr times its direction under the mask; and the memory after it."""
-        if self.mask is None or lowered.mask is None:
+        if lowered.mask is None:
             state, direction = self.server.direction(memory["server"], lowered.update)
         else:
+            assert self.mask is not None
             state, direction = self.mask.direction(lowered.mask, self.server, memory["server"], lowered.update)
         return self.server.lr * direction, {**memory, "server": state}

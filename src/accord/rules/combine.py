@@ -15,7 +15,7 @@ def combine(rule: Average | Mask, deltas: Tensor, weights: Tensor | None = None)
     """Averages `deltas: [K, P]` by `weights: [K]` (equal if left out) and, when the rule is a mask, says how far to
     trust each coordinate.
 
-    The server's step is `update` for an average and `rule.apply(mask, update)` for a mask, as a rule `mask * update`.
+    The server's step is `update` for an average and `rule.apply(mask, update)` for a mask, usually `mask * update`.
 
     >>> combine(gma(tau=0.6), torch.tensor([[1.0, 1.0], [1.0, -1.0], [1.0, 3.0]])).mask
     tensor([1.0000, 0.3333])

@@ -79,7 +79,7 @@ def imported(name: str, folder: Path | None) -> Callable[..., Any]:
     A name without a folder is not the user's: it is part of a run folder or of an export, which are data.
     """
     if folder is None:
-        raise AccordError(f"{name} is code, and settings that are read from a run folder or an export import none")
+        raise AccordError(f"{name} names code, and settings that are read from a run folder or an export import none")
     module_name, _, attribute = name.partition(":")
     folders = list(dict.fromkeys(str(place.resolve()) for place in (folder, Path.cwd())))
     sys.path += [place for place in folders if place not in sys.path]  # for good: workers import what they are sent

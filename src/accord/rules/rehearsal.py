@@ -83,7 +83,7 @@ def _own(part: Any) -> bool:
     """Whether accord brought a part, and the parts within it."""
     home = type(part).__module__.partition(".")[0]
     if home != "accord" or not is_dataclass(part):
-        return home in ("accord", "builtins")
+        return home in ("accord", "builtins", "fractions")
     return all(_own(getattr(part, field.name)) for field in fields(part))
 
 

@@ -112,7 +112,7 @@ def _made(recorded: Recorded, preparation: Preparation | None) -> nn.Module:
     """The module that the settings describe, with any weights."""
     options = {key: value for key, value in recorded.settings.model.items() if key not in ("name", "start")}
     name = str(recorded.settings.model.get("name"))
-    give = "give it with --model module:object or accord.load(model=...)"
+    give = "pass it with --model module:object or accord.load(model=...)"
     if name not in NETWORKS:
         raise AccordError(
             f"model: neither accord nor an installed package registers {name!r}, the model of {recorded.folder}: {give}"
@@ -126,7 +126,9 @@ def _made(recorded: Recorded, preparation: Preparation | None) -> nn.Module:
     try:
         return make()
     except (RuntimeError, TypeError, ValueError) as error:
-        raise AccordError(f"model: the settings of {recorded.folder} make no {name} ({error}): {give}") from None
+        raise AccordError(
+            f"model: {name} cannot be built from the settings of {recorded.folder} ({error}): {give}"
+        ) from None
 
 
 def _given(model: nn.Module | Callable[[], nn.Module] | str) -> nn.Module:
@@ -139,9 +141,7 @@ def _given(model: nn.Module | Callable[[], nn.Module] | str) -> nn.Module:
     try:
         made = model if isinstance(model, nn.Module) else model()
     except Exception as error:  # the callable is the user's
-        raise AccordError(
-            f"model: {named} cannot be called without arguments: {type(error).__name__}: {error}"
-        ) from None
+        raise AccordError(f"model: calling {named}() failed: {type(error).__name__}: {error}") from None
     if not isinstance(made, nn.Module):
         raise AccordError(f"model must be, or make, a torch.nn.Module, got {made!r}")
     return made

@@ -65,6 +65,11 @@ class Claim:
         """Whether it is about a rule that has a control: not of one mask against another, nor along another axis."""
         return bool(self.control) or not (self.compare or self.against)
 
+    @property
+    def is_of_a_gain(self) -> bool:
+        """Whether it says that a rule scores higher than another."""
+        return self.expects == "ahead" and self.has_control and " - " not in self.metric and not self.less
+
     def about(self, comparison: Comparison) -> bool:
         values = {**comparison.where, comparison.compare: comparison.rival}
         rival = comparison.rival == self.rival or (self.axis != "" and self.axis == comparison.compare)

@@ -76,7 +76,7 @@ def _gain(claim: Claim, verdict: Verdict) -> str:
 
 def _gains(judged: Sequence[Judged]) -> list[str]:
     """What became of the claims that somebody who looks for a better rule would look at."""
-    ahead = [(claim, _main(verdicts)) for claim, verdicts in judged if claim.expects == "ahead" and not claim.less]
+    ahead = [(claim, _main(verdicts)) for claim, verdicts in judged if claim.is_of_a_gain]
     counts = Counter(verdict.kind for _, verdict in ahead)
     by_kind = ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind])
     mixed = [verdict for _, verdict in ahead if verdict.kind == "depends"]

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from accord.core.metrics import GAPS
-from accord.studies.outcome import Figures, Result
+from accord.studies.outcome import Figures, Result, judging_split
 from accord.studies.published import Printed
 from accord.studies.statistics import Estimate, estimate
 from accord.studies.study import CONTROLS, Study, edges
@@ -110,13 +110,18 @@ def best_of(study: Study, results: Sequence[Result], axis: str, rule: str) -> li
     best = []
     for group in groups.values():
         if len(group) == len(values):
-            split = "test" if rule == "oracle" else "heldout"
-            chosen = max(group, key=lambda result: statistics.fmean(result.figures[rule].of(split) or [-math.inf]))
+            chosen = max(group, key=lambda result: _mean(result.figures[rule].of(judging_split(rule))))
             numbers = [number for result in group for number in result.printed]
             left = {name: value for name, value in chosen.cell.values.items() if name != axis}
             printed = [max(numbers, key=lambda number: number.value)] if numbers else []
             best.append(replace(chosen, cell=replace(chosen.cell, values=left), printed=printed))
     return best
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Over seeds; below every number where a model diverged."""
+    mean = statistics.fmean(values) if values else math.nan
+    return mean if math.isfinite(mean) else -math.inf
 
 
 def beyond(first: Sequence[Comparison], second: Sequence[Comparison]) -> list[Comparison]:
@@ -128,6 +133,7 @@ def beyond(first: Sequence[Comparison], second: Sequence[Comparison]) -> list[Co
             difference=_minus(one.difference, other.difference),
             printed=None if one.printed is None or other.printed is None else one.printed - other.printed,
             controls={kind: _minus(of, other.controls[kind]) for kind, of in one.controls.items()},
+            diverged=max(one.diverged, other.diverged),
         )
         for one, other in zip(first, second, strict=True)
     ]

@@ -40,7 +40,7 @@ def finished(
     known = _earlier(path)
     if known is None:
         return Finished()
-    earlier = {result.cell.key: result for result in known.results if result.figures}
+    earlier = {result.cell.key: result for result in known.results if result.figures and result.superseded is None}
     here, kept = dict[Any, Result](), dict[Any, Result]()
     for one in study.named(pool):
         if one.missing is not None and one.lacks is None:

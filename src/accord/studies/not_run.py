@@ -41,19 +41,24 @@ def _unfinished(one: StudyResults) -> list[str]:
     """A line for each reason why cells of a study have no results, or not all."""
     name, lines = one.name, []
     for why in dict.fromkeys(result.missing for result in one.results if result.missing):
-        lines.append(f"- {name}: {sum(result.missing == why for result in one.results)} cells, {why}")
-    partly = [result for result in one.results if not result.missing and not result.complete]
+        count = sum(result.missing == why for result in one.results)
+        lines.append(f"- {name}: {_cells_in_words(count)}, {why}")
+    partly = [result for result in one.results if not result.missing and result.done < result.runs]
     if partly:
         done, runs = sum(result.done for result in partly), sum(result.runs for result in partly)
-        lines.append(f"- {name}: {len(partly)} cells not finished, {done} of their {runs} runs done")
-    for reason in dict.fromkeys(result.superseded for result in one.superseded):
-        again = [result.cell for result in one.superseded if result.superseded == reason]
-        lines.append(f"- {name}: {len(again)} cells to be run again{_by_data(again)}: {reason}")
-    have = {result.cell.key for result in (*one.results, *one.superseded)}
+        lines.append(f"- {name}: {_cells_in_words(len(partly))} not finished, {done} of their {runs} runs done")
+    for reason in dict.fromkeys(result.superseded for result in one.results if result.superseded):
+        again = [result.cell for result in one.results if result.superseded == reason]
+        lines.append(f"- {name}: {_cells_in_words(len(again))} to be run again{_by_data(again)}: {reason}")
+    have = {result.cell.key for result in one.results}
     left = [cell for cell in _cells(name) if cell.key not in have]
     if left:
-        lines.append(f"- {name}: {len(left)} cells that no command has asked for{_by_data(left)}")
+        lines.append(f"- {name}: {_cells_in_words(len(left))} that no command has asked for{_by_data(left)}")
     return lines
+
+
+def _cells_in_words(count: int) -> str:
+    return "1 cell" if count == 1 else f"{count} cells"
 
 
 def _by_data(cells: Sequence[Cell]) -> str:

@@ -55,7 +55,7 @@ class Result:
 
     @property
     def complete(self) -> bool:
-        return self.done == self.runs
+        return self.done == self.runs and self.superseded is None
 
     @property
     def shared_seeds(self) -> set[int]:
@@ -66,6 +66,11 @@ class Result:
     @property
     def seeds(self) -> int:
         return len(self.shared_seeds)
+
+
+def judging_split(rule: str) -> str:
+    """The data that choose among points of the grid, and among the values of an axis."""
+    return "test" if rule == "oracle" else "heldout"
 
 
 def gather(study: Study, named: Sequence[Named], known: Sequence[Result] = ()) -> list[Result]:
@@ -123,8 +128,7 @@ def _figures(rule: str, histories: Mapping[int, Mapping[int, History]], points: 
             tried[index] = {seed: _tested(select(history, rule).values) for seed, history in by_seed.items()}
         except AccordError:  # the data have no split that the rule needs
             return None
-    judge = "test" if rule == "oracle" else "heldout"  # which split says which point of the grid is best
-    judged = {index: _average(values, judge) for index, values in tried.items()}
+    judged = {index: _average(values, judging_split(rule)) for index, values in tried.items()}
     sound = {index: value for index, value in judged.items() if math.isfinite(value)}
     if not sound:
         return None

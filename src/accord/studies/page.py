@@ -153,7 +153,9 @@ def _title(title: str, one: Results, changes: Sequence[str]) -> list[str]:
 
 
 def _study(one: StudyResults) -> list[str]:
-    lines = [*markdown(result_cells(one.study, one.results, one.study.rules[0])), *_superseded(one)]
+    lines = markdown(result_cells(one.study, one.results, one.study.rules[0]))
+    for reason in dict.fromkeys(result.superseded for result in one.results if result.superseded):
+        lines += ["", f"Nothing is judged by superseded cells until they are run again: {reason}."]
     for rule in dict.fromkeys((*one.study.rules, MAIN_RULE)):
         comparisons = compare(one.study, one.complete, "test", rule)
         if comparisons:
@@ -177,16 +179,6 @@ def _study(one: StudyResults) -> list[str]:
             "",
             *markdown(by_round_cells(rows, one.study.against)),
         ]
-    return lines
-
-
-def _superseded(one: StudyResults) -> list[str]:
-    """Cells that wait to be run again, by the reason."""
-    lines = []
-    for why in dict.fromkeys(result.superseded for result in one.superseded):
-        results = [result for result in one.superseded if result.superseded == why]
-        cells = markdown(result_cells(one.study, results, one.study.rules[0]))
-        lines += ["", f"Superseded, and judged by nothing until they are run again ({why}):", "", *cells]
     return lines
 
 

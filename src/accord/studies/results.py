@@ -30,7 +30,6 @@ class StudyResults:
     file: Path
     changed: tuple[str, ...] = ()  # settings that the command changed: its runs are then not those of the study
     runs: tuple[str, ...] = ()  # their names, as far as the file has them
-    superseded: tuple[Result, ...] = ()  # cells that must be run again
 
     @property
     def name(self) -> str:
@@ -38,7 +37,8 @@ class StudyResults:
 
     @property
     def complete(self) -> list[Result]:
-        """The cells whose runs are all done: of others a rule may have been tried at fewer points than its rivals."""
+        """The cells that can be judged: their runs are all done, else a rule may have been tried at fewer points than
+        its rivals, and they need not be run again."""
         return [result for result in self.results if result.complete]
 
     def answered(self, seeds: int) -> set[int]:
@@ -105,7 +105,8 @@ def naming(results: Results | None) -> Iterator[None]:
 
 def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
     """What a command found, together with what others found of the same study, which their file holds, if there is one.
-    A cell that both have is the new one, unless that lacks a seed of the other, or runs and the other is finished."""
+    A cell that both have is the new one, unless that lacks a seed of the other, or runs and the other is finished. One
+    that is superseded is replaced by any that has been run."""
     if not path.exists():
         return written
     read(path)
@@ -133,6 +134,8 @@ def added(written: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _may_replace(new: Result, old: Result) -> bool:
+    if old.superseded is not None:
+        return new.done > 0
     return new.shared_seeds >= old.shared_seeds and (new.complete or not old.complete)
 
 
@@ -182,15 +185,8 @@ def _study(content: Mapping[str, Any], path: Path) -> StudyResults:
         axes=axes,
         grids={},
     )
-    return StudyResults(
-        study,
-        [result for result in results if result.superseded is None],
-        content["command"],
-        path,
-        changed=tuple(content.get("changed", ())),
-        runs=tuple(content.get("runs", ())),
-        superseded=tuple(result for result in results if result.superseded is not None),
-    )
+    changed, runs = (tuple(content.get(key, ())) for key in ("changed", "runs"))
+    return StudyResults(study, results, content["command"], path, changed, runs)
 
 
 def result_of(content: Mapping[str, Any]) -> Result:

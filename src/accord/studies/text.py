@@ -33,10 +33,11 @@ def result_cells(study: Study, results: Sequence[Result], rule: str) -> Cells:
         point = result.figures[rule].point if rule in result.figures else {}
         beyond = edges(result.cell.grid, point)
         chosen = ", ".join(f"{key}={value}" + " (edge)" * (key in beyond) for key, value in point.items())
-        missing = "" if result.complete else f" ({result.done} of {result.runs} runs)"
+        remark = "" if result.done == result.runs else f" ({result.done} of {result.runs} runs)"
+        remark += " (superseded)" * (result.superseded is not None)
         unseen = _figure(result, "unseen", rule)
         printed = _printed(find(study.paper, study.table, result.cell.values))
-        rows.append([*result.cell.values.values(), *figures, unseen, _rounds(result), chosen + missing, printed])
+        rows.append([*result.cell.values.values(), *figures, unseen, _rounds(result), chosen + remark, printed])
     return rows
 
 

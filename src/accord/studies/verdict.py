@@ -55,8 +55,9 @@ def called(expects: str, estimate: Estimate, margin: float = MARGIN) -> str:
     if expects in ("behind", "not ahead"):
         return called("ahead" if expects == "behind" else "not behind", _turned(estimate), margin)
     if expects == "equal":
-        beyond = estimate.low > margin or estimate.high < -margin
-        return "confirmed" if estimate.within(margin) else "refuted" if beyond else "open"
+        if estimate.within(margin):
+            return "confirmed"
+        return "refuted" if estimate.low > margin or estimate.high < -margin else "open"
     if estimate.low > _ROUNDING:
         return "confirmed"
     return "refuted" if estimate.high < -_ROUNDING or estimate.within(margin) else "open"

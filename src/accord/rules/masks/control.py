@@ -23,7 +23,7 @@ class scaled(Mask):
     step, and no choice of coordinates.
 
     By "length" the step is as long as the masked one. By "mean" it is multiplied by the mask's mean over all
-    coordinates; that is shorter as a rule, since masks hold back small coordinates more than large ones.
+    coordinates, which is usually shorter, since masks hold back small coordinates more than large ones.
     """
 
     mask: Annotated[Mask, "the mask that it is the control of"] = field(default_factory=gma)
@@ -62,12 +62,11 @@ class scaled(Mask):
         return mask.mean(-1, keepdim=True, dtype=torch.float64).to(mask.dtype) * direction
 
     def direction(self, mask: Tensor, server: Server, state: State, update: Tensor) -> tuple[State, Tensor]:
-        if self.by == "length" and server.placement == "before":
-            # A server that normalizes gives a shorter update no shorter step, so the steps are compared.
-            _, masked = self.mask.direction(mask, server, state, update)
-            state, plain = server.direction(state, update)
-            return state, _as_long_as(masked, plain)
-        return super().direction(mask, server, state, update)
+        if self.by == "mean":
+            return super().direction(mask, server, state, update)
+        _, masked = self.mask.direction(mask, server, state, update)
+        state, plain = server.direction(state, update)
+        return state, _as_long_as(masked, plain)
 
 
 def _as_long_as(other: Tensor, step: Tensor) -> Tensor:
