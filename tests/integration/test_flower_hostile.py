@@ -217,7 +217,6 @@ EVALUATION = {
     "loss: not measured": within(lambda told: told["sums"].pop("loss")),
     "loss: infinite": within(lambda told: told["sums"]["loss"].update(figures=[float("inf")] * 2)),
     "loss: NaN": within(lambda told: told["sums"]["loss"].update(figures=[float("nan")] * 2)),
-    "loss: none": entry("sums", None, "loss"),
     "loss: below 0": entry("sums", -1.0, "loss"),
     "loss: 1e201": entry("sums", 1e201, "loss"),
     "loss: of no kind, and below 0": within(lambda told: told["sums"]["loss"].update(kind=None, figures=[-1e9] * 2)),
@@ -257,8 +256,6 @@ EVALUATION = {
         }.items()
     },
     "counts: more right than there": tampered.array("released", "f1", values(lambda old: old + np.array([9, 0, 0]))),
-    "losses: infinite": tampered.array("released", "perplexity", values(lambda old: old + np.array([np.inf, 0]))),
-    "losses: NaN": tampered.array("released", "perplexity", values(lambda old: old * [np.nan, 1])),
     "losses: 1e201": tampered.array("released", "perplexity", values(lambda old: old + np.array([1e201, 0]))),
     "confidences: above 1": tampered.array("released", "calibration_error", values(lambda old: old * [1, 50, 1])),
     "released: one more": named("released", lambda held: held.update(mine=held["auc"])),
@@ -423,9 +420,17 @@ def test_what_may_happen_to_an_honest_node_does_not_exclude_it(kind: str) -> Non
     assert all(why.isprintable() for row in found.rows for why in row["left_out"].values())
 
 
-def test_an_evaluation_that_is_not_finite_is_left_out_and_excludes_nobody() -> None:
+NON_FINITE = {
+    "loss": entry("sums", None, "loss"),
+    "sums, infinite": tampered.array("released", "perplexity", values(lambda old: old + np.array([np.inf, 0]))),
+    "sums, NaN": tampered.array("released", "perplexity", values(lambda old: old * [np.nan, 1])),
+}
+
+
+@pytest.mark.parametrize("kind", NON_FINITE)
+def test_an_evaluation_that_is_not_finite_is_left_out_and_excludes_nobody(kind: str) -> None:
     """One node's data may make the model diverge. Its figure would be everybody's."""
-    found = run_with("evaluation", entry("sums", None, "loss"), rounds=5)
+    found = run_with("evaluation", NON_FINITE[kind], rounds=5)
     for row in found.rows:
         assert row["evaluation_left_out"].keys() == {f"node {CULPRIT} ({CLIENT})"}
         assert not {"bad_replies", "excluded"} & set(row)
