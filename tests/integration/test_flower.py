@@ -3,6 +3,7 @@ bad clients are left out and counted, clients remember what was accepted, and su
 its own."""
 
 import json
+import math
 import threading
 import time
 import weakref
@@ -269,6 +270,34 @@ def test_a_metric_of_the_clients_own_is_not_pooled() -> None:
     assert "largest has no figure by sample: the server cannot pool a metric that is the clients' own" in str(run)
 
 
+def numbers(values: dict[str, float | None]) -> dict[str, float]:
+    return {name: float("nan") if value is None else value for name, value in values.items()}
+
+
+def test_a_custom_metric_that_is_nan_for_a_client_costs_no_other_value() -> None:
+    """As in a simulation, its value and that of its split are missing; its loss and its other metrics count."""
+    fed = blobs(clients=3, unseen=1)
+    y = fed.y % 3
+    y[fed.train["c01"]] = 3
+    fed = replace(fed, y=y)
+    metrics = {
+        "accuracy": accord.metrics.accuracy,
+        "mine": lambda output, target: torch.where(target == 3, torch.nan, output[:, 0]),
+    }
+    found = finished(strategy_of(fed, accord.fedavg(), 2, None), grid_of(fed, 3, metrics=metrics))
+    options = {"metrics": metrics, "rounds": 2, "evaluate_every": 2, "lr": 0.05, "engine": "sequential"}
+    expected = accord.fit(mlp(), fed, accord.fedavg(), **options)
+    for split, values in expected.rows[-1]["evaluation"]["splits"].items():
+        deployed = found.rows[-1]["evaluation"]["splits"][split]
+        assert deployed["clients"] == values["clients"]
+        for name in ("loss", *metrics):
+            assert numbers(deployed[name]) == pytest.approx(numbers(values[name]), rel=1e-5, nan_ok=True)
+    train = {row["client"]: row for row in found.clients if row["split"] == "train"}
+    assert math.isnan(train["c01"]["mine"]) and train["c01"]["loss"] > 0
+    assert all(math.isfinite(train[client]["mine"]) for client in ("c00", "c02"))
+    assert not {"bad_replies", "evaluation_left_out"} & set(found.rows[-1])
+
+
 def test_a_metric_that_does_not_fit_is_said_by_the_server() -> None:
     fed = blobs(clients=2)
     says = "no node could evaluate the model: the metric r2 is for targets that are numbers"
@@ -311,10 +340,8 @@ def test_an_evaluation_whose_histogram_does_not_match_is_none() -> None:
     for node in (1, 2):
         gathered.add(node, answer(f"c0{node}", histogram(4)))
     gathered.add(3, answer("c03", histogram(4), smaller=["auc", "loss"]))
-    out = gathered.settle()
-    assert list(out) == [0, 3] and not any(
-        counted for _, counted in out.values()
-    )  # two of four: left out, and not held against them
+    assert gathered.exclude_odd_forms() == [0, 3]
+    assert gathered.exclude_diverged() == []
     assert gathered.table().samples.tolist() == [0, 3, 3, 0] and gathered.table().smaller == {"loss"}
 
 

@@ -217,7 +217,6 @@ EVALUATION = {
     "loss: not measured": within(lambda told: told["sums"].pop("loss")),
     "loss: infinite": within(lambda told: told["sums"]["loss"].update(figures=[float("inf")] * 2)),
     "loss: NaN": within(lambda told: told["sums"]["loss"].update(figures=[float("nan")] * 2)),
-    "loss: none": entry("sums", None, "loss"),
     "loss: below 0": entry("sums", -1.0, "loss"),
     "loss: 1e201": entry("sums", 1e201, "loss"),
     "loss: of no kind, and below 0": within(lambda told: told["sums"]["loss"].update(kind=None, figures=[-1e9] * 2)),
@@ -257,8 +256,6 @@ EVALUATION = {
         }.items()
     },
     "counts: more right than there": tampered.array("released", "f1", values(lambda old: old + np.array([9, 0, 0]))),
-    "losses: infinite": tampered.array("released", "perplexity", values(lambda old: old + np.array([np.inf, 0]))),
-    "losses: NaN": tampered.array("released", "perplexity", values(lambda old: old * [np.nan, 1])),
     "losses: 1e201": tampered.array("released", "perplexity", values(lambda old: old + np.array([1e201, 0]))),
     "confidences: above 1": tampered.array("released", "calibration_error", values(lambda old: old * [1, 50, 1])),
     "released: one more": named("released", lambda held: held.update(mine=held["auc"])),
@@ -423,11 +420,20 @@ def test_what_may_happen_to_an_honest_node_does_not_exclude_it(kind: str) -> Non
     assert all(why.isprintable() for row in found.rows for why in row["left_out"].values())
 
 
-def test_an_evaluation_that_is_not_finite_is_left_out_and_excludes_nobody() -> None:
+NON_FINITE = {
+    "loss": entry("sums", None, "loss"),
+    "sums, infinite": tampered.array("released", "perplexity", values(lambda old: old + np.array([np.inf, 0]))),
+    "sums, NaN": tampered.array("released", "perplexity", values(lambda old: old * [np.nan, 1])),
+}
+
+
+@pytest.mark.parametrize("kind", NON_FINITE)
+def test_an_evaluation_that_is_not_finite_is_left_out_and_excludes_nobody(kind: str) -> None:
     """One node's data may make the model diverge. Its figure would be everybody's."""
-    found = run_with("evaluation", entry("sums", None, "loss"), rounds=5)
+    found = run_with("evaluation", NON_FINITE[kind], rounds=5)
     for row in found.rows:
-        assert row["bad_replies"].keys() == {f"node {CULPRIT} ({CLIENT}), evaluation"} and "excluded" not in row
+        assert row["evaluation_left_out"].keys() == {f"node {CULPRIT} ({CLIENT})"}
+        assert not {"bad_replies", "excluded"} & set(row)
         assert row["evaluation"]["splits"]["train"]["loss"]["by_sample"] is not None
     same_for_the_others(found, run_with("evaluation", lambda reply: None, rounds=5))
 
@@ -445,7 +451,8 @@ def test_a_model_that_diverged_on_most_nodes_has_no_loss() -> None:
     assert strategy.run is not None
     (row,) = strategy.run.rows
     train = row["evaluation"]["splits"]["train"]
-    assert train["loss"]["by_sample"] is None and train["clients"] == 4 and "bad_replies" not in row
+    assert train["loss"]["by_sample"] is None and train["clients"] == 4
+    assert not {"bad_replies", "evaluation_left_out"} & set(row)
 
 
 def test_no_figure_of_a_client_damages_the_record(tmp_path: Path) -> None:
@@ -626,7 +633,7 @@ def test_a_node_that_comes_back_has_its_clients_though_another_claimed_them() ->
 def rejected(row: dict[str, Any], node: int) -> bool:
     """Whether the row names the node as excluded, and the name that it claimed."""
     why = row["bad_replies"].get(f"node {node}, hello", "")
-    return row["excluded"][:1] == [f"node {node}"] and "it claims client c00" in why and why.isprintable()
+    return row["excluded"][:1] == [f"node {node}"] and "claimed client 'c00'" in why and why.isprintable()
 
 
 @pytest.mark.parametrize("first", [9000, 8972])
@@ -704,31 +711,59 @@ def _is(asked: Message, node: int, kind: str) -> bool:
     return bool(asked.metadata.dst_node_id == node and asked.metadata.message_type == kind)
 
 
+def keyed(fed: Any, folder: Path) -> tuple[Registered, dict[str, Path]]:
+    """Nodes with the keys of their clients' names, and the files of all names' keys."""
+    grid = Registered(grid_of(fed).apps)
+    files = {}
+    for number, node in enumerate(grid.apps):
+        here = owned(fed, number, NODES)
+        _, file = make_node_key(folder, str(node))
+        files |= dict.fromkeys([*here.clients, *here.unseen], file)
+        grid.key[node] = public_keys({"c": file})["c"]
+    return grid, files
+
+
 def test_a_name_with_a_key_is_that_keys_node_s_alone(tmp_path: Path) -> None:
+    """The node that first says that c00 is its own is not the one whose key it is."""
     fed = blobs(clients=4, unseen=1)
-    _, file = make_node_key(tmp_path, "node")
-    public = public_keys({"c00": file})["c00"]
-
-    class Keyed(Registered):
-        """The node that says first that c00 is its own is not the one whose key it is."""
-
-        def get_nodes(self) -> Iterable[NodeInfo]:
-            return [replaced(info, public if info.node_id == 9000 else b"x") for info in super().get_nodes()]
-
-    def replaced(info: NodeInfo, key: bytes) -> NodeInfo:
-        return NodeInfo(node_id=info.node_id, registered_at=info.registered_at, public_key=key)
-
-    grid = Keyed(grid_of(fed).apps)
+    grid, files = keyed(fed, tmp_path)
+    grid.since[9000] += timedelta(minutes=1)
     impostor = words(train={"c00": 30}, heldout={}, unseen={})
     grid.spoil = lambda asked, reply: impostor(reply) if _is(asked, 8972, "query") else reply
-    assert left_out(fed, grid, keys={"c00": file}) == [{}, {}, {}]
+    assert left_out(fed, grid, keys=files) == [{}, {}, {}]
     asked = {m.metadata.dst_node_id for m in grid.sent if m.metadata.message_type == "train"}
     assert asked == {9000, 8993, 8986, 8979}
-    with sentence("did not show up", "client c00, which belongs to a node with another key"):
-        left_out(fed, Registered(grid_of(fed).apps), keys={"c00": file}, wait=0.5)
-    for bad in (tmp_path / "none.pub", tmp_path / "node"):
+    grid.key[9000] = b"x"
+    with sentence("did not show up", "claimed client 'c00'"):
+        left_out(fed, grid, keys=files, wait=0.5)
+    for bad in (tmp_path / "none.pub", tmp_path / "9000"):
         with sentence("keys:", "of client c00 is no public key"):
-            left_out(fed, grid, keys={"c00": bad})
+            left_out(fed, grid, keys={**files, "c00": bad})
+
+
+@pytest.mark.parametrize("clients", [["c00", "c01", "c02", "c03"], 4])
+def test_with_keys_a_name_without_a_key_cannot_be_claimed(clients: Any, tmp_path: Path) -> None:
+    """Else the node that such a name belongs to would be excluded, with all its names, once another had claimed it."""
+    fed = blobs(clients=4, unseen=1)
+    grid, files = keyed(fed, tmp_path)
+    squatter = words(train={}, heldout={}, unseen={"visitor": 30})
+    grid.spoil = lambda asked, reply: squatter(reply) if _is(asked, 8972, "query") else reply
+    strategy = Strategy(accord.fedavg(), mlp(), clients=clients, plan=Plan(rounds=1), keys=files, timeout=0.2, wait=5.0)
+    strategy.start(grid)
+    assert strategy.run is not None
+    (row,) = strategy.run.rows
+    assert row["excluded"] == ["node 8972"] and "visitor" in row["bad_replies"]["node 8972, hello"]
+    assert row["accepted"] == 4
+
+
+def test_every_client_has_a_key_or_none_has(tmp_path: Path) -> None:
+    """A misspelled name would leave a client without a key."""
+    _, file = make_node_key(tmp_path, "node")
+    for names in (["north"], ["north", "sout"], ["north", "South"]):
+        with sentence("keys:", "south", *names[1:]):
+            Strategy(accord.fedavg(), mlp(), clients=["north", "south"], keys=dict.fromkeys(names, file))
+    for names in ([], ["north", "south"], ["north", "south", "visitor"]):  # the visitor never trains
+        Strategy(accord.fedavg(), mlp(), clients=["north", "south"], keys=dict.fromkeys(names, file))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what Flower builds its state with

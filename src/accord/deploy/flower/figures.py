@@ -21,7 +21,7 @@ from accord.core.metric_names import METRICS
 from accord.core.record import State
 from accord.deploy.flower.npy import arrays_in
 from accord.deploy.flower.replies import EvaluationReply, Measured
-from accord.deploy.flower.wire import LARGEST_NUMBER, arrays_of, content, finite_or_none
+from accord.deploy.flower.wire import LARGEST_NUMBER, arrays_of, content, recordable_or_none
 from accord.engines.contract import Group, Table
 from accord.engines.group_values import Exact, GroupValues, Released
 
@@ -55,7 +55,7 @@ def _kind(measure: Measure) -> str | None:
 
 
 def _measured(kind: str | None, values: np.ndarray) -> dict[str, Any]:
-    return {"kind": kind, "figures": list(map(finite_or_none, values.tolist()))}
+    return {"kind": kind, "figures": list(map(recordable_or_none, values.tolist()))}
 
 
 def _lifted(values: Exact) -> Tensor:
@@ -115,8 +115,9 @@ class Answer:
 
     @property
     def finite(self) -> bool:
-        """Whether all that it adds up is finite, as it is unless the model diverged on some of its data."""
-        figures = [figure for of in self.reply.sums.values() for figure in of.figures]
+        """Whether accord's own losses and metrics are finite, as they are unless the model diverged on some of the
+        node's data. A custom one may be NaN by definition: only its own value is missing then."""
+        figures = [figure for of in self.reply.sums.values() if of.kind is not None for figure in of.figures]
         return None not in figures and all(bool(value.isfinite().all()) for value in self.released.values())
 
 
@@ -179,29 +180,26 @@ class Gathered:
         """Takes in a node's answer."""
         self.answers[node] = Answer.read(received, self.held.get(node, {}), self.number)
 
-    def settle(self) -> dict[int, tuple[str, bool]]:
-        """Leaves out answers that do not go with most: by node, why, and whether it counts as misconduct. A node
-        without samples has nothing to tell.
-
-        Of as many answers of two forms, the form of the evaluation before counts; nobody can tell then which node is
-        wrong. An honest node's data may make the model diverge. One answer that is not finite would still take the
-        figure from all other clients.
-        """
+    def exclude_odd_forms(self) -> list[int]:
+        """Excludes the answers whose form is not the most common one, and gives their nodes. If several forms are
+        equally common, the form of the evaluation before counts. A node without samples has nothing to report."""
         self.answers = {node: answer for node, answer in self.answers.items() if any(answer.reply.samples)}
         times = Counter(answer.form for answer in self.answers.values())
         if not times:
-            return {}
+            return []
         self.before = max(times, key=lambda form: (times[form], form == self.before))
-        odd = [node for node, answer in self.answers.items() if answer.form != self.before]
-        diverged = [node for node, answer in self.answers.items() if node not in odd and not answer.finite]
-        alike = len(self.answers) - len(odd)
-        if 2 * len(diverged) > alike:  # the model itself diverged: there is no figure
-            diverged = []
-        sure = alike > len(odd)
-        out = dict.fromkeys(odd, ("its metrics are not those of the other nodes", sure))
-        out |= dict.fromkeys(diverged, ("its figures are not finite", False))
-        self.answers = {node: answer for node, answer in self.answers.items() if node not in out}
-        return out
+        return self._exclude([node for node, answer in self.answers.items() if answer.form != self.before])
+
+    def exclude_diverged(self) -> list[int]:
+        """Excludes the answers that are not finite, and gives their nodes. An honest node's data may make the model
+        diverge, and its answer would take the value from all other clients. If most answers are not finite, the model
+        itself diverged: all stay, and the value is missing."""
+        diverged = [node for node, answer in self.answers.items() if not answer.finite]
+        return [] if 2 * len(diverged) > len(self.answers) else self._exclude(diverged)
+
+    def _exclude(self, nodes: list[int]) -> list[int]:
+        self.answers = {node: answer for node, answer in self.answers.items() if node not in nodes}
+        return nodes
 
     def table(self) -> Table:
         """All answers. Groups that nobody answered for have no samples."""

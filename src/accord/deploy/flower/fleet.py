@@ -263,8 +263,13 @@ class Fleet:
                 left_out[who] = wrong[who] = str(error)
             except AccordError as error:
                 wrong[who] = self.roster.blame(node, "evaluation", str(error))
-        for node, (why, counted) in gathered.settle().items():
-            self.roster.blame(node, "evaluation", why, counted=counted)
+        odd = gathered.exclude_odd_forms()
+        most_agree = len(gathered.answers) > len(odd)  # else nobody can tell which nodes are wrong
+        for node in odd:
+            why = "its metrics are not those of the other nodes"
+            self.roster.blame(node, "evaluation", why, counted=most_agree)
+        for node in gathered.exclude_diverged():
+            left_out[self.roster.named(node)] = "its loss or a metric is not finite"
         self._form = gathered.before
         for who, why in left_out.items():
             _log.warning("an evaluation without %s: %s", who, why)

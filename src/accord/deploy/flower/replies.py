@@ -78,7 +78,7 @@ def printable(name: str) -> str:
     return name
 
 
-def sized(number: float) -> float:
+def check_magnitude(number: float) -> float:
     """A number that can be added up."""
     if abs(number) > LARGEST_NUMBER:
         raise ValueError(f"a number must be at most {LARGEST_NUMBER:g} in size, got {number:g}")
@@ -104,7 +104,7 @@ def at_most(most: int) -> WrapValidator:
 
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(printable)]
 Samples = Annotated[int, Field(ge=0, le=MOST_SAMPLES)]
-Finite = Annotated[float, Field(allow_inf_nan=False), AfterValidator(sized)]
+Finite = Annotated[float, Field(allow_inf_nan=False), AfterValidator(check_magnitude)]
 # a number that is none, of a model that diverged, is null: JSON has neither NaN nor infinity
 Figures = Annotated[list[Finite | None], Field(fail_fast=True)]
 Counts = Annotated[dict[Name, Samples], at_most(MOST_CLIENTS)]

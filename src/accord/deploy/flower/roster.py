@@ -1,7 +1,7 @@
 """Who is there: which clients live on which node.
 
 Clients are known by names of their own, which every node is asked for once; a node that comes back is asked again and
-finds its clients where they were. Whose a name is, `claims.py` says.
+finds its clients where they were. `claims.py` decides which node a name belongs to.
 """
 
 import logging
@@ -183,7 +183,7 @@ class Roster:
     def _check_name(self, client: str, node: int) -> None:
         self._claims.check(client, node)
         if self._claims.owner.get(client) in self.conduct.excluded:  # the same key, and another node id
-            raise AccordError(f"it claims client {client}, and {self.absent(client)}")
+            raise AccordError(f"claimed client {client!r}, and {self.absent(client)}")
 
     def _refuse(self, node: int, why: str) -> None:
         self.refused[node] = why

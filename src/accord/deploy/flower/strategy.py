@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
 from accord.core.losses import cross_entropy
-from accord.deploy.flower.claims import public_keys
+from accord.deploy.flower.claims import check_keys, public_keys
 from accord.deploy.flower.fleet import Fleet
 from accord.deploy.flower.own_noise import check_secure, deployed
 from accord.deploy.flower.owners import Owners, names_only
@@ -48,10 +48,10 @@ class Strategy(FlowerStrategy):
     `clients` says who takes part: their names, in the order of the simulated run, or how many there are, by name. The
     run begins when all are there, or fails after `wait` seconds; in a round and an evaluation nodes have `timeout`
     seconds to answer. `keys` are public keys, by client, in files that `flwr supernode register` reads: a name belongs
-    to the node with its key. A name without a key belongs to the node that claims it first. Another node that claims it
-    is excluded. Over a network, give every name a key. With a `folder` the run is recorded there
-    as any run of accord's, and goes on from its last checkpoint if it is there already. Before the first round nodes
-    agree on one preparation of their samples (`accord.data.agreement`).
+    to the node with its key. Either every client has a key, also those that never train, or none has. Without keys a
+    name belongs to the node that claims it first. Another node that claims it is excluded. Over a network, give keys.
+    With a `folder` the run is recorded there as any run of accord's, and goes on from its last checkpoint if it is
+    there already. Before the first round nodes agree on one preparation of their samples (`accord.data.agreement`).
 
     No reply is trusted: what cannot be read is left out and named, and after three such replies its node is excluded.
     An update more than `max_norm_ratio` times as long as the cohort's median is left out too (None: however long; where
@@ -90,6 +90,7 @@ class Strategy(FlowerStrategy):
             raise AccordError(f"clients must be the clients' names, or how many there are, got {clients!r}")
         if not isinstance(clients, int) and len(set(clients)) < len(clients):
             raise AccordError(f"clients must differ from each other, got {list(clients)}")
+        check_keys(clients, keys or {})
         self.algorithm, self.model, self.clients, self.sums = algorithm, model, clients, sums
         self.training, self.plan = training or Training(), plan or Plan()
         algorithm.local.check(self.training.rule.momentum)

@@ -168,12 +168,13 @@ def filled(template: Record, tensors: Mapping[str, Tensor], path: str = "") -> R
 
 def row_as(row: ClientRow, round: int) -> dict[str, Any]:
     """A client's row as it travels; `replies.py` reads it."""
-    finite = {"loss": finite_or_none(row.loss), "norm": finite_or_none(row.norm)}
-    return {**asdict(row), **finite, "round": round}
+    numbers = {"loss": recordable_or_none(row.loss), "norm": recordable_or_none(row.norm)}
+    return {**asdict(row), **numbers, "round": round}
 
 
-def finite_or_none(number: float) -> float | None:
-    """As JSON has it, which knows neither NaN nor infinity."""
+def recordable_or_none(number: float) -> float | None:
+    """A number that a run's record can hold a sum of; None for NaN, which JSON does not know, and for numbers beyond
+    `LARGEST_NUMBER`."""
     return number if abs(number) <= LARGEST_NUMBER else None
 
 
