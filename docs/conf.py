@@ -43,7 +43,7 @@ nitpick_ignore_regex = [
     # Other libraries' names have no pages here, and a strict build asks no network for theirs.
     (
         "py:.*",
-        r"(torch|numpy|np|nn|collections|pathlib|multiprocessing|datasets|flwr_datasets|Path|Tensor|Any|Mapping)\b.*",
+        r"(torch|numpy|np|nn|collections|pathlib|multiprocessing|fractions|datasets|flwr_datasets|Path|Tensor|Any|Mapping)\b.*",
     ),
     ("py:class", r"(accord\.engines\.(contract|job)\..*|Plan)"),  # what engines are handed is not for users
     ("py:class", r"accord\.runs\.(rows|evaluation)\..*"),  # rows and evaluations: their docstrings are the reference

@@ -1,5 +1,6 @@
 """How the command ends when something goes wrong: one line and an exit code, never a traceback."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -103,6 +104,26 @@ def test_any_other_exception_is_one_line_that_names_the_file_of_its_traceback(tm
     assert done.stderr.startswith("accord: this is a bug in accord: AttributeError: ")
     assert done.stderr.endswith(f"traceback in {file}\n")
     assert "Traceback" in file.read_text() and "AttributeError" in file.read_text()
+
+
+OWN_MASK = """
+import accord
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class late(accord.gma):
+    def lower(self, total, state, round):
+        if round.number == 2:
+            raise KeyError("weights")
+        return super().lower(total, state, round)
+"""
+
+
+def test_an_error_in_code_of_the_users_names_its_line(here: Path) -> None:
+    (here / "mymask.py").write_text(OWN_MASK)
+    done = run_command(here, "run", "my.toml", "algorithm.mask.name=mymask:late", "train.rounds=3")
+    assert done.returncode == 1
+    assert re.search(r"accord: .*mymask.py, line 9, raised an error: KeyError: 'weights', traceback in ", done.stderr)
 
 
 @pytest.mark.parametrize(

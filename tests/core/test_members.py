@@ -305,7 +305,9 @@ class Recorder:
 
 
 class Listener(Recorder):
-    def on_roundd(self, event: Any) -> None:
+    """It has more methods than accord calls; they are for its author."""
+
+    def on_round(self, event: Any) -> None:
         self.rounds.append(event.round)
 
 
@@ -313,15 +315,13 @@ class NotCallable:
     def on_round(self, event: Any) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("hook", "said"), [(Listener(), "'on_roundd'"), (NotCallable(), "NotCallable"), (Recorder, "class Recorder")]
-)
-def test_a_hook_that_no_round_calls_is_an_error(hook: Any, said: str) -> None:
+@pytest.mark.parametrize(("hook", "said"), [(NotCallable(), "NotCallable"), (Recorder, "class Recorder")])
+def test_a_hook_that_cannot_be_called_is_an_error(hook: Any, said: str) -> None:
     with sentence("hooks", said):
         accord.fit(mlp(), blobs(), rounds=1, hooks=[hook], verbose=False)
 
 
 def test_objects_and_their_methods_are_hooks() -> None:
     recorder, listener = Recorder(), Listener()
-    accord.fit(mlp(), blobs(), rounds=1, hooks=[recorder, listener.on_roundd], verbose=False)
+    accord.fit(mlp(), blobs(), rounds=1, hooks=[recorder, listener.on_round], verbose=False)
     assert recorder.rounds == listener.rounds == [1]

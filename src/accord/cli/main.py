@@ -83,7 +83,7 @@ def _report(error: BaseException, pressed: bool) -> Any:
     else:
         text = " ".join(f"{type(error).__name__}: {error}".split())
         shown = text if len(text) <= 200 else f"{text[:200]}..."
-        line, code = f"this is a bug in accord: {shown}, traceback in {_traceback_file(error)}", 1
+        line, code = f"{_blame(error)}: {shown}, traceback in {_traceback_file(error)}", 1
     print(f"accord: {line}", file=sys.stderr)
     return code
 
@@ -106,6 +106,22 @@ def _correctable(error: BaseException) -> str | None:
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
     return None
+
+
+def _blame(error: BaseException) -> str:
+    """Whose code raised an error: the user's own, if that was the last to run before any library's."""
+    import sysconfig
+    import traceback
+    from pathlib import Path
+
+    ours, *libraries = Path(__file__).parents[1], *map(Path, sysconfig.get_paths().values())
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if file.is_relative_to(ours):
+            break
+        if file.is_file() and not any(file.is_relative_to(library) for library in libraries):
+            return f"{frame.filename}, line {frame.lineno}, raised an error"
+    return "this is a bug in accord"
 
 
 def _traceback_file(error: BaseException) -> str:

@@ -20,11 +20,12 @@ def has_own_call(value: Any) -> bool:
 
 
 def check_members(what: str, value: Any, protocols: Collection[type], also: Collection[str] = ()) -> None:
-    """Raises an error for a public method, property or attribute that is neither a setting nor used.
+    """Raises an error for a public method or property that accord does not use, and for a plain value whose name is
+    close to one that it uses.
 
-    Fields of a dataclass are settings; so are attributes of an instance and, of a class that is no dataclass, plain
-    values whose names are not close to a member's. Class methods, which make such objects, and nested classes are free,
-    too.
+    Fields of a dataclass and attributes of an instance are settings. Class methods, which make such objects, and nested
+    classes are free, too. Of an object without a protocol, which may be more than this to its author, only names that
+    are close count.
 
     Args:
         what: What the object is to accord, which begins the message: `mask`.
@@ -44,8 +45,8 @@ def check_members(what: str, value: Any, protocols: Collection[type], also: Coll
     for one in written:
         for sort, name in _members(one):
             close = nearest(name, known)
-            setting = sort == "attribute" and not is_dataclass(one) and close is None
-            if name not in free and name not in known and not setting:
+            counts = close is not None or (bool(protocols) and sort != "attribute")
+            if counts and name not in free and name not in known:
                 hint = f" Did you mean {close!r}?" if close else ""
                 raise AccordError(
                     f"{what}: {kind.__name__} has a public {sort} {name!r} that accord does not use.{hint} Begin the"

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from accord.core.errors import AccordError
-from accord.core.members import check_members, has_own_call
 from accord.runs.rows import RoundRow
 
 Ending = Callable[[str], None]  # is told "finished", "stopped" (it can go on) or "failed"
@@ -29,7 +28,7 @@ Hook = Callable[[Event], bool | None]  # a true answer ends the run after this r
 
 
 def check_hooks(hooks: Sequence[Hook]) -> None:
-    """Raises an error for a hook that cannot be called, and for a public method that no round calls."""
+    """Raises an error for a hook that cannot be called."""
     for hook in hooks:
         if isinstance(hook, type):
             raise AccordError(f"hooks must be functions of an Event, got the class {hook.__name__}: call it")
@@ -37,8 +36,6 @@ def check_hooks(hooks: Sequence[Hook]) -> None:
             raise AccordError(
                 f"hooks must be functions of an Event, got {hook!r}: pass one of its methods or give it a __call__"
             )
-        if has_own_call(hook):
-            check_members("hooks", hook, [])
 
 
 def cut_short(error: BaseException) -> str:
