@@ -38,7 +38,7 @@ class Measure(Protocol):
 
     @property
     def nan_counts_as(self) -> float:
-        """Per sample: what a prediction that is NaN counts as. NaN: there is no figure then."""
+        """Per sample, what a prediction that is NaN counts as; NaN if there is no value then."""
         return math.nan
 
     @property
@@ -48,12 +48,12 @@ class Measure(Protocol):
 
     @property
     def needs(self) -> str:
-        """Of a group: what a group without a figure lacks, as in `it needs samples of two classes`."""
+        """Of a group, what a group without a value lacks, as in `it needs samples of two classes`."""
         return "the metric gave no number"
 
     @property
     def pooled_from(self) -> str | None:
-        """Of a group: what the clients of a deployment send so that the server can compute the figure of all of them;
+        """Of a group, what the clients of a deployment send so that the server can compute the value of all of them;
         None if it cannot."""
         return None
 

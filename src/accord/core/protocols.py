@@ -38,12 +38,12 @@ class Average(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What clients must report besides their update: names of `NEEDS`."""
+        """What clients must report besides their update, as names of `NEEDS`."""
         return frozenset()
 
     @property
     def passes(self) -> int:
-        """2 if clients are asked again once all have reported: see `second`."""
+        """2 if clients are asked again once all have reported (see `second`)."""
         return 1
 
     @property
@@ -103,12 +103,12 @@ class Mask(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What clients must report besides their update: names of `NEEDS`."""
+        """What clients must report besides their update, as names of `NEEDS`."""
         return frozenset()
 
     @property
     def label(self) -> str:
-        """What tables call it: `gma(0.4)`."""
+        """What tables call it, such as `gma(0.4)`."""
         return short_label(self)
 
     def init(self, layout: Layout, clients: int) -> State:
@@ -173,7 +173,7 @@ class Local(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the engine must report besides the update: names of `NEEDS`."""
+        """What the engine must report besides the update, as names of `NEEDS`."""
         return frozenset()
 
     @property
@@ -198,7 +198,7 @@ class Local(Protocol):
 
     @property
     def reports_updates(self) -> bool:
-        """Whether clients report updates to a server that steps: what attacks, privacy and a deployment are about."""
+        """Whether clients report updates to a server that steps, as attacks, privacy and deployments assume."""
         return True
 
     @property

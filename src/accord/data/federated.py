@@ -182,7 +182,7 @@ class Federation:
 
     @property
     def outputs(self) -> int:
-        """How many numbers a model gives for a sample: one per class, or a single one where targets are not classes."""
+        """How many numbers a model gives for a sample, one per class or a single one where targets are not classes."""
         return 1 if self.y.is_floating_point() else max(int(self.y.max()) + 1, len(self.classes))
 
     def to(self, device: torch.device | str) -> "Federation":

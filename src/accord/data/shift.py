@@ -24,7 +24,7 @@ class Shift(Protocol):
 
     @property
     def channels(self) -> int | None:
-        """What pictures have afterwards. None: as many as before."""
+        """How many channels images have afterwards; None if as many as before."""
 
     def relabel(self, y: Tensor) -> Tensor:
         """The labels that the model learns, from the data set's own. Applied once, when the data is dealt."""

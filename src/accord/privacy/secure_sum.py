@@ -53,7 +53,7 @@ class FixedPoint:
 
     @property
     def levels(self) -> int:
-        """The largest whole number that one client may hold: so many clients of it stay below half of the modulus."""
+        """The largest whole number that one client may hold, so that the sum of all stays below half of the modulus."""
         return ((1 << self.bits - 1) - 1) // self.clients
 
     @property

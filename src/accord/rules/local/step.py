@@ -45,8 +45,7 @@ class Optimiser(Protocol):
 
     @property
     def rest(self) -> Mapping[str, float]:
-        """Which of its numbers must be what for a step that changes nothing: what a lane takes that has nothing to
-        do."""
+        """The values of its numbers with which a step changes nothing, for a lane that has nothing to do."""
         ...
 
     @property
@@ -74,12 +73,12 @@ class Optimiser(Protocol):
 
     @property
     def fused(self) -> Callable[..., None] | None:
-        """A CUDA kernel for the whole step of lanes, if there is one: see `accord.kernels.lane_step`."""
+        """A CUDA kernel for the whole step of lanes, if there is one (see `accord.kernels.lane_step`)."""
         ...
 
     @property
     def compiled(self) -> Callable[..., None] | None:
-        """The whole step of one client in the compiled library, if it is there: see `accord.kernels.chain`."""
+        """The whole step of one client in the compiled library, if it is there (see `accord.kernels.chain`)."""
         ...
 
 
