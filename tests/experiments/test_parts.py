@@ -11,17 +11,14 @@ from typing import Any
 import pytest
 
 import accord
-from accord.core.errors import AccordError, OldSpelling
+from accord.core.errors import AccordError
 from accord.core.schedule import ramp
 from accord.experiments.experiment import parse, read
 from accord.experiments.sweep import read as read_sweep
 from accord.rules.label import label_of
 from accord.rules.local import prox
-from accord.rules.old_spelling import MOVED
 from accord.rules.registry import Names
 from accord.rules.servers import adam, momentum, yogi
-from accord.runs.reader import load
-from accord.studies.study_file import make
 from accord.training.run_settings import ALGORITHMS
 from conftest import blobs, mlp, sentence, without_checksums
 
@@ -365,126 +362,10 @@ def test_a_registered_name_is_as_good_as_accords_own(here: Path) -> None:
     assert "did you mean 'half'?" in told('[algorithm]\nmask = "halff"').stderr
 
 
-# ------------------------------------------------------------------------------------------- accord 0.1's own
-
-OLD = {  # every key of 0.1, in files that used it, and the algorithm that they asked for
-    'name = "fedadam"\nlr = 0.1\nbeta1 = 0.8\nbeta2 = 0.9\neps = 0.1\neps_inside = true\nplacement = "before"\n'
-    'weighting = "uniform"': accord.fedadam(0.1, 0.8, 0.9, 0.1, True, "before", weighting="uniform"),
-    'name = "fedavgm"\nbeta = 0.5\nmask = "gma"\ntau = 0.6\nscope = "layer"\nmemory = 0.5': accord.fedavgm(
-        beta=0.5, mask=accord.gma(0.6, "layer", 0.5)
-    ),
-    'name = "fedprox"\nmu = 0.5\nmask = "sand"\nk = 2.0\nrescale = true': accord.fedprox(
-        0.5, mask=accord.sand(k=2.0, rescale=True)
-    ),
-    'name = "scaffold"\noption = "I"\naverage = "krum"\nattackers = 2\nkeep = 3': accord.scaffold(
-        "I", average=accord.krum(2, 3)
-    ),
-    'average = "trimmed_mean"\nshare = 0.1': accord.fedavg(average=accord.trimmed_mean(0.1)),
-    'average = "geometric_mean"\nagree = 0.5': accord.fedavg(average=accord.geometric_mean(0.5)),
-    'average = "corrective"\nalpha = 0.2\nconstraint = 15\npasses = 1': accord.fedavg(
-        average=accord.corrective(0.2, "15", 1)
-    ),
-    'mask = "gma"\ntau = 0.8\ntau_to = 0.4\ntau_over = 50': accord.fedavg(mask=accord.gma(ramp(0.8, 50, 0.4))),
-    'mask = "scaled"\nlike = "and"\nby = "length"\ntau = 0.6': accord.fedavg(
-        mask=accord.scaled(accord.and_mask(0.6), "length")
-    ),
-    'mask = "scaled"\ntau_to = 0.1\ntau_over = 5': accord.fedavg(mask=accord.scaled(accord.gma(ramp(0.4, 5, 0.1)))),
-    'name = "fedgma"\np = 0.6\neta_s = 1.0\ngradient = "start"\nvariant = "poster"': accord.fedgma(
-        0.6, 1.0, "start", "poster"
-    ),
-    'name = "causalfed"\nat = 2\npenalty = 3.0\nwarmup = 4\nwarmup_penalty = 0.5\nreduction = "sum"': accord.causalfed(
-        2, 3.0, 4, 0.5, "sum"
-    ),
-}
-
-
-def test_every_key_of_0_1_is_in_these_files() -> None:
-    assert {line.partition(" = ")[0] for text in OLD for line in text.splitlines()} - {
-        "name",
-        "mask",
-        "average",
-    } == set(MOVED)
-
-
-@pytest.mark.parametrize("text", OLD)
-def test_a_file_of_0_1_asks_for_the_same_algorithm_and_folder(text: str) -> None:
-    with pytest.warns(
-        OldSpelling, match="are spelled as in accord 0.1, which is read until 0.4: write algorithm."
-    ) as told:
-        old = parse(f"[algorithm]\n{text}")
-    assert old.algorithm == OLD[text] and len(told) == 1
-    for key in (line.partition(" = ")[0] for line in text.splitlines() if line.partition(" = ")[0] in MOVED):
-        assert f"(was algorithm.{key})" in str(told[0].message)
-    now = parse("\n".join(f"[{name}]\n{lines}" for name, lines in _tables("algorithm", old.resolved()["algorithm"])))
-    assert now.algorithm == old.algorithm and now.folder(0) == old.folder(0)
-    with pytest.warns(OldSpelling):
-        assert parse("", [f"algorithm.{line.replace(' = ', '=')}" for line in text.splitlines()]).folder(
-            0
-        ) == old.folder(0)
-
-
-def _tables(name: str, table: dict[str, Any]) -> list[tuple[str, str]]:
-    inner = {key: value for key, value in table.items() if isinstance(value, dict)}
-    lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in table.items() if key not in inner)
-    return [(name, lines), *(more for key, value in inner.items() for more in _tables(f"{name}.{key}", value))]
-
-
-@pytest.mark.parametrize(
-    ("text", "override", "mask"),
-    [
-        ('mask = { name = "gma", tau = 0.4 }', "algorithm.tau=0.6", accord.gma(0.6)),
-        ('mask = "gma"\ntau = 0.4', "algorithm.mask.tau=0.6", accord.gma(0.6)),
-        ('mask = "gma"\ntau = 0.8\ntau_to = 0.4\ntau_over = 5', "algorithm.tau=0.6", accord.gma(ramp(0.6, 5, 0.4))),
-        ('mask = "gma"\ntau = 0.6', "algorithm.mask=scaled", accord.scaled(accord.gma(0.6))),
-        (
-            'mask = { name = "gma", tau = 0.6 }',
-            "algorithm.mask=scaled algorithm.tau=0.7",
-            accord.scaled(accord.gma(0.7)),
-        ),
-        ('mask = "gma"\ntau = 0.6', "algorithm.mask=none", None),
-    ],
-)
-def test_both_spellings_may_meet(text: str, override: str, mask: object) -> None:
-    with pytest.warns(OldSpelling):
-        assert algorithm(text, *override.split()).mask == mask
-
-
-def test_a_sweep_and_a_study_of_0_1_are_read(tmp_path: Path) -> None:
-    table = (
-        '[data]\nname = "digits"\n[algorithm]\nmask = "gma"\n[sweep]\n"algorithm.tau" = [0.2, 0.3]\n"algorithm.lr" ='
-        " [0.5]\n"
-    )
-    (tmp_path / "s.toml").write_text(table)
-    with pytest.warns(OldSpelling):
-        runs = read_sweep(tmp_path / "s.toml")
-    assert [run.experiment.algorithm for run in runs] == [
-        accord.fedavg(lr=0.5, mask=accord.gma(tau)) for tau in (0.2, 0.3)
-    ]
-    with sentence("algorithm.lr is swept by the file's [sweep] table"):
-        read_sweep(tmp_path / "s.toml", ["algorithm.lr=1"])
-    with sentence("algorithm.server.lr is swept by the file's [sweep] table"):
-        read_sweep(tmp_path / "s.toml", ["algorithm.server.lr=1"])
-    arms = {"avg": {"algorithm.mask": "none"}, "gma": {"algorithm": {"mask": "gma", "tau": 0.3}}}
-    tables = {"axes": {"rule": arms}, "grid": {"algorithm.lr": [0.5, 1.0]}, "settings": {"data.name": "digits"}}
-    with pytest.warns(OldSpelling):
-        study = make("mine", tables)
-    found = [one.algorithm for cell in study.cells for _, one in study.experiments(cell, tmp_path)]
-    with pytest.warns(OldSpelling):
-        changed = study.changed(["algorithm.lr=2"])
-    assert [len(cell.points) for cell in changed.cells] == [1, 1], "the override takes the key out of the grid"
-    assert found == [accord.fedavg(lr=lr, mask=mask) for mask in (None, accord.gma(0.3)) for lr in (0.5, 1.0)]
-
-
-def test_the_command_says_so_once(tmp_path: Path) -> None:
-    text = '[data]\nname = "digits"\nclients = 4\n[model]\nname = "logistic"\n[algorithm]\nmask = "gma"\ntau = 0.6\n'
-    (tmp_path / "old.toml").write_text(f'{text}[sweep]\n"algorithm.lr" = [0.5, 1.0]\n')
-    command = [sys.executable, "-m", "accord", "sweep", "old.toml", "--dry-run"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stderr.count("spelled as in accord 0.1") == 1, done.stderr
-    assert (
-        "accord: settings are spelled as in accord 0.1, which is read until 0.4: write algorithm.mask.tau (was"
-        " algorithm.tau)" in done.stderr
-    )
+@pytest.mark.parametrize(("key", "meant"), [("tau", "mask.tau"), ("beta1", "server.beta1"), ("mu", "local.mu")])
+def test_a_field_of_a_part_that_is_given_to_the_algorithm_is_suggested_with_its_part(key: str, meant: str) -> None:
+    with sentence(f"algorithm.{key}", f"did you mean {meant!r}?"):
+        algorithm(f"{key} = 0.5")
 
 
 # -------------------------------------------------------------------------------------------- reading folders
@@ -501,26 +382,6 @@ def folder_of(path: Path, settings: dict[str, Any]) -> Path:
         json.dumps({"schema": 1, "seed": seed, "data": {"name": "digits"}, **settings})
     )
     return path
-
-
-@pytest.mark.parametrize(
-    ("recorded", "label"),
-    [
-        ({"name": "fedavg", "lr": 1.0, "weighting": "samples", "mask": "none"}, "fedavg"),
-        ({"name": "fedadam", "lr": 0.02, "mask": "and", "tau": 0.8, "rescale": False}, "fedadam + and_mask(0.8)"),
-        (
-            {"name": "fedavg", "mask": "scaled", "like": "sand", "tau": 0.3, "by": "length"},
-            "fedavg + scaled(sand(0.3), length)",
-        ),
-        ({"name": "fedavg", "mask": "gma", "tau": 0.8, "tau_to": 0.1, "tau_over": 9}, "fedavg + gma(0.8 ramp)"),
-        ({"name": "scaffold", "average": "krum", "attackers": 1, "keep": 1, "mask": "none"}, "scaffold by krum"),
-        ({"name": "fedgma", "p": 0.8, "eta_s": 0.1, "mask": "none"}, "fedgma"),
-    ],
-)
-def test_folders_of_0_1_keep_their_labels(recorded: dict[str, Any], label: str, tmp_path: Path) -> None:
-    run = load(folder_of(tmp_path / "digits-x-0123456789-s0", {"algorithm": recorded}))
-    assert run.label == label and not run.damaged, run.status
-    assert not set(run.settings["algorithm"]) & set(MOVED), "and settings that can be compared with those of today"
 
 
 ONE_AFTER_THE_OTHER = """

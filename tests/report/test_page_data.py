@@ -153,8 +153,9 @@ def test_a_model_that_diverged_leaves_a_gap_and_sound_json(runs: Path, tmp_path:
 
 def recorded(name: str, mask: str = "gma", algorithm: str = "fedavg", **settings: float) -> Recorded:
     given = {"name": algorithm, "mask": {"name": mask, **({"tau": settings.pop("tau")} if "tau" in settings else {})}}
-    form = {"seed": 0, "data": {}, "algorithm": given, "train": {"rounds": 5, **settings}}
-    return Recorded(Path(f"{name}-s0"), RunSettings.from_json(form, f"{name}-s0"), [], 5, "done")
+    label = algorithm if mask == "none" else f"{algorithm} + {mask}"
+    form = {"seed": 0, "label": label, "data": {}, "algorithm": given, "train": {"rounds": 5, **settings}}
+    return Recorded(Path(f"{name}-s0"), RunSettings.from_json(form), [], 5, "done")
 
 
 def test_two_keys_that_vary_make_a_plane_and_a_missing_run_a_hole() -> None:
@@ -181,7 +182,7 @@ def test_one_key_that_varies_makes_a_row_for_each_family() -> None:
 def test_fractions_stand_among_numbers_in_order() -> None:
     def masked(tau: float | str) -> Recorded:
         form = {"seed": 0, "label": f"fedavg + gma({tau})", "algorithm": {"mask": {"name": "gma", "tau": tau}}}
-        return Recorded(Path(f"{tau}-s0"), RunSettings.from_json({"data": {}, **form}, "a-s0"), [], 5, "done")
+        return Recorded(Path(f"{tau}-s0"), RunSettings.from_json({"data": {}, **form}), [], 5, "done")
 
     (grid,) = grids([masked(0.8), masked("5/7"), masked(0.4)])
     assert (grid["columns"], grid["rows"]) == (["0.4", "5/7", "0.8"], ["fedavg + gma"])
@@ -190,15 +191,6 @@ def test_fractions_stand_among_numbers_in_order() -> None:
 
 def test_algorithms_with_rates_of_their_own_are_no_grid() -> None:
     assert grids([recorded("a", mask="none", lr=0.1), recorded("b", mask="none", algorithm="fedadam", lr=0.02)]) == []
-
-
-def test_a_run_made_in_python_may_leave_out_the_default() -> None:
-    def python(name: str, **mask: float) -> Recorded:
-        form = {"algorithm": {"kind": "Algorithm", "name": "fedavg", "mask": {"kind": "gma", **mask}}}
-        return Recorded(Path(f"{name}-s0"), RunSettings.from_json(form, f"blobs-fedavg-{name}-s0"), [], 1, "done")
-
-    (grid,) = grids([python("a", tau=0.2), python("b")])
-    assert (grid["x"], grid["columns"], grid["rows"]) == ("algorithm.mask.tau", ["default", "0.2"], ["fedavg + gma"])
 
 
 # -------------------------------------------------------------------------------------------- ours and theirs

@@ -127,7 +127,7 @@ def without_evaluation_values(file: Path) -> None:
         ),
         ("experiment.json", cut, "damaged: experiment.json is damaged: "),
         ("experiment.json", lambda file: file.write_text("[]"), "damaged: experiment.json holds no settings"),
-        ("experiment.json", lambda file: file.write_text("{}"), "damaged: its files do not hold what a run writes"),
+        ("experiment.json", lambda file: file.write_text("{}"), "damaged: label in experiment.json must be"),
         ("experiment.json", Path.unlink, "damaged: experiment.json is missing: "),
         ("done", lambda file: file.write_text(""), "damaged: done is damaged: "),
         ("done", lambda file: file.write_text("[]"), "damaged: done is damaged: it holds '[]' in place of a table"),
@@ -188,30 +188,17 @@ def test_settings_that_differ_tell_equal_labels_apart(tmp_path: Path) -> None:
     def recorded(name: str, **train: float) -> Recorded:
         settings = {
             "seed": 0,
+            "label": "fedavg",
             "data": {},
             "algorithm": {"name": "fedavg", "mask": "none"},
             "train": {"rounds": 5, **train},
             "run": {"folder": name},
         }
-        return Recorded(tmp_path / f"{name}-s0", RunSettings.from_json(settings, f"{name}-s0"), [], 5, "done")
+        return Recorded(tmp_path / f"{name}-s0", RunSettings.from_json(settings), [], 5, "done")
 
     rows = comparison([recorded("a", lr=0.1, batch=8), recorded("b", lr=0.2, batch=8)], "held-out")
     assert [row[0] for row in rows[1:]] == ["fedavg, train.lr=0.1", "fedavg, train.lr=0.2"]
     assert [row[0] for row in comparison([recorded("a", lr=0.1)], "held-out")[1:]] == ["fedavg"]
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "label"),
-    [
-        ({"name": "fedavg", "mask": "none"}, "fedavg"),
-        ({"name": "fedavg", "mask": "and", "tau": 0.8}, "fedavg + and_mask(0.8)"),
-        ({"kind": "Algorithm", "name": "fedyogi", "mask": {"kind": "gma", "tau": 0.25}}, "fedyogi + gma(0.25)"),
-        ({"kind": "Algorithm", "name": "fedyogi", "mask": {"kind": "gma"}}, "fedyogi + gma(0.4)"),
-        ({"kind": "Algorithm"}, "custom"),
-    ],
-)
-def test_labels_read_alike_for_the_command_line_and_python(algorithm: dict[str, object], label: str) -> None:
-    assert RunSettings.from_json({"algorithm": algorithm}, "x-s0").label == label
 
 
 def test_rounds_that_differ_are_a_range(runs: Path) -> None:

@@ -11,9 +11,8 @@ from accord.core.errors import AccordError
 from accord.experiments.execute import Interrupt, execute_seed
 from accord.experiments.experiment import parse
 from accord.runs.fingerprint import SCHEMA
-from accord.runs.reader import load
 from accord.runs.settings import RunSettings
-from conftest import blobs, mlp, without_checksums
+from conftest import blobs, mlp, sentence
 
 TEXT = """
 [data]
@@ -77,8 +76,8 @@ def test_the_command_and_python_write_the_same(tmp_path: Path) -> None:
     for section, keys in {"data": ("name", "clients", "unseen"), "run": ("seeds", "engine", "device", "speed")}.items():
         assert {key: ours[section][key] for key in keys} == {key: theirs[section][key] for key in keys}
     assert called.history[-1] == commanded.history[-1], "and it was the same run"
-    for form, run in ((ours, called), (theirs, commanded)):
-        again = RunSettings.from_json(form, run.folder.name)
+    for form in (ours, theirs):
+        again = RunSettings.from_json(form)
         assert {"schema": SCHEMA, **again.to_json()} == form
 
 
@@ -90,40 +89,17 @@ def test_what_a_file_cannot_name_is_told_by_what_it_holds(tmp_path: Path) -> Non
     assert first == second and {"data", "loss", "metrics"} <= set(first["content"])
 
 
-OF_PYTHON = {  # as accord 0.2.0 wrote it for a run made in Python, until both were one
-    "schema": 1,
-    "model": ["Sequential", "b15770ad87e13a89aa423e96719ace9a"],
-    "data": "3f347f1e930362a2e0a59885301a608e",
-    "algorithm": {
-        "kind": "Algorithm",
-        "mask": {"kind": "scaled", "mask": {"kind": "gma", "tau": 0.6}},
-        "server": {"kind": "adam"},
-        "name": "fedadam",
-    },
-    "training": {"kind": "Training", "lr": {"kind": "cosine", "lr": 0.1, "over": 5}},
-    "plan": {"kind": "Plan", "sample": 3, "conditions": {"kind": "Conditions", "lost": 0.1}},
-    "loss": ["accord.losses", "cross_entropy", "aeae325ce272de23ea075575c87f76a6", [], []],
-    "attack": {"kind": "sign_flip", "share": 0.3},
-    "label": "fedadam + scaled(gma(0.6))",
-    "rounds": 2,
-}
-
-
-def test_a_folder_that_python_wrote_before_is_read(tmp_path: Path) -> None:
-    run = accord.fit(mlp(), blobs(), accord.fedadam(), rounds=2, sample=3, seed=7, folder=tmp_path, verbose=False)
-    assert run.folder is not None
-    without_checksums(run.folder)
-    (run.folder / "experiment.json").write_text(json.dumps(OF_PYTHON))
-    read_back = load(run.folder)
-    settings = read_back.settings
-    assert (read_back.status, read_back.label, read_back.seed) == ("done", "fedadam + scaled(gma(0.6))", "7")
-    assert read_back.kind == "blobs, accuracy"
-    assert settings.train == {"rounds": 2, "schedule": "cosine", "lr": 0.1, "over": 5, "sample": 3, "lost": 0.1}
-    assert settings.algorithm["mask"] == {"name": "scaled", "mask": {"name": "gma", "tau": 0.6}}
-    assert settings.attack == {"name": "sign_flip", "share": 0.3} and settings.model == {"name": "Sequential"}
-    assert settings.content is not None and settings.content["data"] == OF_PYTHON["data"]
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("label", ["fedavg"]), ("seed", "x"), ("seed", 1.5), ("model", None), ("data", "digits"), ("run", 7)],
+)
+def test_settings_of_another_kind_are_refused(name: str, value: Any) -> None:
+    form = {"label": "fedavg", "seed": 0, "data": {}, "model": {}, "algorithm": {}, "run": {}}
+    assert RunSettings.from_json(form).label == "fedavg"
+    with sentence(f"{name} in experiment.json must be"):
+        RunSettings.from_json({**form, name: value})
 
 
 def test_settings_that_are_none_are_refused() -> None:
     with pytest.raises(AccordError, match="experiment.json holds no settings"):
-        RunSettings.from_json([], "x-s0")
+        RunSettings.from_json([])

@@ -16,7 +16,7 @@ from accord.console.tables import show_results
 from accord.core.errors import AccordError
 from accord.experiments.execute import Interrupt
 from accord.experiments.sweep import PlannedRun, sweep
-from accord.runs.checksums import NoChecksums, _say_without_checksums
+from accord.runs.checksums import NoChecksums, _say_without_checksums, sealed
 from accord.runs.reader import load_all
 from accord.studies import load
 from accord.studies.carry_out import carry_out
@@ -45,16 +45,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture
 def export(folders: list[Path], tmp_path: Path) -> Callable[..., Path]:
-    """Writes an export of both runs, of this format or of the first, after their lines were changed."""
+    """Writes an export of both runs after their lines were changed, with checksums of their own if they are to be
+    `sound`."""
 
-    def write(change: Callable[[list[dict[str, Any]]], object], old: bool = False) -> Path:
+    def write(change: Callable[[list[dict[str, Any]]], object], sound: bool = False) -> Path:
         path = tmp_path / "runs.xz"
         export_runs(folders, path)
         head, *runs = map(json.loads, lzma.decompress(path.read_bytes()).splitlines())
         change(runs)
-        if old:
-            head["accord_export"] = 1
-            runs = [{key: value for key, value in run.items() if key != "checksum"} for run in runs]
+        if sound:
+            runs = [sealed({key: value for key, value in run.items() if key != "checksum"}) for run in runs]
         path.write_bytes(lzma.compress("\n".join(map(json.dumps, (head, *runs))).encode()))
         return path
 
@@ -96,9 +96,9 @@ def test_what_was_changed_in_an_export_is_refused_by_the_runs_name(
 
 
 def test_a_figure_that_no_float_can_hold_is_refused(export: Callable[..., Path], tmp_path: Path) -> None:
-    for old in (False, True):
+    for sound in (False, True):
         with pytest.raises(AccordError, match="runs.xz is damaged: a number of 401 digits"):
-            import_runs(export(huge, old), tmp_path / "pool")
+            import_runs(export(huge, sound), tmp_path / "pool")
 
 
 def _repeat(runs: list[dict[str, Any]]) -> None:
@@ -106,17 +106,9 @@ def _repeat(runs: list[dict[str, Any]]) -> None:
 
 
 def test_a_run_that_is_there_twice_is_refused(export: Callable[..., Path], tmp_path: Path) -> None:
-    for old in (False, True):
+    for sound in (False, True):
         with pytest.raises(AccordError, match=r"-s0 is there twice$"):
-            import_runs(export(_repeat, old), tmp_path / "pool")
-
-
-def test_a_head_of_the_first_format_switches_no_checksum_off(export: Callable[..., Path], tmp_path: Path) -> None:
-    path = export(swap)
-    head, *runs = map(json.loads, lzma.decompress(path.read_bytes()).splitlines())
-    path.write_bytes(lzma.compress("\n".join(map(json.dumps, ({**head, "accord_export": 1}, *runs))).encode()))
-    with pytest.raises(AccordError, match="checksum differs"):
-        import_runs(path, tmp_path / "pool")
+            import_runs(export(_repeat, sound), tmp_path / "pool")
 
 
 @pytest.mark.parametrize("number", ["1", -1, True, 1.0, 4])
@@ -125,7 +117,7 @@ def test_rounds_are_whole_numbers_that_rise(number: object, export: Callable[...
         runs[0]["metrics"][0]["round"] = number
 
     with pytest.raises(AccordError, match="-s0 is not whole"):
-        import_runs(export(change, old=True), tmp_path / "pool")
+        import_runs(export(change, sound=True), tmp_path / "pool")
 
 
 def _text_for_a_figure(runs: list[dict[str, Any]]) -> None:
@@ -133,18 +125,9 @@ def _text_for_a_figure(runs: list[dict[str, Any]]) -> None:
 
 
 def test_a_damaged_run_empties_no_cell_in_silence(export: Callable[..., Path], tmp_path: Path) -> None:
-    import_runs(export(_text_for_a_figure, old=True), tmp_path / "runs")
+    import_runs(export(_text_for_a_figure, sound=True), tmp_path / "runs")
     with pytest.raises(AccordError, match="-s0 is damaged: its files do not hold what a run writes"):
         carried(tmp_path)
-
-
-def test_exports_of_the_first_format_are_read(export: Callable[..., Path], tmp_path: Path) -> None:
-    path = export(lambda runs: None, old=True)
-    assert import_runs(path, tmp_path / "pool") == (2, 0)
-    assert import_runs(export(lambda runs: None), tmp_path / "other") == (2, 0)
-    for folder in (tmp_path / "pool").iterdir():
-        for file in folder.iterdir():
-            assert file.read_bytes() == (tmp_path / "other" / folder.name / file.name).read_bytes()
 
 
 # ------------------------------------------------------------------------------------------------- once they are here

@@ -6,10 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import accord
-from accord.core.errors import OldSpelling
 from accord.data import Federation
 from accord.engines.determinism import steady
 from accord.engines.vectorised import Vectorised
@@ -169,12 +166,11 @@ def test_alone_and_in_lockstep_a_run_ends_in_the_same_round(tmp_path: Path) -> N
 # ---------------------------------------------------------------------------------------- names and bad input
 
 
-def test_names_of_other_runs_stay_as_they_were() -> None:
+def test_patience_is_part_of_a_name_and_its_margin_only_with_it() -> None:
     assert Plan(5, min_delta=0.5).identity() == Plan().identity(), "without patience there is no margin"
     plans = [Plan(), Plan(patience=5), Plan(patience=6), Plan(patience=5, min_delta=0.0)]
     assert len({fingerprint(plan.identity()) for plan in plans}) == 4
     plain, flat = parse('[data]\nname = "digits"\n'), parse('[data]\nname = "digits"\n[train]\npatience = 5\n')
-    assert plain.folder(0).name == "digits-fedavg-0a6039d7c4-s0", "as it was before there was the setting"
     assert flat.folder(0) != plain.folder(0)
 
 
@@ -232,14 +228,3 @@ def test_the_command_trains_patience_and_says_so(tmp_path: Path) -> None:
     assert attacked.returncode == 0 and "likelihood ratio" in attacked.stdout, attacked.stderr
     told = json.loads(run_command(tmp_path, "show", "runs", "--json").stdout)
     assert told[0]["flat_since"] == read.flat and told[0]["status"] == "done"
-
-
-def test_the_names_of_0_1_are_read_with_a_sentence(fed: Federation, tmp_path: Path) -> None:
-    now = parse('[data]\nname = "digits"\n[train]\npatience = 5\nmin_delta = 0.1\n')
-    said = r"settings are spelled as in accord 0.1, .* write train.patience \(was train.until_flat\), train.min_delta"
-    with pytest.warns(OldSpelling, match=said):
-        old = parse('[data]\nname = "digits"\n[train]\nuntil_flat = 5\n', ["train.flat_margin=0.1"])
-    assert old.resolved() == now.resolved() and old.folder(0) == now.folder(0)
-    with pytest.warns(OldSpelling, match="write patience \\(was until_flat\\)"):
-        old_run = accord.fit(mlp(), fed, rounds=6, until_flat=2, folder=tmp_path, **FAST)
-    assert old_run.folder == accord.fit(mlp(), fed, rounds=6, patience=2, folder=tmp_path, **FAST).folder

@@ -10,8 +10,8 @@ from typing import Any
 from accord.core.errors import AccordError
 from accord.core.metrics import Metric
 from accord.experiments.experiment import assemble, override, tables_of
+from accord.experiments.paths import canonical
 from accord.experiments.sweep import PlannedRun
-from accord.rules.old_spelling import canonical
 from accord.runs.evaluation import Evaluation, History
 from accord.runs.rows import Rows, read_rows
 from accord.runs.selection import select

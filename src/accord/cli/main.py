@@ -68,7 +68,6 @@ def _run() -> Any:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # a client's name may hold letters that a terminal does not know
         sys.stdout.reconfigure(errors="backslashreplace")
-    _note_old_spelling_once()
     return app(args=sys.argv[1:] or ["--help"], prog_name="accord", standalone_mode=False)
 
 
@@ -133,21 +132,3 @@ def _traceback_file(error: BaseException) -> str:
     ) as file:
         traceback.print_exception(error, file=file)
     return file.name
-
-
-def _note_old_spelling_once() -> None:
-    """Warns once about settings of an earlier release, however many experiments of a sweep or a study have them."""
-    import warnings
-
-    from accord.core.errors import OldSpelling
-
-    show, noted = warnings.showwarning, list[str]()
-
-    def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        if not issubclass(category, OldSpelling):
-            show(message, category, *where, **more)
-        elif not noted:
-            noted.append(str(message))
-            print(f"accord: {message}", file=sys.stderr)
-
-    warnings.showwarning = note

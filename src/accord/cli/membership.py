@@ -90,7 +90,7 @@ def _recorded(folder: Path, trains: bool) -> "tuple[Experiment, int]":
     from accord.runs.checksums import read_json
     from accord.runs.settings import RunSettings
 
-    settings = RunSettings.from_json(read_json(folder / "experiment.json"), folder.name)
+    settings = RunSettings.from_json(read_json(folder / "experiment.json"))
     if settings.content is not None:
         raise AccordError(
             f"{folder} holds a run made in Python, whose model and data only Python knows: use accord.audit.attack"

@@ -37,7 +37,6 @@ def reproduce(
         int | None,
         typer.Option(metavar="N", min=1, help="End runs that N rounds have not improved; --rounds is the most."),
     ] = None,
-    until_flat: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,  # what 0.1 called it
     seeds: Annotated[list[str] | None, typer.Option(metavar="SEEDS", help="Seeds, such as `0,1`.")] = None,
     grid: Annotated[bool, typer.Option(help="Tune over the study's grid, or take its settings.")] = True,
     grow: Annotated[
@@ -105,7 +104,7 @@ def reproduce(
     if listing or study is None:
         _list_studies()
         return
-    more = {"train.rounds": rounds, "train.patience": patience or until_flat}
+    more = {"train.rounds": rounds, "train.patience": patience}
     changes = [*(overrides or []), *(f"{key}={value}" for key, value in more.items() if value)]
     chosen = find(study)
     check_name(study, chosen.name)

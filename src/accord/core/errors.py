@@ -14,11 +14,6 @@ class AccordError(Exception):
     traceback."""
 
 
-class OldSpelling(FutureWarning):
-    """Settings are spelled as an earlier release had them: they are read, and a sentence says how they are spelled
-    now."""
-
-
 _MOST = 2**31 - 1  # of anything that is counted one by one: no run lives to see it
 _LARGEST = 1e18  # in size, of any other number that is set: its square still fits in float32
 

@@ -28,13 +28,13 @@ from accord.experiments.metrics import metrics_named
 from accord.experiments.options import Choice, blamed, chosen, unknown
 from accord.experiments.overrides import CHOICES, put_in
 from accord.experiments.parts import code_of, make_algorithm
+from accord.experiments.paths import Override
 from accord.experiments.problems import problems
 from accord.experiments.settings import Settings
 from accord.models import shaped, warm_start
 from accord.rules.algorithm import Algorithm
 from accord.rules.label import label_of
 from accord.rules.local import Training
-from accord.rules.old_spelling import Override, as_spelled_now
 from accord.rules.schema import settings_of
 from accord.runs.fingerprint import describe, folder_name
 from accord.runs.settings import RunSettings
@@ -184,7 +184,7 @@ def assemble(
 ) -> Experiment:
     """An experiment from a file's tables, which are changed by what is given. Modules and files that it names are
     looked for in `folder` too. Tables without a folder are data, such as a run folder's: no module is imported."""
-    put_in(tables, as_spelled_now(tables, overrides), folder)
+    put_in(tables, overrides, folder)
     check_bounds(tables)
     try:
         settings = Settings.model_validate(tables)

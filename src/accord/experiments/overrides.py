@@ -20,10 +20,9 @@ from accord.experiments.data_options import (
 )
 from accord.experiments.options import Makers, none
 from accord.experiments.parts import maker_of, preset_of
+from accord.experiments.paths import Override, name_in, put
 from accord.experiments.settings import AlgorithmSection
 from accord.rules.local import OPTIMISERS
-from accord.rules.old_spelling import Override, put
-from accord.rules.old_spelling import named as name_in
 from accord.rules.registry import NETWORKS, PARTS
 from accord.rules.schema import is_open, name_of, settings_of
 from accord.training.run_settings import ALGORITHMS

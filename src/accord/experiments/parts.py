@@ -19,9 +19,9 @@ from pydantic.errors import PydanticUserError
 from accord.core.errors import AccordError, did_you_mean, nearest
 from accord.core.schedule import ramp
 from accord.experiments.options import blamed, unknown
+from accord.experiments.paths import name_in
 from accord.experiments.settings import AlgorithmSection, PrivacySection, shown
 from accord.rules.algorithm import Algorithm
-from accord.rules.old_spelling import named as name_in
 from accord.rules.registry import PARTS, imported
 from accord.rules.schema import Setting, is_open, name_of, settings_of
 from accord.training.run_settings import ALGORITHMS

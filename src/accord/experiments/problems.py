@@ -6,8 +6,8 @@ from pydantic import ValidationError
 
 from accord.core.errors import did_you_mean, nearest
 from accord.experiments.settings import SECTIONS, shown
-from accord.rules.old_spelling import MOVED
-from accord.rules.schema import takes
+from accord.rules.registry import PARTS
+from accord.rules.schema import settings_of, takes
 
 
 def problems(error: ValidationError) -> str:
@@ -40,5 +40,10 @@ def _sentence(problem: Any) -> str:
 def _meant(section: str, key: str) -> str:
     """Which key was probably meant; of [algorithm], maybe one of a part."""
     fields = SECTIONS[section].model_fields
-    inner = nearest(key, MOVED) if section == "algorithm" and not nearest(key, fields) else None
-    return f"did you mean {MOVED[inner]!r}?" if inner else did_you_mean(key, fields)
+    if section == "algorithm" and not nearest(key, fields):
+        of_parts = {
+            field: f"{what}.{field}" for what in PARTS for make in PARTS[what].values() for field in settings_of(make)
+        }
+        if inner := nearest(key, of_parts):
+            return f"did you mean {of_parts[inner]!r}?"
+    return did_you_mean(key, fields)

@@ -35,8 +35,8 @@ from accord.experiments.execute import (
 from accord.experiments.experiment import Experiment, assemble, override, tables_of, text_of
 from accord.experiments.groups import Group, Jobs, PlannedRun, grouped, packed
 from accord.experiments.lockstep import trained
+from accord.experiments.paths import Override, canonical
 from accord.experiments.settings import SECTIONS, shown
-from accord.rules.old_spelling import Override, canonical
 from accord.runs.run import Run
 from accord.training.loop import Event, Hook, Loop
 

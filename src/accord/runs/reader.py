@@ -122,13 +122,13 @@ def load(folder: Path) -> Recorded:
         why = f"{Path(error.filename).name} cannot be read: {error.strerror}"
     except Exception:  # anything may have happened to the files
         why = "its files do not hold what a run writes"
-    return Recorded(folder, RunSettings.from_json({"data": {}, "algorithm": {}}, folder.name), [], 0, f"damaged: {why}")
+    return Recorded(folder, RunSettings(), [], 0, f"damaged: {why}")
 
 
 def _load(folder: Path) -> Recorded:
     check_files(folder)
     form, ended = read_json(folder / "experiment.json"), check_record(folder)
-    settings = RunSettings.from_json(form, folder.name)
+    settings = RunSettings.from_json(form)
     reached, skipped, history = read_history(folder)
     if ended is None:
         return Recorded(folder, settings, history, reached, f"unfinished, round {reached}", skipped=skipped)

@@ -1,7 +1,7 @@
 """Finished runs in one small file, to be taken up in another place: `accord reproduce --export` and `--import`.
 
 The file is JSON lines, compressed with xz: a head, then a line for every run with its name, its settings, its
-environments, its metrics at evaluated rounds and a checksum of all of these (format 1 had none). Models and checkpoints
+environments, its metrics at evaluated rounds and a checksum of all of these. Models and checkpoints
 stay behind: a run that was taken up is done and is not trained again; asked for more rounds, it is trained from its
 beginning.
 """
@@ -11,13 +11,12 @@ import lzma
 import os
 import re
 import shutil
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from accord.core.errors import AccordError, OldSpelling
+from accord.core.errors import AccordError
 from accord.core.files import check_plain, flat, json_bytes, json_lines, write_whole
 from accord.experiments.execute import discard
 from accord.experiments.experiment import Experiment, assemble
@@ -36,7 +35,6 @@ from accord.runs.checksums import (
 )
 
 FORMAT = 2
-_WITHOUT_CHECKSUMS = 1
 _OF_FOLDER = ("run", "imported", "files")  # what a `done` mark says of its folder, and not of the run
 _NAME = re.compile(r"[\w.+-]+-s-?\d+")  # of a run folder: nothing that leads out of the pool
 
@@ -132,9 +130,7 @@ def _told_by_settings(tables: dict[str, Any]) -> Experiment | None:
     code = {key: value for key, value in flat(tables).items() if key.startswith(("model.", "algorithm.", "train."))}
     if ":" in str(list(code.values())):
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OldSpelling)
-        experiment = assemble(tables, [], "")
+    experiment = assemble(tables, [], "")
     data, sections = experiment.supply.data, experiment.settings
     files = data.kept is None or not data.pinned or sections.data.tests or sections.model.start
     return None if files else experiment
@@ -145,7 +141,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     try:
         head, *runs = [parsed(line, path) for line in lzma.decompress(path.read_bytes()).splitlines()]
         version = head["accord_export"]
-        if version in (_WITHOUT_CHECKSUMS, FORMAT):
+        if version == FORMAT:
             if head["runs"] != len(runs):
                 raise ValueError(f"{len(runs)} runs in place of {head['runs']}")
             for run in runs:
@@ -164,11 +160,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
                     raise ValueError(f"{run['name']} is not whole")
             if twice := [name for name, times in Counter(run["name"] for run in runs).items() if times > 1]:
                 raise ValueError(f"{twice[0]} is there twice")
-            # a head is no part of a checksum: one that says format 1 switches none off
-            return [
-                unsealed(run, f"{run['name']} in {path}") if version == FORMAT or "checksum" in run else run
-                for run in runs
-            ]
+            return [unsealed(run, f"{run['name']} in {path}") for run in runs]
     except FileNotFoundError:
         raise AccordError(f"there is no file {path}: accord reproduce STUDY --export FILE writes one") from None
     except (OSError, lzma.LZMAError, EOFError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:

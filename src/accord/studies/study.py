@@ -21,9 +21,9 @@ from pydantic import TypeAdapter, ValidationError
 from accord.core.errors import AccordError, did_you_mean
 from accord.data.sources import NoData
 from accord.experiments.experiment import Experiment, assemble, override
+from accord.experiments.paths import canonical_paths
 from accord.experiments.settings import Seed
 from accord.experiments.sweep import PlannedRun
-from accord.rules.old_spelling import modern_paths
 from accord.studies.files import toml
 
 Settings = dict[str, Any]  # "section.key" -> value
@@ -171,7 +171,7 @@ class Study:
     def changed(self, overrides: Iterable[str] = (), seeds: Sequence[int] | None = None, grid: bool = True) -> "Study":
         """The study with settings that go before all others, other seeds, or no grid: then the settings say what a
         method runs with."""
-        changes = modern_paths({f"{section}.{key}": value for section, key, value in map(override, overrides)})
+        changes = canonical_paths({f"{section}.{key}": value for section, key, value in map(override, overrides)})
         axes = {
             axis: {name: {**more, **changes} for name, more in values.items()} for axis, values in self.axes.items()
         }

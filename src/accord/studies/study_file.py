@@ -6,7 +6,7 @@ from typing import Any
 
 from accord.core.errors import AccordError, did_you_mean
 from accord.core.files import flat
-from accord.rules.old_spelling import modern_paths
+from accord.experiments.paths import canonical_paths
 from accord.studies.files import check_keys, path_of, tables_at
 from accord.studies.published import own_rules
 from accord.studies.study import Chosen, Settings, Study, check_there, checked_seeds
@@ -26,7 +26,7 @@ def make(name: str, tables: dict[str, Any], home: Path | None = None) -> Study:
     """A study from its file's tables."""
     check_keys(tables, _KEYS, name, "studies")
     axes = {
-        axis: {value: modern_paths(flat(more)) for value, more in values.items()}
+        axis: {value: canonical_paths(flat(more)) for value, more in values.items()}
         for axis, values in tables.get("axes", {}).items()
     }
     if not axes:
@@ -50,7 +50,7 @@ def make(name: str, tables: dict[str, Any], home: Path | None = None) -> Study:
         against=against,
         rules=tuple(tables.get("rules", dict.fromkeys([*own_rules(paper, table), *RULES]))),
         seeds=checked_seeds(tables.get("seeds", [0, 1, 2, 3])),
-        settings=modern_paths(flat(tables.get("settings", {}))),
+        settings=canonical_paths(flat(tables.get("settings", {}))),
         axes=axes,
         grids=_grids(tables.get("grid", {})),
         when=tuple(_when(name, entry) for entry in tables.get("when", [])),
@@ -68,7 +68,7 @@ def _when(name: str, entry: Any) -> tuple[Chosen, Settings]:
             f"{name} has an entry of `when` that is not {{ cells = {{ AXIS = [VALUES] }}, settings = {{ ... }} }}:"
             f" {entry!r}"
         )
-    return _chosen(name, "when", entry["cells"]), modern_paths(flat(entry["settings"]))
+    return _chosen(name, "when", entry["cells"]), canonical_paths(flat(entry["settings"]))
 
 
 def _there(name: str, key: str, entry: Any, axes: Mapping[str, Mapping[str, Any]]) -> Chosen:
@@ -89,6 +89,6 @@ def _grids(table: Mapping[str, Any]) -> dict[str, dict[str, list[Any]]]:
     """The general grid under "", and those of single values of axes under their names."""
     general = {key: value for key, value in table.items() if isinstance(value, list)}
     return {
-        "": modern_paths(general),
-        **{key: modern_paths(value) for key, value in table.items() if isinstance(value, Mapping)},
+        "": canonical_paths(general),
+        **{key: canonical_paths(value) for key, value in table.items() if isinstance(value, Mapping)},
     }

@@ -20,7 +20,6 @@ from accord.engines.device import pick_device
 from accord.engines.model_inputs import as_called
 from accord.engines.speed import checked
 from accord.models import warm_start
-from accord.rules import old_spelling
 from accord.rules.algorithm import Algorithm
 from accord.rules.local import Training
 from accord.rules.named import fedavg
@@ -77,8 +76,6 @@ def fit(
     start: str | Path | Mapping[str, Tensor] | None = None,
     hooks: Sequence[Hook] = (),
     verbose: bool | None = None,
-    until_flat: int | None = None,
-    flat_margin: float | None = None,
 ) -> Run:
     """Trains `model` over the clients of `fed` and evaluates it three ways.
 
@@ -99,8 +96,7 @@ def fit(
     rounds (None: every ten seconds). `budget` is in seconds; a run that spends it stops after the round and can be
     resumed. With `patience` a run ends before its `rounds` once held-out data has not improved, by more than
     `min_delta`, in so many rounds. `verbose` prints progress on standard error; left out, it does so on a terminal,
-    and elsewhere says only, and once, which engine trains. `until_flat` and `flat_margin` are what 0.1 called
-    `patience` and `min_delta`.
+    and elsewhere says only, and once, which engine trains.
 
     >>> fed = accord.data.mnist(clients=100, split="labels", unseen=20)
     >>> print(accord.fit(accord.models.lenet(), fed, accord.fedavg(), rounds=2))
@@ -117,12 +113,6 @@ def fit(
     for what, value, kind in kinds:
         if not isinstance(value, kind):
             raise AccordError(f"{what} must be of type {kind.__name__}, got {value!r}")
-    if until_flat is not None:
-        old_spelling.tell({"until_flat": "patience"})
-        patience = until_flat
-    if flat_margin is not None:
-        old_spelling.tell({"flat_margin": "min_delta"})
-        min_delta = flat_margin
     check_hooks(hooks)
     plan = Plan(
         rounds,
