@@ -267,7 +267,7 @@ def test_the_command_refuses_what_it_cannot_rebuild(tmp_path: Path) -> None:
         membership(run.folder)
     with sentence("experiment.json is missing: this is not a run folder"):
         membership(tmp_path)
-    settings = {"schema": 1, "seed": 0, "data": {"name": "digits"}, "model": {"name": "logistic"}}
+    settings = {"label": "fedavg", "seed": 0, "data": {"name": "digits"}, "model": {"name": "logistic"}}
     (tmp_path / "experiment.json").write_text(json.dumps(settings))
     with sentence("preparation.json"):
         membership(tmp_path)
