@@ -15,7 +15,7 @@ FRAMEWORKS := flower ray nvflare pfl transformers
 help:
 	@echo "make demo    set up, fetch MNIST, train four algorithms, print one table and the path of a page"
 	@echo "make test    set up, run the tests (a few minutes on two cores)"
-	@echo "make test-all           the tests, the slow ones too, in Chromium where it is installed, and test-integration"
+	@echo "make test-all           the tests, the slow ones too, in Chromium where it is installed, test-integration, and tests/mutations.py"
 	@echo "make test-integration   Flower, Ray, NVFlare, pfl-research and Hugging Face models, each in an environment of its own (make test-ray: one of them)"
 	@echo "make docs    set up, build the documentation into docs/_build/html"
 	@echo "make check   format, lint and types"
@@ -87,6 +87,7 @@ test: $(DEV)
 test-all: $(DEV)
 	$(MAKE) test-integration ALL=1
 	$(BIN)/python -m pytest -n auto --dist worksteal --durations=10
+	$(BIN)/python tests/mutations.py
 
 test-integration: $(FRAMEWORKS:%=test-%)
 

@@ -62,6 +62,10 @@ def test_noise_is_as_long_as_the_update_and_fresh_every_round() -> None:
     assert torch.equal(made, again) and not torch.allclose(made, next_round) and not torch.allclose(made, other_seed)
     direction = made / made.norm(dim=1, keepdim=True)
     assert not torch.allclose(direction[0], direction[1])
+    ones = torch.ones(2, 1)
+    alike = Reports(DELTAS[[0, 0]], ones, ones, ones[:, :0])
+    two = Attackers(noise(1.0), frozenset({"a", "b"}), 0, 4).reported(alike, ["a", "b"], 1).delta
+    assert not torch.allclose(two[0], two[1]), "attackers draw apart from each other"
 
 
 def test_normal_draws_are_normal() -> None:
@@ -79,9 +83,9 @@ def test_normal_draws_are_normal() -> None:
 def test_who_attacks_is_a_keyed_draw_of_a_share_of_all_clients() -> None:
     fed = blobs()  # twelve participating clients
     drawn = {
-        share: attackers(sign_flip(share), fed, accord.fedavg(), 0).clients for share in (0.0, 0.2, 0.25, 0.5, 1.0)
+        share: attackers(sign_flip(share), fed, accord.fedavg(), 0).clients for share in (0.0, 0.2, 0.25, 0.3, 0.5, 1.0)
     }
-    assert [len(clients) for clients in drawn.values()] == [0, 2, 3, 6, 12]
+    assert [len(clients) for clients in drawn.values()] == [0, 2, 3, 4, 6, 12]
     assert drawn[0.2] < drawn[0.25] < drawn[0.5]  # the same ones, and others
     assert drawn[1.0] == set(fed.clients)
     assert (

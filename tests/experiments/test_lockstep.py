@@ -281,6 +281,7 @@ def test_a_run_with_broken_clients_harms_nobody_else(tmp_path: Path) -> None:
         Case("good", fed=broken, plan={"sample": None}),
         Case("scaffold", accord.scaffold(mask=gma()), broken, plan={"sample": None, "seed": 1}),
         Case("mad", fed=broken, training={"lr": accord.schedule.constant(1e38)}, plan={"seed": 2}),
+        *(Case(f"some-{seed}", fed=broken, plan={"seed": seed}) for seed in (3, 4)),  # added up as one
     ]
     with pytest.warns(accord.training.loop.SkippedRound):
         lockstep(cases, tmp_path / "together")

@@ -7,7 +7,7 @@ the bytes of one: a node runs whatever software it likes.
 import json
 from collections.abc import Callable
 from io import BytesIO
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -261,10 +261,23 @@ def values(make: Callable[[np.ndarray], np.ndarray]) -> Callable[[Array], Array]
     return lambda old: Array(make(old.numpy()))
 
 
+class Harm:
+    """Code that whoever unpickles it runs."""
+
+    done: ClassVar[list[str]] = []
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return _harm, ("a pickle was read",)
+
+
+def _harm(what: str) -> None:
+    Harm.done.append(what)
+
+
 def pickled(old: Array) -> Array:
-    """An array of objects, as np.save would write it: reading it may run code."""
+    """An array of objects, as np.save would write it: reading it runs code."""
     stream = BytesIO()
-    np.save(stream, np.array([{"a": 1}] * 3, dtype=object), allow_pickle=True)
+    np.save(stream, np.array([Harm()] * 3, dtype=object), allow_pickle=True)
     return Array(old.dtype, old.shape, old.stype, stream.getvalue())
 
 

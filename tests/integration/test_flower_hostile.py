@@ -37,6 +37,7 @@ from accord.deploy.flower.preparing import FormWords
 from accord.deploy.flower.replies import EvaluationReply, Hello
 from accord.deploy.flower.secagg_messages import Unmasked
 from accord.deploy.flower.turns import too_long
+from accord.deploy.flower.wire import content
 from accord.rules.local import Training
 from accord.runs.run import Run
 from accord.training.plan import Plan
@@ -181,6 +182,24 @@ def figure(name: str, value: Any) -> Any:
 
 
 MINE = {"kind": None, "figures": [0.0, 0.0]}
+
+
+def for_another(message: Message) -> Message:
+    """An evaluation that is whole, and has a row for a client of another node too."""
+
+    def change(told: dict[str, Any]) -> None:
+        measured = [of["figures"] for key in ("sums", "of_group") for of in told[key].values()]
+        for rows in (told["samples"], told["nan"], *measured):
+            rows.append(rows[0])
+        told["groups"].append(["train", "c00"])
+
+    one_more = values(lambda old: np.concatenate([old, old[:1]]))
+    added = named("released", lambda held: held.update({name: one_more(array) for name, array in held.items()}))
+    changed = added(within(change)(message))
+    assert isinstance(changed, Message)
+    return changed
+
+
 EVALUATION = {
     **tampered.WORDS,
     **arrays("released", "auc"),
@@ -195,6 +214,7 @@ EVALUATION = {
         and [of["figures"].append(of["figures"][0]) for key in ("sums", "of_group") for of in told[key].values()]
         and told["groups"].append(["train", "c00"])
     ),
+    "client: another's besides, in all parts": for_another,
     "client: twice": entry("groups", ["heldout", "c01"]),
     "client: not all": entry("groups", ["train", "nobody"]),
     "client: three words": entry("groups", ["train", "c01", "c02"]),
@@ -288,6 +308,7 @@ def test_a_tampered_reply_harms_its_sender_only(exchange: str, name: str) -> Non
     assert who == named.get(exchange, CLIENT)
     assert why.startswith("its reply cannot be read: ") and why.isprintable() and len(why) < 400
     same_for_the_others(found, silent(exchange))
+    assert not tampered.Harm.done
 
 
 def test_a_header_that_claims_terabytes_takes_no_memory() -> None:
@@ -332,6 +353,14 @@ TOO_MANY: dict[str, tuple[Any, dict[str, Any], Any]] = {
     "columns": (FormWords, OF_FORM, lambda: {"columns": [1] * MANY}),
     "levels": (FormWords, OF_FORM, lambda: {"columns": [{"name": "a", "kind": "categories", "levels": [1] * MANY}]}),
 }
+
+
+def test_words_are_measured_before_they_are_read() -> None:
+    """9 MB that would fit the form."""
+    few, many = [["weight", [3], "torch.float32"]], [["w" * 80, [3], "torch.float32"]] * 90_000
+    assert Hello.read(content({}, {**OF_HELLO, "layout": few})).layout == few
+    with pytest.raises(AccordError):
+        Hello.read(content({}, {**OF_HELLO, "layout": many}))
 
 
 @pytest.mark.parametrize("kind", TOO_MANY)

@@ -32,6 +32,7 @@ def test_a_schedule_changes_the_rounds_it_says(fed) -> None:
     ("make", "says"),
     [
         (lambda: Training(epochs=0), "epochs must be a whole number of at least 1, got 0"),
+        (lambda: Training(epochs=True), "epochs must be a whole number of at least 1, got True"),
         (lambda: Training(batch=2.5), "batch must be a whole number of at least 1, got 2.5"),
         (lambda: Training(lr=0.0), "lr must be above 0, got 0.0"),
         (lambda: Training(lr=float("nan")), "lr must be above 0, got nan"),

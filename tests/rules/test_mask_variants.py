@@ -207,9 +207,10 @@ def test_a_layer_passes_by_its_mean_agreement() -> None:
 
 
 def test_a_tie_of_a_layer_at_exactly_tau_passes() -> None:
-    """Ten clients, ten coordinates with a net vote of 4 each: a float mean of 0.4s need not be 0.4."""
+    """Ten clients, ten coordinates with a net vote of 4 each, up and down in turn: a float mean of 0.4s need not be
+    0.4."""
     column = torch.tensor([1.0] * 7 + [-1.0] * 3)
-    deltas = column[:, None].repeat(1, 10)
+    deltas = column[:, None] * torch.tensor([1.0, -1.0] * 5)
     assert lowered(and_mask(0.4, scope="layer"), deltas)[0].tolist() == [1.0] * 10
     assert lowered(and_mask(0.4001, scope="layer"), deltas)[0].tolist() == [0.0] * 10
 

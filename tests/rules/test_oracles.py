@@ -65,10 +65,9 @@ def test_scaffold_reaches_the_optimum_though_three_reports_in_ten_are_lost() -> 
 
 
 def test_option_two_equals_the_mean_gradient_without_momentum() -> None:
-    runs = [
-        accord.fit(mlp(), blobs(), accord.scaffold(o), rounds=4, sample=5, momentum=0.0, weight_decay=0.01, clip=0.5)
-        for o in ("mean", "II")
-    ]
+    """With several steps an epoch: K counts steps."""
+    settings = {"rounds": 4, "sample": 5, "momentum": 0.0, "weight_decay": 0.01, "clip": 0.5, "batch": 8, "epochs": 2}
+    runs = [accord.fit(mlp(), blobs(), accord.scaffold(o), **settings) for o in ("mean", "II")]
     assert torch.allclose(runs[0].last.vector, runs[1].last.vector, atol=1e-5)
 
 

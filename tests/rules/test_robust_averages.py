@@ -225,10 +225,10 @@ def test_every_algorithm_takes_an_average(name: str) -> None:
 @pytest.mark.filterwarnings("ignore::accord.training.loop.SkippedRound")
 def test_a_round_too_small_for_krum_is_skipped() -> None:
     run = accord.fit(
-        mlp(), blobs(), fedavg(average=krum(1)), rounds=6, sample=6, conditions=accord.Conditions(lost=0.3)
+        mlp(), blobs(), fedavg(average=krum(1)), rounds=12, sample=6, conditions=accord.Conditions(lost=0.3)
     )
-    skipped = [row for row in run.rows if "skipped" in row]
-    assert skipped and all(row["accepted"] < 5 for row in skipped) and len(skipped) < 6
+    assert {row["accepted"] for row in run.rows} >= {4, 5}
+    assert all(("skipped" in row) == (row["accepted"] < 5) for row in run.rows)
 
 
 def test_averages_of_a_file() -> None:

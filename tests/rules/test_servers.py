@@ -73,6 +73,22 @@ def test_adagrad_first_step() -> None:
     assert first_step(adagrad(lr=1.0, eps_inside=True), 1e-2) == pytest.approx(1e-2 / math.sqrt(1e-4 + 1e-3), rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("make", "z", "v"),
+    [
+        (adam, 0.9e-3 + 2e-3, 0.99 * 1.99e-6 + 0.01 * 4e-4),
+        (yogi, 0.9e-3 + 2e-3, 2e-6 + 0.01 * 4e-4),
+        (adagrad, 2e-2, 1.01e-4 + 4e-4),
+    ],
+)
+def test_second_steps_remember_the_first(make: type, z: float, v: float) -> None:
+    """Updates of 0.01 and 0.02: z and v are what the first one left, and what the second adds."""
+    server, (first, second) = make(lr=1.0), torch.tensor([[1e-2], [2e-2]], dtype=torch.float64)
+    state, _ = stepped(server, server.init(first), first, None)
+    _, change = stepped(server, state, second, None)
+    assert change.item() == pytest.approx(z / (math.sqrt(v) + 1e-3), rel=1e-12)
+
+
 @pytest.mark.parametrize("make", [adam, yogi])
 def test_the_mask_scales_the_step_by_default_and_the_update_if_placed_before(make: type) -> None:
     whole = first_step(make(lr=1.0), 1e-2)

@@ -92,6 +92,8 @@ def test_selection_rules_by_hand() -> None:
     assert select(ROWS, "held-out").rounds == [10]  # the earliest of equals
     assert select(ROWS, "held-out").values == {"heldout": 0.9, "unseen": 0.2, "test": 0.3}
     assert select(ROWS, "oracle").rounds == [15]
+    every = [(number, evaluation) for number, (_, evaluation) in enumerate(ROWS, 1)]
+    assert select(every, "oracle").rule == "oracle" != select(ROWS, "oracle").rule, "a round between may be better"
     assert select(ROWS, "last10").rounds == [15, 20]
     assert select(ROWS, "last10").values["unseen"] == pytest.approx(0.35)
     assert select(ROWS, "window(5, 10)").values["test"] == pytest.approx(0.25)

@@ -15,6 +15,7 @@ import torch
 import accord
 from accord import AccordError
 from accord.core.files import plain, write_whole
+from accord.runs.checksums import checksum
 from accord.runs.environment import OtherEnvironment, changes, environment
 from accord.runs.fingerprint import SCHEMA, describe
 from accord.runs.folder import RunFolder
@@ -65,17 +66,18 @@ def test_a_finished_run_has_its_files_and_no_clock_in_the_metrics(tmp_path) -> N
     assert torch.equal(load_file(run.folder / "model.safetensors")["0.weight"], run.model()[0].weight)
 
 
-@pytest.mark.parametrize("stop", [1, 3, 4, 5])
-def test_a_run_stopped_anywhere_and_resumed_equals_a_straight_one(tmp_path, stop: int) -> None:
-    straight = train(tmp_path / "straight")
+@pytest.mark.parametrize(("stop", "lr", "best"), [(1, 0.01, 6), (3, 0.01, 6), (4, 0.01, 6), (5, 0.01, 6), (5, 1.0, 4)])
+def test_a_run_stopped_anywhere_and_resumed_equals_a_straight_one(tmp_path, stop: int, lr: float, best: int) -> None:
+    straight = train(tmp_path / "straight", lr=lr)
+    assert straight.best.round == best, "before the stop, and after it"
 
     def die(event) -> None:
         if event.round == stop:
             raise KeyboardInterrupt  # as abrupt as it gets within one process; a real kill is in test_resume.py
 
     with pytest.raises(KeyboardInterrupt):
-        train(tmp_path / "broken", hooks=[die])
-    resumed = train(tmp_path / "broken")
+        train(tmp_path / "broken", lr=lr, hooks=[die])
+    resumed = train(tmp_path / "broken", lr=lr)
     assert files(resumed.folder) == files(straight.folder)
     assert resumed.rows == straight.rows
 
@@ -342,6 +344,59 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch) -> None:
     with pytest.raises(OSError, match="disk full"):
         write_whole(path, b"new")
     assert path.read_text() == "old"
+
+
+class Disk:
+    """What survives a power cut: the contents that were synced. Looks at a run's folder before and after each call
+    that could make its checkpoint name files that are not there."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder, self.checked = folder, 0
+        self.synced: dict[str, bytes] = {}
+        self.calls: list[str] = []
+        for owner, name in ((os, "replace"), (os, "fsync"), (Path, "unlink")):
+            patch.setattr(owner, name, self.watched(name, getattr(owner, name)))
+
+    def watched(self, name: str, call):
+        def wrapper(*args, **kwargs):
+            self.check()
+            result = call(*args, **kwargs)
+            path = Path(os.readlink(f"/proc/self/fd/{args[0]}") if name == "fsync" else args[-1])
+            self.calls.append(f"{name} {'folder' if path.is_dir() else path.suffix if name == 'fsync' else path.name}")
+            if name == "fsync" and path.is_file():
+                self.synced[path.name] = path.read_bytes()
+            if name == "replace":
+                self.synced[path.name] = self.synced.pop(Path(args[0]).name, b"")
+            self.check()
+            return result
+
+        return wrapper
+
+    def check(self) -> None:
+        """Whether all that the checkpoint names was synced as it vouches for it."""
+        for run in self.folder.glob("*/state.json"):
+            state = json.loads(run.read_bytes())
+            for name, known in state["files"].items():
+                content = self.synced.get(name, b"")
+                if name == "metrics.jsonl":
+                    content = b"".join(content.splitlines(keepends=True)[: state["rows"]])
+                assert checksum(content) in known, name
+                assert (run.parent / name).exists(), name
+            self.checked += 1
+
+
+def test_whatever_a_checkpoint_names_is_on_disk_at_any_moment(tmp_path, monkeypatch) -> None:
+    disk = Disk(tmp_path, monkeypatch)
+    train(tmp_path)
+    train(tmp_path, rounds=8)  # it goes on, and replaces files
+    assert disk.checked > 50
+
+
+def test_a_file_is_synced_before_it_has_its_name_and_the_name_after(tmp_path, monkeypatch) -> None:
+    disk = Disk(tmp_path, monkeypatch)
+    write_whole(tmp_path / "file.json", b"new")
+    assert disk.calls == ["fsync .part", "replace file.json", "fsync folder"]
+    assert disk.synced == {"file.json": b"new"}
 
 
 def test_a_last_line_cut_short_does_not_count(tmp_path) -> None:

@@ -173,9 +173,10 @@ def test_a_verdict_by_value_by_hand() -> None:
 
 
 def test_one_cell_is_students_t() -> None:
-    """Gaps 1, 2, 3, 4: mean 2.5, standard deviation 1.29099, t of three degrees of freedom 3.182446."""
+    """Gaps 1, 2, 3, 4: mean 2.5, standard deviation 1.29099, t of three degrees of freedom 3.182446; p is two-sided."""
     found = estimate(np.array([[1.0, 2.0, 3.0, 4.0]]))
     assert found.high - 2.5 == pytest.approx(3.182446 * 1.2909944 / 2, rel=1e-6)
+    assert found.p == pytest.approx(0.030466, abs=1e-6)
 
 
 def test_a_cell_that_lacks_a_seed_counts_as_a_cell() -> None:

@@ -31,6 +31,15 @@ def test_conditions_hold_at_their_rates() -> None:
     assert min(slow) >= 0.25 and sum(slow) / len(slow) == pytest.approx(0.625, abs=0.02)
 
 
+@pytest.mark.parametrize("name", ["available", "lost", "stragglers"])
+def test_a_clients_conditions_are_drawn_anew_each_round_and_apart_from_others(name: str) -> None:
+    rounds = [invite(CLIENTS, None, Conditions(**{name: 0.5}), 0, r) for r in range(1, 51)]
+    fine = [[g.client for g in guests if g.share == 1.0 and not g.lost] for guests in rounds]
+    times = [sum(client in clients for clients in fine) for client in CLIENTS]
+    assert min(times) > 5 and max(times) < 45  # of 50 rounds: about 25 each
+    assert min(map(len, fine)) > 5 and max(map(len, fine)) < 45  # of 50 clients likewise
+
+
 def test_nobody_can_be_reached() -> None:
     assert invite(CLIENTS, 10, Conditions(available=0.0), 0, 1) == []
 

@@ -229,13 +229,13 @@ def test_a_model_that_diverges_is_told_not_crashed_over() -> None:
 # ------------------------------------------------------------------------------------------- control variates
 
 
-def control_variates(run_folder) -> tuple[Tensor, Tensor]:
+def control_variates(run_folder, clients: int = 12) -> tuple[Tensor, Tensor]:
     """c, and the mean over ALL clients of their c_n, read from the run's folder."""
     from safetensors.torch import load_file
 
     c = load_file(next(run_folder.glob("checkpoint-*.safetensors")))["memory.local.c"]
     own = [load_file(file)["c"] for file in (run_folder / "clients").glob("*.safetensors")]
-    return c, torch.stack(own).sum(0) / 12
+    return c, torch.stack(own).sum(0) / clients
 
 
 @pytest.mark.parametrize("option", ["mean", slow("I"), "II"])
@@ -259,6 +259,18 @@ def test_c_is_the_mean_of_all_c_n_every_round(tmp_path, option: str, lost: float
         refused += any("NaN" in why for why in run.rows[-1]["left_out"].values())
     assert c.norm() > 0.1
     assert refused > 0 or not broken
+
+
+def test_a_skipped_round_changes_no_control_variate(tmp_path) -> None:
+    """Two clients of three reported, and three must: what these would remember does not count."""
+    fed = blobs(clients=3, unseen=0)
+    settings = {"rounds": 8, "sample": None, "min_clients": 3, "conditions": Conditions(lost=0.2)}
+    with pytest.warns(SkippedRound):
+        run = train(accord.scaffold(), fed, folder=tmp_path, checkpoint_every=1, **settings)
+    skipped = [row["accepted"] for row in run.rows if "skipped" in row]
+    assert max(skipped) > 0 and len(skipped) < len(run.rows)
+    c, mean = control_variates(run.folder, clients=3)
+    assert c.norm() > 0.0 and torch.allclose(c, mean, atol=1e-6)
 
 
 # ---------------------------------------------------------------------------------------------------- buffers
