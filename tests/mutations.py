@@ -46,6 +46,20 @@ class Mutation:
 MUTATIONS = (
     # What must stay true, by number.
     Mutation(
+        what="9 no pickle, no code in data: a run folder's model is imported",
+        file="rules/registry.py",
+        old="    if folder is None:\n",
+        new="    if False:\n",
+        tests=("runs/test_folders_are_data.py",),
+    ),
+    Mutation(
+        what="10 a mistake is exit code 2: it is 1",
+        file="cli/main.py",
+        old="line, code = message, 2",
+        new="line, code = message, 1",
+        tests=("cli/test_endings.py::test_a_name_that_is_not_utf8_is_refused",),
+    ),
+    Mutation(
         what="1 delta is client minus server: a client reports server minus client",
         file="engines/sequential.py",
         old="delta, moved = (w - start)[: job.layout.size]",
@@ -483,15 +497,15 @@ MUTATIONS = (
     Mutation(
         what="6 unseen clients influence nothing: a study chooses the grid's point by them",
         file="studies/outcome.py",
-        old='judge = "test" if rule == "oracle" else "heldout"',
-        new='judge = "test" if rule == "oracle" else "unseen"',
+        old='return "test" if rule == "oracle" else "heldout"',
+        new='return "test" if rule == "oracle" else "unseen"',
         tests=("studies/test_studies.py::test_the_grids_point_is_chosen_by_held_out_data",),
     ),
     Mutation(
         what="6 unseen clients influence nothing: the best of an axis is chosen by them",
         file="studies/differences.py",
-        old='split = "test" if rule == "oracle" else "heldout"',
-        new='split = "test"',
+        old="_mean(result.figures[rule].of(judging_split(rule)))",
+        new='_mean(result.figures[rule].of("test"))',
         tests=(
             ("studies/test_judge.py::test_best_of_an_axis_is_chosen_on_heldout_data_and_by_oracle_on_the_test_set"),
         ),
@@ -686,11 +700,11 @@ MUTATIONS = (
     Mutation(
         what="9 no pickle, no code in data: reading a run folder imports what it names",
         file="runs/settings.py",
-        old="        return cls(\n            **{name: form[name]",
+        old='        sections["algorithm"] = as_tables(',
         new=(
-            '        for part in algorithm.values():\n            if isinstance(part, dict) and ":" in '
+            '        for part in form.get("algorithm", {}).values():\n            if isinstance(part, dict) and ":" in '
             'str(part.get("name")):\n                __import__(part["name"].partition(":")[0])\n        '
-            "return cls(\n            **{name: form[name]"
+            'sections["algorithm"] = as_tables('
         ),
         tests=("experiments/test_parts.py::test_reading_a_folder_imports_no_code_that_it_names",),
     ),
@@ -989,8 +1003,8 @@ MUTATIONS = (
     Mutation(
         what="12 hostile replies: an evaluation that is not finite takes everybody's figure",
         file="deploy/flower/figures.py",
-        old="if node not in odd and not answer.finite]",
-        new="if False]",
+        old="diverged = [node for node, answer in self.answers.items() if not answer.finite]",
+        new="diverged: list[int] = []",
         tests=(
             (
                 "integration/test_flower_hostile.py::"
@@ -1504,10 +1518,10 @@ MUTATIONS = (
         tests=("rules/test_mask_variants.py::test_control_by_mean_scales_the_step_by_the_mean_of_the_mask",),
     ),
     Mutation(
-        what="scaled: before a server that normalises it compares updates",
+        what="scaled: before a server that normalizes it compares updates",
         file="rules/masks/control.py",
-        old='if self.by == "length" and server.placement == "before":',
-        new="if False:",
+        old='if self.by == "mean":\n            return super()',
+        new="if True:\n            return super()",
         tests=(
             "rules/test_mask_variants.py::test_control_takes_a_step_as_long_as_the_masked_one",
             "engines/test_engines_agree.py::test_control_takes_a_step_as_long_as_the_masked_one",

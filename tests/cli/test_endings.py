@@ -119,9 +119,10 @@ class late(accord.gma):
 """
 
 
-def test_an_error_in_code_of_the_users_names_its_line(here: Path) -> None:
-    (here / "mymask.py").write_text(OWN_MASK)
-    done = run_command(here, "run", "my.toml", "algorithm.mask.name=mymask:late", "train.rounds=3")
+def test_an_error_in_code_of_the_users_names_its_line(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text(EXPERIMENT)
+    (tmp_path / "mymask.py").write_text(OWN_MASK)
+    done = run_command(tmp_path, "run", "my.toml", "algorithm.mask.name=mymask:late", "train.rounds=3")
     assert done.returncode == 1
     assert re.search(r"accord: .*mymask.py, line 9, raised an error: KeyError: 'weights', traceback in ", done.stderr)
 

@@ -210,7 +210,9 @@ def test_the_settings_of_a_run_make_it_again(tau: Any, tmp_path: Path) -> None:
     kept = json.loads((run.folder / "experiment.json").read_text())["algorithm"]
     spelled = kept["mask"]["mask"]["tau"]
     assert type(spelled) is (float if isinstance(tau, float) else str)
-    made = make_algorithm(AlgorithmSection.model_validate(read_run(run.folder).settings.algorithm), PrivacySection())
+    made = make_algorithm(
+        AlgorithmSection.model_validate(read_run(run.folder).settings.algorithm), PrivacySection(), None
+    )
     assert made == algorithm
     tau_as_toml = json.dumps(spelled)
     assert mask_of(f'mask = {{ name = "scaled", mask = {{ name = "gma", tau = {tau_as_toml} }} }}') == algorithm.mask
