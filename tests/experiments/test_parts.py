@@ -235,7 +235,7 @@ def test_a_misspelled_method_of_a_class_in_a_file_is_an_error(here: Path) -> Non
                 " 'nowhere_at_all'"
             ],
         ),
-        ('"mine_for_parts:halve"', ["mine_for_parts.py has no class 'halve': did you mean 'half'?"]),
+        ('"mine_for_parts:halve"', ["mine_for_parts.py has no class or function 'halve': did you mean 'half'?"]),
         (
             '"mine_for_parts:half"',
             ["algorithm.mask.share is missing: mine_for_parts:half needs it (how much of every coordinate passes)"],

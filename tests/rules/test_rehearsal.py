@@ -83,6 +83,11 @@ class Swapped(Server):
         return update, state
 
 
+class Bare(Votes):
+    def lift(self, reports: Any, sent: Any) -> Record:
+        return Record(votes=reports.delta.sum(-2), count=reports.count)
+
+
 class ShortApply(Votes):
     def apply(self, mask: Tensor, direction: Tensor) -> Tensor:
         return (mask * direction)[:3]
@@ -114,6 +119,7 @@ class ShortDrift(Local):
         ({"mask": ShortApply()}, "mask ShortApply: apply must return a tensor [6]"),
         ({"mask": Forgets()}, "mask Forgets: lower must keep the state {'h': '[6] of float32'}, and gave {}"),
         ({"mask": Table()}, "mask Table: lift must return a Record of sums"),
+        ({"mask": Bare()}, "mask Bare: lift must return a Record of sums"),
         ({"mask": Mean()}, "mask Mean: votes of lift is no sum over clients"),
         ({"average": Undeclared()}, "average Undeclared: lift failed with KeyError: 'mean_gradient'"),
         ({"server": Swapped()}, "server rule Swapped: direction must return (state, tensor)"),

@@ -103,12 +103,9 @@ def imported(name: str, folder: Path | None) -> Callable[..., Any]:
     _check_home(module_name.partition(".")[0], folders)
     made = getattr(module, attribute, None)
     if not callable(made):
-        there = [
-            key
-            for key, value in vars(module).items()
-            if isinstance(value, type) and value.__module__ == module.__name__
-        ]
-        raise AccordError(f"{name}: {module.__file__} has no class {attribute!r}: {did_you_mean(attribute, there)}")
+        own = {key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__}
+        meant = f": {did_you_mean(attribute, sorted(own))}" if own else ""
+        raise AccordError(f"{name}: {module.__file__} has no class or function {attribute!r}{meant}")
     return made
 
 

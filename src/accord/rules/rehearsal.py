@@ -10,7 +10,7 @@ from torch import Tensor
 
 from accord.core.errors import AccordError
 from accord.core.layout import Layout
-from accord.core.record import Record, State
+from accord.core.record import Field, Record, State
 from accord.core.reports import Reports
 from accord.core.round import Round
 from accord.rules.algorithm import Algorithm
@@ -116,8 +116,12 @@ class _Tried:
 
     def record(self, method: str, *arguments: Any) -> Record:
         record = self._call(method, *arguments)
+        right = "a Record of sums, such as Record(delta=total(reports.delta))"
         if not isinstance(record, Record):
-            self._refuse(method, "a Record of sums, such as Record(delta=total(reports.delta))", record)
+            self._refuse(method, right, record)
+        for name, entry in record:
+            if not isinstance(entry, Field | Record):
+                self._refuse(method, right, f"{name}={_shown(entry)}")
         return record
 
     def tensor(self, method: str, like: Tensor, *arguments: Any) -> Any:
