@@ -269,7 +269,7 @@ def test_a_node_that_claims_another_s_client_when_it_is_told_the_preparation_doe
     grid.spoil = spoil
     found = finished(strategy_of(2, wait=20.0), grid)
     for row in found.rows:
-        assert list(row["left_out"]) == ["east"] and "it claims client north" in row["left_out"]["east"]
+        assert list(row["left_out"]) == ["east"] and "'north'" in row["left_out"]["east"]
         assert row["accepted"] == 2 and row["excluded"] == ["node 9000 (east)"]
 
 
