@@ -124,7 +124,6 @@ def test_claims_of_no_difference(expects: str, mean: float, kind: str) -> None:
 
 def test_best_of_an_axis_is_chosen_on_heldout_data_and_by_oracle_on_the_test_set() -> None:
     """Two algorithms: one is best on held-out data, the other on the test set. A second place lacks one of them."""
-    study = load("tmlr-table2")
 
     def of(algorithm: str, heldout: float, test: float, clients: str = "10") -> Result:
         values = {"clients": clients, "algorithm": algorithm, "aggregation": "gma"}
@@ -133,7 +132,7 @@ def test_best_of_an_axis_is_chosen_on_heldout_data_and_by_oracle_on_the_test_set
 
     results = [of("fedavg", 0.9, 0.5), of("fedadam", 0.8, 0.6), of("fedavg", 0.9, 0.5, clients="50")]
     for rule, test in (("held-out", 0.5), ("oracle", 0.6)):
-        (best,) = best_of(study, results, "algorithm", rule)
+        (best,) = best_of(results, "algorithm", rule)
         assert best.cell.values == {"clients": "10", "aggregation": "gma"}
         assert best.figures[rule].of("test") == [test] * 3
 

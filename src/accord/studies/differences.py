@@ -99,7 +99,7 @@ def compare(study: Study, results: Sequence[Result], metric: str, rule: str) -> 
     return comparisons
 
 
-def best_of(study: Study, results: Sequence[Result], axis: str, rule: str) -> list[Result]:
+def best_of(results: Sequence[Result], axis: str, rule: str) -> list[Result]:
     """The results without an axis: in each place the best of its values, chosen as the rule chooses rates. Places that
     lack a value are left out."""
     groups: dict[frozenset[tuple[str, str]], list[Result]] = {}

@@ -138,7 +138,7 @@ def _comparisons(claim: Claim, results: StudyResults, rule: str) -> list[Compari
     study, cells = results.study, results.complete
     study = replace(study, compare=claim.compare or study.compare, against=claim.against or study.against)
     if claim.best_over:
-        cells = best_of(study, cells, claim.best_over, rule)
+        cells = best_of(cells, claim.best_over, rule)
     found = compare(study, cells, claim.metric, rule)
     return beyond(found, compare(study, cells, claim.metric, claim.less)) if claim.less else found
 
